@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from simulation.report import Report, Spread
+from simulation.report import SeedSpread, SimulationReport
 
 _WIDTH, _HEIGHT = 560, 220
 _SCALE = 2
 Json = dict[str, Any]
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: SimulationReport, path: Path) -> None:
     """Write the chart as PNG or SVG, by the file's name.
 
     Raises:
@@ -33,7 +33,7 @@ def draw(report: Report, path: Path) -> None:
         path.write_bytes(vl_convert.vegalite_to_png(spec, scale=_SCALE))
 
 
-def chart_of(report: Report) -> Json:
+def chart_of(report: SimulationReport) -> Json:
     """Vega-Lite: the metric by round over ε by round.
 
     Raises:
@@ -60,7 +60,7 @@ def chart_of(report: Report) -> Json:
     }
 
 
-def _upper(report: Report) -> Iterator[Json]:
+def _upper(report: SimulationReport) -> Iterator[Json]:
     """The metric, where one was measured, with what it is compared with."""
     name = report.metric
     if name is None:
@@ -90,7 +90,7 @@ def _upper(report: Report) -> Iterator[Json]:
     yield {"width": _WIDTH, "height": _HEIGHT, "layer": layers}
 
 
-def compared(report: Report) -> list[tuple[str, Spread]]:
+def compared(report: SimulationReport) -> list[tuple[str, SeedSpread]]:
     """Return the values that the study's metric is compared with, each with its label."""
     labelled = [
         ("same rounds, no noise", report.without_noise),

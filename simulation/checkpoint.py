@@ -21,7 +21,7 @@ _HEADER, _ACCOUNTS = "said", "accounts/"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SimulationCheckpoint:
     """After a round.
 
     said      JSON: the coordinator's state, and what was shown of the rounds
@@ -34,7 +34,7 @@ class Checkpoint:
     accounts: Mapping[int, Accounts]
 
 
-def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
+def write(path: Path, belonging: str, checkpoint: SimulationCheckpoint) -> None:
     """Durable when this returns. belonging: digest of everything that fixes the run.
 
     Raises:
@@ -48,7 +48,7 @@ def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
     write_durably(path, save(tensors | {f"array/{name}": array for name, array in checkpoint.arrays.items()}))
 
 
-def read(path: Path, belonging: str) -> Checkpoint | None:
+def read(path: Path, belonging: str) -> SimulationCheckpoint | None:
     """The checkpoint in the file. None: there is no file.
 
     Raises:
@@ -72,4 +72,4 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
         for name, array in tensors.items()
         if name.startswith(_ACCOUNTS)
     }
-    return Checkpoint(header, arrays, accounts)
+    return SimulationCheckpoint(header, arrays, accounts)

@@ -55,7 +55,7 @@ class StudyPaused(WardroundError):
 
 
 @dataclass(frozen=True)
-class Event:
+class LedgerEvent:
     """One entry of the ledger, without how the study stood."""
 
     kind: Kind
@@ -73,7 +73,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Answers:
+class RoundAnswers:
     """The results of a round's clients. updates, findings: in the clear, in order of their names. sums: total data
     words."""
 
@@ -82,7 +82,7 @@ class Answers:
     sums: Mapping[str, RingVector]
 
 
-class Coordinator:
+class SimulatedCoordinator:
     """One study from its first reservation to its end.
 
     names    of the clients, ascending
@@ -106,7 +106,7 @@ class Coordinator:
         self._releases = 0
         self._noise, self._coins = DiscreteGaussianNoise(randomness), AddressedCoins(randomness)
         self.budget = Budget.open(plan_of(settings))
-        self.events: list[Event] = []
+        self.events: list[LedgerEvent] = []
 
     # -- a round
 
@@ -145,7 +145,7 @@ class Coordinator:
             self._end(round, no_session(fault, len(places), members=len(self.names)))
             return None
 
-    def close(self, opening: Opening, answers: Answers) -> None:
+    def close(self, opening: Opening, answers: RoundAnswers) -> None:
         """Charge the round, then release its model. Or end it without one."""
         collected = self._collected(opening, answers.findings)
         ending = abandonment(self.settings.schedule.min_clients, collected, lost=False)
@@ -214,7 +214,7 @@ class Coordinator:
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
         return Collected(attendance, findings, end, sampled=len(opening.drawn))
 
-    def _release(self, opening: Opening, answers: Answers) -> None:
+    def _release(self, opening: Opening, answers: RoundAnswers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
         draw = self._noise.of(opening.round)
         total = noised_sum(self.settings, self._spec, () if opened else updates, opened, draw)
@@ -265,7 +265,7 @@ class Coordinator:
 
     def _record(self, kind: Kind, round_number: int | None, body: Mapping[str, Any]) -> None:
         self.budget.happen(len(self.events) + 2, kind, round_number, body)
-        self.events.append(Event(kind, round_number, body))
+        self.events.append(LedgerEvent(kind, round_number, body))
 
     # -- to go on after a kill
 
@@ -306,7 +306,7 @@ class Coordinator:
         self._abandoned, self._withheld = list(saved["abandoned"]), list(saved["withheld"])
         self._releases = saved["releases"]
         self.budget = Budget.restore(self.budget.plan, saved["budget"])
-        self.events = [Event(kind, round, body) for kind, round, body in saved["events"]]
+        self.events = [LedgerEvent(kind, round, body) for kind, round, body in saved["events"]]
 
 
 def _readable(specs: Iterable[VectorSpec], sums: Mapping[str, RingVector]) -> Iterator[tuple[str, Values]]:

@@ -25,8 +25,8 @@ from private_learning.training.weights import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of
-from simulation.coordinator import Answers, Coordinator, Event, Opening
-from simulation.local_work import Accounts, LocalWork, Orders, Task
+from simulation.coordinator import LedgerEvent, Opening, RoundAnswers, SimulatedCoordinator
+from simulation.local_work import Accounts, ClientTask, LocalWork, Orders
 from simulation.population import Population
 from simulation.released import Released
 from study_protocol.randomness.source import SeededRandomness
@@ -54,7 +54,7 @@ class RoundShown:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationOutcome:
     """A finished study.
 
     statements  what the coordinator would state of every limit
@@ -66,7 +66,7 @@ class Outcome:
     rounds: tuple[RoundShown, ...]
     stop_reason: StopReason
     statements: list[dict[str, Any]]
-    events: tuple[Event, ...]
+    events: tuple[LedgerEvent, ...]
     weights: Mapping[str, Array]
     result: Mapping[str, Array]
 
@@ -96,7 +96,7 @@ class Engine:
     _reported: set[int] = field(init=False)
     _released: Released = field(init=False)
 
-    def run(self, on_round: OnRound | None = None) -> Outcome:
+    def run(self, on_round: OnRound | None = None) -> SimulationOutcome:
         """Rounds until the budget allows no further one.
 
         Raises:
@@ -115,10 +115,10 @@ class Engine:
         finally:
             torch.set_num_threads(threads)
 
-    def _run(self, on_round: OnRound | None) -> Outcome:
+    def _run(self, on_round: OnRound | None) -> SimulationOutcome:
         randomness = SeededRandomness(self.seed, allow_insecure=True)
         start = self.weights or initial_weights(self.settings, self.seed, self.task)
-        coordinator = Coordinator(self.settings, self.population.names, start, randomness)
+        coordinator = SimulatedCoordinator(self.settings, self.population.names, start, randomness)
         backend = self.backend(LocalWork.of(self.population, self.settings, randomness, self.task))
         try:
             belonging = "" if self.kept is None else self._belonging(backend, start)
@@ -134,9 +134,9 @@ class Engine:
         coordinator.finish(reason)
         statements, events = coordinator.budget.statements(), tuple(coordinator.events)
         result = self._released.result or coordinator.weights
-        return Outcome(tuple(rounds), reason, statements, events, coordinator.weights, result)
+        return SimulationOutcome(tuple(rounds), reason, statements, events, coordinator.weights, result)
 
-    def _round(self, coordinator: Coordinator, backend: Backend) -> RoundShown:
+    def _round(self, coordinator: SimulatedCoordinator, backend: Backend) -> RoundShown:
         opening = coordinator.begin()
         if opening is not None:
             done = backend.run(self._orders(coordinator, opening), self._tasks(opening))
@@ -145,7 +145,7 @@ class Engine:
                     self._accounts[place] = account
             if opening.vectors:
                 self._reported |= set(opening.drawn)
-            coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
+            coordinator.close(opening, RoundAnswers(done.updates, done.findings, done.sums))
         number = coordinator.budget.last_round
         metrics: dict[str, float] = {}
         if coordinator.reason is None:
@@ -155,7 +155,7 @@ class Engine:
         client_count = 0 if opening is None else len(opening.drawn)
         return RoundShown(number, client_count, coordinator.reason, coordinator.spent(), metrics)
 
-    def _orders(self, coordinator: Coordinator, opening: Opening) -> Orders:
+    def _orders(self, coordinator: SimulatedCoordinator, opening: Opening) -> Orders:
         return Orders(
             opening.round,
             coordinator.weights,
@@ -165,8 +165,8 @@ class Engine:
             coordinator.longest,
         )
 
-    def _tasks(self, opening: Opening) -> list[Task]:
-        return [Task(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
+    def _tasks(self, opening: Opening) -> list[ClientTask]:
+        return [ClientTask(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
 
     def _metrics(self, weights: Mapping[str, Array]) -> dict[str, float]:
         """Of these weights on the test records, which are rows, one by one."""
@@ -194,7 +194,7 @@ class Engine:
             digest.update(start[name].tobytes())
         return digest.hexdigest()
 
-    def _resumed(self, coordinator: Coordinator, belonging: str) -> list[RoundShown]:
+    def _resumed(self, coordinator: SimulatedCoordinator, belonging: str) -> list[RoundShown]:
         stored = None if self.kept is None else checkpoint.read(self.kept, belonging)
         if stored is None:
             return []
@@ -203,7 +203,7 @@ class Engine:
         self._released.restore(stored.said["released"], stored.arrays)
         return [RoundShown(**view | {"spent": tuple(view["spent"])}) for view in stored.said["rounds"]]
 
-    def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
+    def _keep(self, coordinator: SimulatedCoordinator, belonging: str, rounds: list[RoundShown]) -> None:
         if self.kept is None:
             return
         saved, arrays = coordinator.state()
@@ -214,7 +214,7 @@ class Engine:
             "rounds": [asdict(view) for view in rounds],
         }
         arrays |= self._released.arrays()
-        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(document, arrays, self._accounts))
+        checkpoint.write(self.kept, belonging, checkpoint.SimulationCheckpoint(document, arrays, self._accounts))
 
 
 def initial_weights(settings: StudySettings, seed: int, task: TrainedTask | None = None) -> dict[str, Array]:

@@ -68,7 +68,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Task:
+class ClientTask:
     """One client's turn. accounts: as its last turn left them. reported: its number of records is in a sum already."""
 
     place: int
@@ -113,7 +113,7 @@ class LocalWork:
         training.require_trainable()
         return cls(population, settings, training)
 
-    def part(self, task: Task, orders: Orders) -> Part:
+    def part(self, task: ClientTask, orders: Orders) -> Part:
         """One client's round.
 
         Raises:
@@ -146,7 +146,7 @@ class LocalWork:
     def _words(
         self,
         training: LocalTraining,
-        task: Task,
+        task: ClientTask,
         orders: Orders,
         contribution: Contribution,
         log_moments: LogMomentBounds | None,

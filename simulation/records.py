@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from private_learning.records import DataError, Records, Table, load
 from private_learning.tasks import Task, TaskDataset, TaskError, dataset_of
 from private_learning.tasks.inputs import joined
@@ -201,7 +201,7 @@ def _trained(records: Records, settings: StudySettings, seed: int) -> Records:
     if settings.evaluation is None:
         return records
     secret = hashlib.sha256(f"wardround simulated split {seed}".encode()).digest()
-    aside = Split(secret, settings.evaluation.share).set_aside(records.patients)
+    aside = PatientSplit(secret, settings.evaluation.share).set_aside(records.patients)
     if aside.all():
         raise DataError("evaluation.share sets every patient of a file aside: nobody is left to train on")
     return records.take(np.flatnonzero(~aside))

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from simulation.baselines import Baselines
-from simulation.engine import Outcome, RoundShown
+from simulation.engine import RoundShown, SimulationOutcome
 from study_protocol.study.settings import StudySettings
 
 
 @dataclass(frozen=True)
-class Run:
+class SeedRun:
     """One seed.
 
     plain   the same rounds without noise. None, as `beside`, where no comparison was asked for, or it failed
@@ -24,12 +24,12 @@ class Run:
     seed: int
     clients: int
     records: int
-    outcome: Outcome
+    outcome: SimulationOutcome
     plain: tuple[RoundShown, ...] | None
     beside: Baselines | None
     missed: tuple[str, ...] = ()
 
-    def without(self, comparison: str, error: Exception) -> Run:
+    def without(self, comparison: str, error: Exception) -> SeedRun:
         """Return the same run, where this comparison failed."""
         return replace(
             self, missed=(*self.missed, f"seed {self.seed}, nothing to compare with ({comparison}): {error}")
@@ -53,14 +53,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedSpread:
     """Mean over the seeds, and their standard deviation. None for one seed."""
 
     mean: float
     deviation: float | None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
+    def of(cls, values: Sequence[float]) -> SeedSpread | None:
         """None: there are none."""
         if not values:
             return None
@@ -71,21 +71,21 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Point:
+class ReportPoint:
     """After so many released models: the metric, and ε of every limit as the costliest seed has it."""
 
     released: int
-    metric: Spread | None
+    metric: SeedSpread | None
     spent: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
-class Report:
+class SimulationReport:
     """All runs of one simulation. metric: the one that is shown, by its name. None: there was no measurement."""
 
     settings: StudySettings
     backend: str
-    runs: tuple[Run, ...]
+    runs: tuple[SeedRun, ...]
 
     @property
     def metric(self) -> str | None:
@@ -95,42 +95,44 @@ class Report:
             return None
         return "accuracy" if "accuracy" in metrics else next(iter(metrics))
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[ReportPoint]:
         """By the number of released models, as long as every seed has so many."""
         released = [[view for view in run.outcome.rounds if view.reason is None] for run in self.runs]
-        points: list[Point] = []
+        points: list[ReportPoint] = []
         for number, views in enumerate(zip(*released, strict=False), start=1):
             spent = zip(*(view.spent for view in views), strict=True)
-            points.append(Point(number, self._spread(view.metrics for view in views), tuple(map(_max_spent, spent))))
+            points.append(
+                ReportPoint(number, self._spread(view.metrics for view in views), tuple(map(_max_spent, spent)))
+            )
         return points
 
     @property
-    def reached(self) -> Spread | None:
+    def reached(self) -> SeedSpread | None:
         """Of the last model of every seed."""
         return self._spread(_last(run.outcome.rounds) for run in self.runs)
 
     @property
-    def without_noise(self) -> Spread | None:
+    def without_noise(self) -> SeedSpread | None:
         """After the same number of rounds."""
         return self._spread(_last(run.plain) for run in self.runs if run.plain is not None)
 
     @property
-    def pooled(self) -> Spread | None:
+    def pooled(self) -> SeedSpread | None:
         """Return the metric of one model on all records."""
         return self._spread(run.beside.pooled for run in self.runs if run.beside is not None)
 
     @property
-    def single_client(self) -> Spread | None:
+    def single_client(self) -> SeedSpread | None:
         """A client by itself, on average."""
         return self._spread(_mean_of(run.beside.alone) for run in self.runs if run.beside is not None)
 
     @property
-    def frequent_class(self) -> Spread | None:
+    def frequent_class(self) -> SeedSpread | None:
         """Always the most frequent class."""
         if self.metric != "accuracy":
             return None
         shares = [run.beside.most_frequent for run in self.runs if run.beside is not None]
-        return Spread.of([value for value in shares if value is not None])
+        return SeedSpread.of([value for value in shares if value is not None])
 
     def warnings(self) -> list[str]:
         """Return warnings that should come before the study: it is no better than doing without."""
@@ -167,9 +169,9 @@ class Report:
             "seeds": [run.to_dict() for run in self.runs],
         }
 
-    def _spread(self, measured: Any) -> Spread | None:
+    def _spread(self, measured: Any) -> SeedSpread | None:
         name = self.metric
-        return None if name is None else Spread.of([metrics[name] for metrics in measured if name in metrics])
+        return None if name is None else SeedSpread.of([metrics[name] for metrics in measured if name in metrics])
 
 
 def _last(rounds: Sequence[RoundShown]) -> Mapping[str, float]:

@@ -18,7 +18,7 @@ from simulation.engine import Engine, OnRound, RoundShown
 from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
-from simulation.report import Run
+from simulation.report import SeedRun
 from study_protocol.randomness.source import SecureRandomness
 from study_protocol.study.settings import StudySettings
 
@@ -45,7 +45,7 @@ class Simulation:
     checkpoints: Path | None = None
     backbone: BackboneFile | None = None
 
-    def run(self, seed: int, on_round: OnRound | None = None) -> Run:
+    def run(self, seed: int, on_round: OnRound | None = None) -> SeedRun:
         """Raises as `Engine.run` and `Dealer.deal`."""
         dealt = self._dealt(seed)
         checkpoint_path = None
@@ -58,7 +58,7 @@ class Simulation:
         outcome = engine.run(on_round)
         population = dealt.population
         records = sum(len(rows) for rows in population.rows)
-        done = Run(seed, len(population), records, outcome, None, None)
+        done = SeedRun(seed, len(population), records, outcome, None, None)
         return self._compared(done, dealt) if self.compares else done
 
     def check(self) -> None:
@@ -83,7 +83,7 @@ class Simulation:
     def _dealt(self, seed: int) -> Dealt:
         return self.dealer.deal(self._task, self.settings, seed)
 
-    def _compared(self, run: Run, dealt: Dealt) -> Run:
+    def _compared(self, run: SeedRun, dealt: Dealt) -> SeedRun:
         """Return the run with its comparisons. A failed comparison has no effect on the study."""
         if dealt.test is None:
             return run

@@ -13,9 +13,9 @@ import numpy as np
 
 from accounting.accountants.composition import (
     HolderComposition,
+    HolderWeights,
     Rows,
     RunningComposition,
-    Weights,
 )
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
@@ -186,7 +186,7 @@ class BayesianSpec(EstimateSpec):
         once = np.arange(orders.size) >= count
         rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
         if self.composition == "holder":
-            return HolderComposition(rows, Weights(self.max_steps, self.weights), failure)
+            return HolderComposition(rows, HolderWeights(self.max_steps, self.weights), failure)
         return RunningComposition(rows, self.max_steps, _declared_checkpoints(self.checkpoints, self.max_steps))
 
     def to_dict(self) -> dict[str, Any]:

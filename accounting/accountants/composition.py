@@ -182,7 +182,7 @@ def _require_room(step: int, last: int | None) -> None:
         raise MaxStepsExceeded(f"step {step} lies past the last that max_steps allows, {last}")
 
 
-class Weights:
+class HolderWeights:
     """w_1, w_2, …: given, 1/max_steps each, or open-ended 1/(t(t+1))."""
 
     def __init__(self, max_steps: int | None, weights: Sequence[float] | None) -> None:
@@ -211,7 +211,7 @@ class Weights:
 class HolderComposition:
     """Σ c_t for every row. `failure_probability` is γ of the whole account."""
 
-    def __init__(self, rows: Rows, weights: Weights, failure_probability: float) -> None:
+    def __init__(self, rows: Rows, weights: HolderWeights, failure_probability: float) -> None:
         self._rows, self._weights, self._failure_probability = rows, weights, failure_probability
         self._sums = np.zeros(rows.orders.size)
         self._steps = 0

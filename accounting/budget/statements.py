@@ -25,7 +25,7 @@ VOID_SINCE_THE_END = (
 AnyAccount = TypeVar("AnyAccount", bound=Account)
 
 
-class Stated(Protocol):
+class StatedBudget(Protocol):
     """The parts of a budget that statements read."""
 
     plan: AnyPlan
@@ -37,7 +37,7 @@ class Stated(Protocol):
     finished: str | None
 
 
-def statements(budget: Stated, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
+def statements(budget: StatedBudget, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
     """Return one JSON statement per limit, and one per unprotected level.
 
     may_begin: another round may begin. whole: with what takes long.
@@ -48,12 +48,12 @@ def statements(budget: Stated, *, may_begin: bool, whole: bool) -> list[dict[str
     ]
 
 
-def reports(budget: Stated) -> list[list[dict[str, Any]]]:
+def reports(budget: StatedBudget) -> list[list[dict[str, Any]]]:
     """The tighter numbers of every limit, those that take long among them."""
     return [_reports(budget, account) for account in budget.accounts]
 
 
-def percentiles(budget: Stated) -> list[dict[str, float]]:
+def percentiles(budget: StatedBudget) -> list[dict[str, float]]:
     """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction. δ rounded up, at most 1.
 
     Triastcyn & Faltings 2020, section 4.4.1.
@@ -87,12 +87,12 @@ def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAcc
     return None
 
 
-def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
+def _reports(budget: StatedBudget, account: Account) -> list[dict[str, Any]]:
     reports = account.reports(finished=budget.finished is not None)
     return [_report(name, _worded(budget, stated)) for name, stated in reports]
 
 
-def _statement(budget: Stated, account: Account, may_begin: bool, whole: bool) -> dict[str, Any]:
+def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: bool) -> dict[str, Any]:
     # Computed also while a round is reserved: it is then what that round may cost.
     running = _after_next(budget, account)
     worst = account.stated(running)
@@ -124,7 +124,7 @@ def _statement(budget: Stated, account: Account, may_begin: bool, whole: bool) -
     }
 
 
-def _after_next(budget: Stated, account: Account) -> float:
+def _after_next(budget: StatedBudget, account: Account) -> float:
     """ε after the query that is under way, or after a round of training at its worst."""
     if budget.pending_query is not None:
         return account.epsilon_after_query(budget.pending_query)
@@ -132,7 +132,7 @@ def _after_next(budget: Stated, account: Account) -> float:
     return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round))
 
 
-def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
+def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:
     """With the people against whom it is void, once the study has shown them what its costs were without noise."""
     disclosure = budget.plan.disclosure
     if budget.plan.bayesian is None or disclosure == "noised" or (disclosure == "at-end" and budget.finished is None):
@@ -141,7 +141,7 @@ def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
     return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
 
 
-def _rounds_left(budget: Stated, account: Account) -> int:
+def _rounds_left(budget: StatedBudget, account: Account) -> int:
     within_max_steps = budget.plan.rounds - budget.charged_rounds
     return max(0, min(account.rounds_left(), within_max_steps))
 

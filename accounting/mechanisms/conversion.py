@@ -192,7 +192,7 @@ def fixed_term(order: float, beta: float, *, conversion: Conversion = "improved"
 def min_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
     """The least order λ, rounded up to 3 digits, at which enough noise keeps ε: below it the fixed term is too much.
 
-    >>> least_order(1.0, 1e-5), least_order(8.0, 1e-5)
+    >>> min_order(1.0, 1e-5), min_order(8.0, 1e-5)
     (8.34, 1.25)
     """
 

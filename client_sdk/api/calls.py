@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 
-from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
+from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Call, HttpAnswer
 from client_sdk.errors import UnexpectedAnswer
 from study_protocol.study import messages
 from study_protocol.study.messages import WitnessedHead
@@ -27,8 +27,8 @@ POLL_SECONDS = 25.0
 LARGEST_MODEL = 4 << 30
 
 
-def as_document(model: type[M]) -> Callable[[Answer], M]:
-    def read(answer: Answer) -> M:
+def as_document(model: type[M]) -> Callable[[HttpAnswer], M]:
+    def read(answer: HttpAnswer) -> M:
         try:
             return read_document(model, answer.body)
         except ValueError:
@@ -42,7 +42,7 @@ def as_document(model: type[M]) -> Callable[[Answer], M]:
     return read
 
 
-def nothing(answer: Answer) -> None:
+def nothing(answer: HttpAnswer) -> None:
     return None
 
 
@@ -139,7 +139,7 @@ def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> 
 def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.Assignment | None]:
     """Return the assignment, or None while there is none."""
 
-    def read(answer: Answer) -> messages.Assignment | None:
+    def read(answer: HttpAnswer) -> messages.Assignment | None:
         return None if answer.status == 204 else as_document(messages.Assignment)(answer)
 
     target = with_values(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
@@ -152,7 +152,7 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
     largest: most bytes to accept.
     """
 
-    def read(answer: Answer) -> bytes:
+    def read(answer: HttpAnswer) -> bytes:
         # A proxy that compresses on the way marks the tag as weak.
         tag = answer.headers.get("etag", "").removeprefix("W/").strip('"')
         # Finds bytes that were damaged. Whether it is the assigned model, the signed assignment says.

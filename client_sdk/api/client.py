@@ -27,7 +27,7 @@ from client_sdk.api.asks import AsyncQueryMixin, QueryMixin
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
 from client_sdk.api.spoken import Spoken
-from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
+from client_sdk.api.transport import NO_COORDINATOR, AsyncTransport, Call, HttpAnswer, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from study_protocol.study.messages import Problem
 from study_protocol.wire.documents import read_document
@@ -294,7 +294,7 @@ class Attempts(Generic[T]):
         self._tell(str(error), pause)
         return pause
 
-    def answered(self, answer: Answer) -> float | None:
+    def answered(self, answer: HttpAnswer) -> float | None:
         """None: `result` is there. Otherwise the seconds to wait.
 
         Raises:
@@ -392,7 +392,7 @@ def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
     return max(0.0, (moment.astimezone(UTC) - now).total_seconds())
 
 
-def _problem(answer: Answer) -> Problem | None:
+def _problem(answer: HttpAnswer) -> Problem | None:
     # What a proxy answers in the coordinator's place has such a status too, but not this type.
     if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
         return None

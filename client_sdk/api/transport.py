@@ -29,7 +29,7 @@ DEFAULT_ANSWER_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """Status, headers under lower-case names, and the whole body."""
 
     status: int
@@ -57,7 +57,7 @@ class Call(Generic[T]):
 
     method: str
     target: str
-    read: Callable[[Answer], T]
+    read: Callable[[HttpAnswer], T]
     body: bytes = field(default=b"", repr=False)
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -210,8 +210,8 @@ def _is_packed(response: httpx.Response) -> bool:
     return packed
 
 
-def _answer(response: httpx.Response, body: bytearray) -> Answer:
-    return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
+def _answer(response: httpx.Response, body: bytearray) -> HttpAnswer:
+    return HttpAnswer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
 
 
 class Transport:
@@ -224,7 +224,7 @@ class Transport:
         self._connection = connection
         self._http = httpx.Client(transport=handler, **_options(connection))
 
-    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
         # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
@@ -244,7 +244,7 @@ class AsyncTransport:
         self._connection = connection
         self._http = httpx.AsyncClient(transport=handler, **_options(connection))
 
-    async def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    async def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
         with _failures():
             async with self._http.stream(**_request(self._connection, call, headers)) as response:

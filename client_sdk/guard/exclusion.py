@@ -25,7 +25,7 @@ _MAX_LINES_NAMED = 10
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExclusionEntry:
     """One patient of the list. number: of its line in the file `source`, or of its place in the setting `source`."""
 
     source: str
@@ -48,8 +48,8 @@ class Exclusion:
     rows: NDArray[np.bool_] = field(repr=False)
     patients: int
     entries: int
-    unmatched: tuple[Entry, ...]
-    widened: tuple[Entry, ...]
+    unmatched: tuple[ExclusionEntry, ...]
+    widened: tuple[ExclusionEntry, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Exclusion:
 class ExclusionList:
     """Patients who are left out of everything. Two identifiers match if their `objection_key` is one."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ExclusionEntry, ...]
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -95,7 +95,7 @@ class ExclusionList:
         )
 
 
-def places_of(entries: Iterable[Entry]) -> str:
+def places_of(entries: Iterable[ExclusionEntry]) -> str:
     """The first of the places, by their files: "lines 1, 4 of objections.txt, and 12 more"."""
     every = list(entries)
     numbers: dict[str, list[str]] = defaultdict(list)
@@ -107,7 +107,7 @@ def places_of(entries: Iterable[Entry]) -> str:
     )
 
 
-def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
+def read_exclusion_file(path: Path, subject: str) -> tuple[ExclusionEntry, ...]:
     """The entries of a file with one identifier a line: UTF-8, or UTF-16 with a byte order mark.
 
     An identifier may stand in quotation marks. Empty lines and spaces around an identifier are ignored. Every
@@ -122,7 +122,7 @@ def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{subject} cannot be read: {error.strerror or 'an error of the disk'}") from error
-    entries: list[Entry] = []
+    entries: list[ExclusionEntry] = []
     wrong: list[tuple[int, str]] = []
     for number, line in _lines(data, subject):
         try:
@@ -131,7 +131,7 @@ def read_exclusion_file(path: Path, subject: str) -> tuple[Entry, ...]:
             wrong.append((number, str(fault)))
             continue
         if identity:
-            entries.append(Entry(path.name, number, identity))
+            entries.append(ExclusionEntry(path.name, number, identity))
     if wrong:
         number, fault = wrong[0]
         remark = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""

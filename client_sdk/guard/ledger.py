@@ -24,7 +24,7 @@ from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
 from client_sdk.guard.ledger_views import Departure as Departure
 from client_sdk.guard.ledger_views import OwnRound as OwnRound
 from client_sdk.guard.seen import SeenLedger
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
@@ -89,7 +89,7 @@ class HospitalLedger:
         """Return the entry of this hospital's first joining of `study`, or None if it never joined."""
         return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
 
-    def open_study(self, study: str, facts: Mapping[str, Any], split: Split | None = None) -> None:
+    def open_study(self, study: str, facts: Mapping[str, Any], split: PatientSplit | None = None) -> None:
         """Write down that this hospital takes part in `study`, under which settings, and on which side patients are."""
         with self._writing():
             if split is not None:
@@ -97,7 +97,7 @@ class HospitalLedger:
                 self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", stored_split)
             self._append("opened", study, None, {**facts, "split_sha256": None if split is None else split.digest})
 
-    def split(self, study: str, share: float) -> Split:
+    def split(self, study: str, share: float) -> PatientSplit:
         """Return the split of patients between training and evaluation in `study`, the same for all studies on these
         records.
 
@@ -108,7 +108,7 @@ class HospitalLedger:
             LedgerDamaged: it is not the one that the study began with.
         """
         row = self._connection.execute("SELECT secret, share FROM split").fetchone()
-        split, opened = Split.draw(share) if row is None else Split(*row), self.opened(study)
+        split, opened = PatientSplit.draw(share) if row is None else PatientSplit(*row), self.opened(study)
         if opened is not None and opened["split_sha256"] != split.digest:
             raise LedgerDamaged(
                 f"which patients study {study} trains on and which it evaluates is not what was written: restore this "

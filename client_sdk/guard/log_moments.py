@@ -249,8 +249,7 @@ class LogMomentBounds:
             self._paper_costs = self._papers.log_moments() - before
 
     def publish(self, round_number: int, source: RandomSource) -> None:
-        """After the last step of `round_number`: at a declared checkpoint, read the accounting sample through fresh
-        noise.
+        """Read the accounting sample through fresh noise after the last step of a declared checkpoint.
 
         source: of the noise on its (BINS,) counts.
         """

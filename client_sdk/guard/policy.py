@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.charges import OwnLimit
-from client_sdk.guard.exclusion import Entry, ExclusionList, inline_identity, read_exclusion_file
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity, read_exclusion_file
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
 from study_protocol.study.limits import LevelName
@@ -192,7 +192,7 @@ class SitePolicy(_Section):
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.
-    _listed: tuple[Entry, ...] = PrivateAttr(default=())
+    _listed: tuple[ExclusionEntry, ...] = PrivateAttr(default=())
 
     @field_validator("excluded_patients", mode="before")
     @classmethod
@@ -205,7 +205,8 @@ class SitePolicy(_Section):
         """Whom `excluded_patients` and the file beside the policy leave out, each with its place there."""
         inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
         entries = (
-            Entry("excluded_patients", place, identity, "entries") for place, identity in enumerate(inline, start=1)
+            ExclusionEntry("excluded_patients", place, identity, "entries")
+            for place, identity in enumerate(inline, start=1)
         )
         return ExclusionList((*entries, *self._listed))
 

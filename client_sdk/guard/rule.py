@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Rule(NamedTuple):
+class PolicyRule(NamedTuple):
     """One comparison. `code` and `text` are a refusal's."""
 
     is_met: bool

@@ -58,7 +58,7 @@ class SeenHead:
 
 
 @dataclass(frozen=True)
-class Step:
+class LedgerStep:
     """From one head to a later one.
 
     entries  those between them
@@ -145,7 +145,7 @@ class SeenLedger:
         )
         return [WitnessedHead.model_validate_json(row[0]) for row in rows]
 
-    def extend(self, step: Step) -> None:
+    def extend(self, step: LedgerStep) -> None:
         """From now on the coordinator's ledger must extend `step.head`. Durable when this returns.
 
         Raises:

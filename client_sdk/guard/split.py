@@ -19,7 +19,7 @@ _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Split:
+class PatientSplit:
     """Every patient is on exactly one side, by its identifier and the hospital's secret alone.
 
     One patient more or less moves no other one. So the two sides are two data sets of which a neighbour changes one.

@@ -57,7 +57,7 @@ _PREFIX = "words/"
 
 
 @dataclass(frozen=True)
-class Summed:
+class SummedRounds:
     """The part of one hospital in the sums of one study's rounds.
 
     model       names and shapes of the parameters, empty in a study without training
@@ -87,7 +87,7 @@ class MaskedDelivery:
         client: Client,
         membership: Membership,
         floors: Floors,
-        summed: Summed,
+        summed: SummedRounds,
         folder: Path,
         roster: Callable[[AssignmentBody], Roster],
         vouch: Callable[[], WitnessedHead | None],

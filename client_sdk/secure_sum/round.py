@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from client_sdk.api.calls import OCTETS, POLL_SECONDS, as_document, path, put, with_values
 from client_sdk.api.client import Client
-from client_sdk.api.transport import Answer, Call
+from client_sdk.api.transport import Call, HttpAnswer
 from client_sdk.errors import (
     ApiError,
     ConflictError,
@@ -287,6 +287,6 @@ class SessionCalls:
         return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MAX_ANSWER_BYTES)
 
 
-def _or_null(model: type[M]) -> Callable[[Answer], M | None]:
+def _or_null(model: type[M]) -> Callable[[HttpAnswer], M | None]:
     read = as_document(model)
     return lambda answer: None if answer.status == 204 or answer.body == b"null" else read(answer)

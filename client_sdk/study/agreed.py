@@ -10,7 +10,7 @@ from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
 from client_sdk.study.versions import joined_with
@@ -36,7 +36,7 @@ def settings_shown(study: Study, ledger: HospitalLedger, membership: Membership)
 
 
 def freeze(
-    capabilities: Capabilities, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None
+    capabilities: Capabilities, ledger: HospitalLedger, membership: Membership, dataset: str, split: PatientSplit | None
 ) -> None:
     """Write into the hospital's ledger what it agreed to, when it first joins."""
     if ledger.opened(membership.study) is None:

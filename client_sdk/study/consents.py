@@ -24,7 +24,7 @@ YES = Consent(allowed=True)
 NO = Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
 
 
-class Consents:
+class HospitalConsents:
     """This hospital's consents to the queries of one study."""
 
     def __init__(

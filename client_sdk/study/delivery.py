@@ -15,7 +15,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
+from client_sdk.secure_sum.delivery import MaskedDelivery, SummedRounds
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
@@ -58,10 +58,10 @@ class Capabilities:
             return len(self.training.dataset) + aside
         return 0 if self.patients is None else len(self.patients.identifiers)
 
-    def summed(self, party: str) -> Summed:
+    def summed(self, party: str) -> SummedRounds:
         """Return what the rounds of the study sum under masks."""
         training = self.training
-        return Summed(
+        return SummedRounds(
             self.settings,
             {} if training is None else training.spec,
             partial(self.randomness.in_round, party),

@@ -189,7 +189,9 @@ class Hospital:
             require_allowed = partial(_require_allowed, rules, received_study, dataset, ledger, pinned=pinned)
             if agree is not None:
                 agree(
-                    Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, require_allowed)
+                    StudyProposal(
+                        study, dataset, settings, rules, pinned, ledger.opened(study) is not None, require_allowed
+                    )
                 )
             require_allowed()
             require_schedule(rules, settings, data_version)
@@ -289,7 +291,7 @@ def _patient(url: str) -> Connection:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class StudyProposal:
     """The request of a study, before this hospital takes part.
 
     pinned  the roster was compared and pinned
@@ -326,7 +328,7 @@ def _require_allowed(
         require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
-Agree: TypeAlias = Callable[[Proposal], None]
+Agree: TypeAlias = Callable[[StudyProposal], None]
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:

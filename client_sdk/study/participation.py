@@ -40,7 +40,7 @@ from client_sdk.identity import Membership
 from client_sdk.outbox import Outbox
 from client_sdk.study.alone import SingleInstallation
 from client_sdk.study.answers import AnsweringWork
-from client_sdk.study.consents import Consents
+from client_sdk.study.consents import HospitalConsents
 from client_sdk.study.delivery import Capabilities, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
@@ -126,7 +126,7 @@ class Participation:
         if able.patients is not None or able.evaluated is not None:
             permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger)
             self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
-            self._consents = Consents(client, membership, policy, able, permission)
+            self._consents = HospitalConsents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
         self._single_installation = SingleInstallation()
         self._on_round, self._watch = on_round, watch or Watch()

@@ -18,7 +18,7 @@ from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_program_allowed
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
@@ -55,7 +55,7 @@ def prepare(
     checkpoint_seconds: float,
     *,
     party: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
@@ -97,7 +97,7 @@ def _prepared(
     device: str,
     checkpoint_seconds: float,
     party: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
@@ -134,7 +134,7 @@ def able(
     checkpoint_seconds: float,
     party: str,
     data_version: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     *,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
@@ -169,7 +169,9 @@ def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
     return None if choice is None else GradientChoice.from_dict(choice)
 
 
-def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:
+def _evaluated(
+    training: LocalTraining, records: Records, settings: StudySettings, split: PatientSplit
+) -> EvaluatedPatients:
     """Raises ConfigurationError: the study asks by itself what its model does not predict."""
     question = None if settings.evaluation is None else settings.evaluation.question
     if question is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.columns import readable
-from client_sdk.guard.exclusion import Entry
+from client_sdk.guard.exclusion import ExclusionEntry
 from client_sdk.guard.policy import SitePolicy
 from private_learning.records import DataError, Histories, Records, Table
 
@@ -28,7 +28,7 @@ class Remaining:
 
     records: Records
     excluded: int = 0
-    unmatched: tuple[Entry, ...] = ()
+    unmatched: tuple[ExclusionEntry, ...] = ()
 
 
 def remaining(records: Records, rules: SitePolicy) -> Remaining:

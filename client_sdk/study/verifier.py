@@ -19,7 +19,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from client_sdk.study.entries import EntryChecks
-from client_sdk.study.walk import Signed, Walk
+from client_sdk.study.walk import HeadWalk, Signed
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import (
     Assignment,
@@ -179,7 +179,7 @@ class CoordinatorVerifier:
             LedgerContradicted: an entry is not true, as far as this hospital knows.
             LedgerForked: another hospital has signed a head that is not on this ledger.
         """
-        walk = Walk(self._seen_ledger, head, signed)
+        walk = HeadWalk(self._seen_ledger, head, signed)
         if head.study != self._membership.study:
             raise LedgerNotExtended("the ledger head is of another study")
         walk.require_not_shorter()

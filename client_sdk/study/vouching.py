@@ -26,7 +26,7 @@ class Voucher:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class HeadAgreement:
     """needed: so many signatures make a ledger the one that the hospitals saw. entries: up to here it has them."""
 
     needed: int
@@ -87,7 +87,7 @@ def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHe
     return Voucher(name, number)
 
 
-def agreement(members: Sequence[Voucher], colluders: int) -> Agreement:
+def agreement(members: Sequence[Voucher], colluders: int) -> HeadAgreement:
     """Up to where more than (n + c)/2 of n members vouch, c of whom may sign anything that the coordinator wants.
 
     Two heads that are not on one chain cannot both have so many: together they would have more than n + c signatures,
@@ -95,4 +95,4 @@ def agreement(members: Sequence[Voucher], colluders: int) -> Agreement:
     """
     needed = (len(members) + colluders) // 2 + 1
     signed = sorted((voucher.entries for voucher in members), reverse=True)
-    return Agreement(needed, signed[needed - 1] if needed <= len(signed) else 0)
+    return HeadAgreement(needed, signed[needed - 1] if needed <= len(signed) else 0)

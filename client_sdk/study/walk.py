@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from client_sdk.errors import LedgerForked, LedgerNotExtended, NotTrusted
-from client_sdk.guard.seen import SeenHead, SeenLedger, Step
+from client_sdk.guard.seen import LedgerStep, SeenHead, SeenLedger
 from study_protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
 
 _REWRITTEN = (
@@ -27,7 +27,7 @@ class Signed:
     signature: str
 
 
-class Walk:
+class HeadWalk:
     """Entries in order, each hanging on the one before. Its errors carry the proof, where there is one.
 
     head    where the walk must end
@@ -132,12 +132,12 @@ class Walk:
                 )
         return [witness for witness in heads.values() if witness.head.entries > self.position]
 
-    def step(self, account: Mapping[str, Any], heads_ahead: Sequence[WitnessedHead]) -> Step | None:
+    def step(self, account: Mapping[str, Any], heads_ahead: Sequence[WitnessedHead]) -> LedgerStep | None:
         """Return what has to be kept of this walk, or None where there is no new entry or head."""
         if not self._entries and heads_ahead == self._seen_ledger.heads_ahead():
             return None
         signed = asdict(self._signed) if self._entries else self._seen_ledger.signed or asdict(self._signed)
-        return Step(self._entries, SeenHead(*self._at, self._reserved), signed, account, heads_ahead)
+        return LedgerStep(self._entries, SeenHead(*self._at, self._reserved), signed, account, heads_ahead)
 
     @contextmanager
     def proving(self) -> Generator[None]:

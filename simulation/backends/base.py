@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.domain.admission import Findings
-from simulation.local_work import Accounts, LocalWork, Orders, Part, Task
+from simulation.local_work import Accounts, ClientTask, LocalWork, Orders, Part
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
 from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import UPDATE, Array, Spec
@@ -37,7 +37,7 @@ class Backend(Protocol):
 
     exact: bool
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         """One round of these clients, in order of their places.
 
         Raises:
@@ -61,8 +61,8 @@ class Loop:
     def __init__(self, work: LocalWork) -> None:
         self._work = work
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        sums = Sums(orders.vectors)
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        sums = WordSums(orders.vectors)
         parts = [sums.take(self._work.part(task, orders)) for task in tasks]
         updates = [Arrays(part.update) for part in parts if part.update is not None]
         findings = tuple(part.findings for part in parts if part.findings is not None)
@@ -73,7 +73,7 @@ class Loop:
 
 
 @dataclass
-class Sums:
+class WordSums:
     """Totals of a session's words, as the ring adds them: in any order, to the bit."""
 
     specs: Sequence[VectorSpec]
@@ -105,7 +105,7 @@ class FlatUpdate:
 
 
 @dataclass(frozen=True)
-class Layout:
+class UpdateLayout:
     """The places of a model's parameters in a flat array."""
 
     spec: Spec
@@ -113,7 +113,7 @@ class Layout:
     size: int
 
     @classmethod
-    def of(cls, model: Spec) -> Layout:
+    def of(cls, model: Spec) -> UpdateLayout:
         starts: dict[str, int] = {}
         size = 0
         for name in sorted(model):

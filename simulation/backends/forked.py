@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from simulation.backends.base import Done, Layout, Sums
+from simulation.backends.base import Done, UpdateLayout, WordSums
 from simulation.backends.portions import (
     Portion,
     PortionResult,
@@ -30,7 +30,7 @@ from simulation.backends.portions import (
     portions,
     take_portion,
 )
-from simulation.local_work import ClientStopped, LocalWork, Orders, Task
+from simulation.local_work import ClientStopped, ClientTask, LocalWork, Orders
 
 
 class Forked:
@@ -40,16 +40,16 @@ class Forked:
 
     def __init__(self, work: LocalWork, workers: int | None = None) -> None:
         count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
-        self._layout = Layout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.training.spec)
         self._shared = _shared(work, self._layout)
         if work.settings.training.local_optimiser.name != "plain":
             # The first optimiser of a process loads a large part of torch: once, before anybody is forked.
             torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         results = self._portion_results(orders, tasks)
-        sums = Sums(orders.vectors)
+        sums = WordSums(orders.vectors)
         for worker in self._workers:
             sums.add(worker.ask("sums"))
         rows = () if self._shared is None else self._shared[: len(tasks)]
@@ -60,7 +60,7 @@ class Forked:
             worker.stop()
         self._workers = []
 
-    def _portion_results(self, orders: Orders, tasks: Sequence[Task]) -> list[PortionResult]:
+    def _portion_results(self, orders: Orders, tasks: Sequence[ClientTask]) -> list[PortionResult]:
         """Hand the turns out as workers get free. An error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
@@ -95,7 +95,7 @@ class _Worker:
     pipe: Connection
 
     @classmethod
-    def start(cls, work: LocalWork, layout: Layout, shared: Slots | None) -> _Worker:
+    def start(cls, work: LocalWork, layout: UpdateLayout, shared: Slots | None) -> _Worker:
         context = multiprocessing.get_context("fork")
         parent_end, worker_end = context.Pipe()
         process = context.Process(target=_serve, args=(worker_end, parent_end, work, layout, shared), daemon=True)
@@ -134,21 +134,23 @@ class _Worker:
         )
 
 
-def _serve(pipe: Connection, parent_end: Connection, work: LocalWork, layout: Layout, shared: Slots | None) -> None:
+def _serve(
+    pipe: Connection, parent_end: Connection, work: LocalWork, layout: UpdateLayout, shared: Slots | None
+) -> None:
     """A worker's life: orders of a round, portions of it, and the sum of its words when it is asked for."""
     parent_end.close()
     # Ctrl-C reaches the whole group: the process that asks ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     orders: Orders | None = None
-    sums = Sums(())
+    sums = WordSums(())
     while True:
         try:
             message = pipe.recv()
         except (EOFError, OSError):
             return
         if isinstance(message, Orders):
-            orders, sums = message, Sums(message.vectors)
+            orders, sums = message, WordSums(message.vectors)
         elif isinstance(message, Portion) and orders is not None:
             rows = None if shared is None else shared[message.slots[0] : message.slots[-1] + 1]
             pipe.send(take_portion(work, orders, message, sums, layout, rows))
@@ -156,7 +158,7 @@ def _serve(pipe: Connection, parent_end: Connection, work: LocalWork, layout: La
             pipe.send(sums.totals)
 
 
-def _shared(work: LocalWork, layout: Layout) -> Slots | None:
+def _shared(work: LocalWork, layout: UpdateLayout) -> Slots | None:
     """(clients, coordinates), of which pages are taken as they are written. None where updates are masked."""
     if masks_updates(work.settings):
         return None

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import WardroundError
 from server.domain.admission import Findings
-from simulation.backends.base import Done, Layout, Sums
-from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from simulation.backends.base import Done, UpdateLayout, WordSums
+from simulation.local_work import Accounts, ClientStopped, ClientTask, LocalWork, Orders
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import ReadableTensors
 
@@ -29,7 +29,7 @@ class Portion:
     """Turns to take, and their places in the round."""
 
     slots: tuple[int, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[ClientTask, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PortionResult:
     accounts: tuple[Accounts | None, ...]
 
 
-def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
+def portions(tasks: Sequence[ClientTask], workers: int) -> list[Portion]:
     """In order, to be taken from the end."""
     size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
     starts = range(0, len(tasks), size)
@@ -50,7 +50,12 @@ def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
 
 
 def take_portion(
-    work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
+    work: LocalWork,
+    orders: Orders,
+    portion: Portion,
+    sums: WordSums,
+    layout: UpdateLayout,
+    rows: Sequence[Slots] | Slots | None,
 ) -> PortionResult | ClientStopped:
     """Take every turn of a portion. Words go into `sums`. rows: of each turn (coordinates,), to write its update
     into."""
@@ -68,7 +73,7 @@ def take_portion(
     return PortionResult(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[ReadableTensors], sums: Sums) -> Done:
+def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[ReadableTensors], sums: WordSums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns

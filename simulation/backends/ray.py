@@ -21,7 +21,7 @@ from private_learning.tasks import Task as StudyTask
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory
 from private_learning.training import LocalTraining
-from simulation.backends.base import Done, Layout, Sums
+from simulation.backends.base import Done, UpdateLayout, WordSums
 from simulation.backends.portions import (
     Portion,
     PortionResult,
@@ -32,7 +32,7 @@ from simulation.backends.portions import (
     portions,
     take_portion,
 )
-from simulation.local_work import ClientStopped, LocalWork, Orders, Task
+from simulation.local_work import ClientStopped, ClientTask, LocalWork, Orders
 from simulation.population import Population, Rows
 from study_protocol.randomness.source import Randomness
 from study_protocol.secure_sum.vectors import RingVector
@@ -55,16 +55,16 @@ class Ray:
         if not self._joined:
             _connect(self._ray, address, workers)
         worker_count = workers or int(self._ray.cluster_resources().get("CPU", 1))
-        self._layout = Layout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.training.spec)
         self._in_the_clear = not masks_updates(work.settings)
         sent = self._ray.put(_Sent.of(work))
-        start = self._ray.remote(num_cpus=1)(Worker).remote
+        start = self._ray.remote(num_cpus=1)(RayWorker).remote
         self._actors = [start(sent, self._in_the_clear) for _ in range(min(worker_count, len(work.population)))]
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         orders_reference = self._ray.put(orders)
         results, blocks = self._portion_results(orders_reference, portions(tasks, len(self._actors)))
-        sums = Sums(orders.vectors)
+        sums = WordSums(orders.vectors)
         for words in self._heard([actor.sums.remote() for actor in self._actors] if orders.vectors else []):
             sums.add(words)
         rows = [row for start in sorted(blocks) for row in blocks[start]]
@@ -168,25 +168,25 @@ class _Sent:
         return LocalWork(population, self.settings, training)
 
 
-class Worker:
+class RayWorker:
     """The work of an actor: portions of a round, and the sum of their words when it is asked for."""
 
     def __init__(self, sent: _Sent, in_the_clear: bool) -> None:
         torch.set_num_threads(1)
         self._work, self._in_the_clear = sent.work(), in_the_clear
-        self._layout = Layout.of(self._work.training.spec)
-        self._round, self._sums = 0, Sums(())
+        self._layout = UpdateLayout.of(self._work.training.spec)
+        self._round, self._sums = 0, WordSums(())
 
     def take(self, orders: Orders, portion: Portion) -> tuple[PortionResult, Slots | None] | ClientStopped:
         if orders.round != self._round:
-            self._round, self._sums = orders.round, Sums(orders.vectors)
+            self._round, self._sums = orders.round, WordSums(orders.vectors)
         rows = np.empty((len(portion.tasks), self._layout.size), np.float32) if self._in_the_clear else None
         result = take_portion(self._work, orders, portion, self._sums, self._layout, rows)
         return result if isinstance(result, ClientStopped) else (result, rows)
 
     def sums(self) -> dict[str, RingVector]:
         """Return the sums of the round that this worker took part in last. They are handed over once."""
-        totals, self._sums = self._sums.totals, Sums(())
+        totals, self._sums = self._sums.totals, WordSums(())
         return totals
 
 

@@ -26,9 +26,9 @@ from private_learning.training.descent import Descent
 from private_learning.training.gradients import norm_rounding
 from private_learning.training.noise import GridNoise
 from server.domain.admission import Findings, examine
-from simulation.backends.base import Done, Layout, Sums
-from simulation.backends.linear import Batches, LinearRecords, Rows, Stacked, blocks
-from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from simulation.backends.base import Done, UpdateLayout, WordSums
+from simulation.backends.linear import ClientBatches, LinearRecords, Rows, Stacked, blocks
+from simulation.local_work import Accounts, ClientStopped, ClientTask, LocalWork, Orders
 from study_protocol.randomness.source import COORDINATOR, Purpose
 from study_protocol.secure_sum.parameters import UPDATE as UPDATE_VECTOR
 from study_protocol.secure_sum.vectors import RingVector
@@ -69,12 +69,12 @@ class Vectorised:
         if reason is not None or signal is None:
             raise ConfigurationError(f"{reason}: take the backend forked")
         self._work, self._settings = work, work.settings
-        self._layout = Layout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.training.spec)
         self._records = LinearRecords(work.population.dataset, signal)
         clips = self._settings.privacy.rules.clips_updates
         self._noise = None if clips else work.training.noise
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         round = _Round(self._work, self._layout, self._records, self._noise, orders)
         client_rows = [self._work.population.rows[task.place] for task in tasks]
         # A client's records and its model are there at once.
@@ -99,13 +99,13 @@ class _Round:
     """One round, block by block."""
 
     def __init__(
-        self, work: LocalWork, layout: Layout, records: LinearRecords, noise: GridNoise | None, orders: Orders
+        self, work: LocalWork, layout: UpdateLayout, records: LinearRecords, noise: GridNoise | None, orders: Orders
     ) -> None:
         self._work, self._layout, self._records, self._noise, self._orders = work, layout, records, noise, orders
         self._settings: StudySettings = work.settings
         streams = work.training.randomness.in_round(COORDINATOR, orders.round)
         self._sample_source, self._noise_source = streams.of(Purpose.SAMPLE), streams.of(Purpose.NOISE)
-        self._sums, self._findings = Sums(orders.vectors), list[Findings]()
+        self._sums, self._findings = WordSums(orders.vectors), list[Findings]()
         self._accounts: list[Accounts | None] = []
         self._rows: list[NDArray[np.float32]] = []
         self._total = np.zeros(layout.size)
@@ -114,7 +114,7 @@ class _Round:
         self._spacing = None if central is None else central.spacing
         self._central = central
 
-    def take(self, tasks: Sequence[Task], client_rows: Sequence[Rows]) -> None:
+    def take(self, tasks: Sequence[ClientTask], client_rows: Sequence[Rows]) -> None:
         """The next clients."""
         names = [self._work.population.names[task.place] for task in tasks]
         steps = self._begun(tasks, client_rows, names)
@@ -130,7 +130,7 @@ class _Round:
         """Return the results of the round's clients."""
         return Done(self._updates(), tuple(self._findings), self._sums.totals, tuple(self._accounts))
 
-    def _begun(self, tasks: Sequence[Task], client_rows: Sequence[Rows], names: Sequence[str]) -> _Steps:
+    def _begun(self, tasks: Sequence[ClientTask], client_rows: Sequence[Rows], names: Sequence[str]) -> _Steps:
         weights = self._orders.weights
         models = Stacked(torch.as_tensor(weights["weight"]), torch.as_tensor(weights["bias"]), len(tasks))
         moments: list[LogMomentBounds | None] = [None] * len(tasks)
@@ -138,7 +138,7 @@ class _Round:
             moments = [self._moments(task, name) for task, name in zip(tasks, names, strict=True)]
         return _Steps(models, moments, [None] * len(tasks))
 
-    def _moments(self, task: Task, name: str) -> LogMomentBounds | None:
+    def _moments(self, task: ClientTask, name: str) -> LogMomentBounds | None:
         training = self._work.training.of_client(name, self._work.population.records_of(task.place))
         try:
             return self._work.log_moments(training, task.accounts)
@@ -165,7 +165,7 @@ class _Round:
     def _gradient(self, steps: _Steps, client_rows: Sequence[Rows], trained: Sequence[Rows]) -> dict[str, Tensor]:
         """Parameter name -> (clients, …) float32 mean gradients, noised where clients noise them. Charged."""
         privacy, noise = self._settings.privacy, self._noise
-        batches = Batches.poisson(trained, privacy.sampling_rate, self._sample_source)
+        batches = ClientBatches.poisson(trained, privacy.sampling_rate, self._sample_source)
         gradients = self._records.gradients(steps.models, batches, None if noise is None else privacy.clip_norm)
         total = np.concatenate([gradients.bias.flatten(1).numpy(), gradients.weight.flatten(1).numpy()], axis=1)
         if noise is not None:
@@ -175,7 +175,7 @@ class _Round:
         outputs = gradients.bias.shape[1]
         return {"bias": mean[:, :outputs], "weight": mean[:, outputs:].reshape(gradients.weight.shape)}
 
-    def _within_radius(self, total: Floats, batches: Batches, steps: _Steps, noise: GridNoise) -> Floats:
+    def _within_radius(self, total: Floats, batches: ClientBatches, steps: _Steps, noise: GridNoise) -> Floats:
         """Sums moved to the ball that bounds a client, as `private_learning.training.gradients.projected` does."""
         privacy, radius = self._settings.privacy, self._settings.sum_radius or math.inf
         norms = np.sqrt(np.square(total).sum(axis=1))
@@ -199,7 +199,7 @@ class _Round:
         if not any(steps.moments):
             return
         rounding = noise.sensitivity - self._settings.privacy.clip_norm
-        norms = self._records.norms(steps.models, Batches.whole(client_rows)).numpy()
+        norms = self._records.norms(steps.models, ClientBatches.whole(client_rows)).numpy()
         for moments, row in zip(steps.moments, norms, strict=True):
             if moments is not None:
                 measured = row[moments.rows]
@@ -223,7 +223,7 @@ class _Round:
         return clipped, [central.accounted_distance(float(norm)) for norm in reached]
 
     def _keep(
-        self, tasks: Sequence[Task], client_rows: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]
+        self, tasks: Sequence[ClientTask], client_rows: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]
     ) -> None:
         for place, moments in enumerate(steps.moments):
             if moments is None:
@@ -237,11 +237,11 @@ class _Round:
         if not any(spec.name == UPDATE_VECTOR for spec in self._orders.vectors):
             self._add(steps, updates)
 
-    def _name(self, task: Task) -> str:
+    def _name(self, task: ClientTask) -> str:
         return self._work.population.names[task.place]
 
     def _mask(
-        self, tasks: Sequence[Task], client_rows: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]
+        self, tasks: Sequence[ClientTask], client_rows: Sequence[Rows], steps: _Steps, updates: NDArray[np.float32]
     ) -> None:
         """The words of every client, by the hospital's own function."""
         is_size_known = self._orders.total_records is not None

@@ -21,7 +21,7 @@ import numpy as np
 
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, Call, Transport
+from client_sdk.api.transport import Call, HttpAnswer, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.round import MaskedRound
@@ -42,7 +42,7 @@ class CountingTransport(Transport):
 
     requests = up = down = 0
 
-    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         self.requests += 1
         answer = super().send(call, headers)
         self.up, self.down = self.up + len(call.body), self.down + len(answer.body)

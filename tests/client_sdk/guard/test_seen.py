@@ -11,7 +11,7 @@ from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger, OwnRound
-from client_sdk.guard.seen import SeenHead, Step
+from client_sdk.guard.seen import LedgerStep, SeenHead
 from study_protocol.study.messages import LedgerHead, WitnessedHead
 from study_protocol.study.witness import sign_head
 
@@ -26,9 +26,9 @@ def chain(count: int, note: str = "") -> list[Entry]:
     return made
 
 
-def step(entries: list[Entry], *ahead: WitnessedHead, account: int = 0) -> Step:
+def step(entries: list[Entry], *ahead: WitnessedHead, account: int = 0) -> LedgerStep:
     head = SeenHead(entries[-1].sequence, entries[-1].sha256, 1)
-    return Step(entries, head, {"label": "x"}, {"n": account}, ahead)
+    return LedgerStep(entries, head, {"label": "x"}, {"n": account}, ahead)
 
 
 def ahead(number: int, client: str = "grace") -> WitnessedHead:
@@ -62,7 +62,7 @@ def test_nothing_is_stored_that_does_not_extend_what_was_stored(tmp_path: Path, 
             "gap": step(entries[3:]),
             "other past": step(chain(5, "other")[2:]),
             "shorter": step(entries[:1]),
-            "other head": Step(entries[2:4], SeenHead(5, entries[4].sha256, 1), {}, {}, ()),
+            "other head": LedgerStep(entries[2:4], SeenHead(5, entries[4].sha256, 1), {}, {}, ()),
         }[what]
         with pytest.raises(LedgerDamaged, match="not continued"):
             seen.extend(wrong)

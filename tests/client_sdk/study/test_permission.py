@@ -15,7 +15,7 @@ from client_sdk.errors import Refused
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.outbox import Outbox
 from client_sdk.study.answers import AnsweringWork, require_never_opened
 from client_sdk.study.permission import Permission
@@ -106,7 +106,9 @@ def test_whether_a_column_lacks_is_said_also_where_nobody_is_set_aside(
 ) -> None:
     data, policy = records(3), plain_policy(statistics={"queries": "allow"})
     split = next(
-        one for n in range(256) if (one := Split(bytes([n]) * 32, 0.4)).set_aside(data.patients).any() == somebody
+        one
+        for n in range(256)
+        if (one := PatientSplit(bytes([n]) * 32, 0.4)).set_aside(data.patients).any() == somebody
     )
     here = able(None, data, policy, STUDY, None, "cpu", 60.0, "mercy", "1", split)
     books, allowed = RoundCharges("sepsis", ledger, policy, Outbox(tmp_path)), permission(tmp_path, ledger, "allow")

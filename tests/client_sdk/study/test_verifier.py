@@ -84,7 +84,7 @@ def settled(sequence: int, report: dict[str, Any] | None) -> Entry:
 def verifier(seen: list[Entry], shown: list[Entry]) -> CoordinatorVerifier:
     """Of a hospital that has checked the entries `seen`; its coordinator shows others to whoever asks again."""
     client: Any = SimpleNamespace(ledger=lambda study, after: SimpleNamespace(entries=[] if after else shown))
-    ledger: Any = SimpleNamespace(seen=lambda study: SimpleNamespace(account=None, entries=lambda: seen))
+    ledger: Any = SimpleNamespace(seen_ledger=lambda study: SimpleNamespace(account=None, entries=lambda: seen))
     membership: Any = SimpleNamespace(study="sepsis", coordinator_key=public())
     return CoordinatorVerifier(client, membership, settings("sequential", masked=True, bayesian=True), ledger)
 

@@ -109,7 +109,7 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
 
 @pytest.mark.quick(
     "finished-event7-an entry that cannot be",
-    "settled-event1-reports nothing of this kind",
+    "settled-event1-makes no report of this kind",
     "settled-event5-other settings",
     "settled-event6-an entry that cannot be",
 )

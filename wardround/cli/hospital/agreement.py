@@ -11,7 +11,7 @@ import typer
 from wardround.cli.shared.shared import table
 
 if TYPE_CHECKING:
-    from client_sdk.study.hospital import Proposal
+    from client_sdk.study.hospital import StudyProposal
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Question:
 
     yes: bool
 
-    def __call__(self, proposal: Proposal) -> None:
+    def __call__(self, proposal: StudyProposal) -> None:
         """Show it, then ask.
 
         Raises:
@@ -42,7 +42,7 @@ def at_a_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def terms(proposal: Proposal) -> list[list[str]]:
+def terms(proposal: StudyProposal) -> list[list[str]]:
     """What a person has to know before agreeing: the settings in words, and whether people compared the roster."""
     from study_protocol.terms import in_words
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from accounting.budget.ledger import Entry
-    from client_sdk.study.vouching import Agreement, Voucher
+    from client_sdk.study.vouching import HeadAgreement, Voucher
     from study_protocol.study.messages import Roster, WitnessedHead
     from study_protocol.study.outside_witness import OutsideWitness
 
@@ -112,7 +112,7 @@ class Witnesses:
     """
 
     found: Sequence[Voucher]
-    agreed: Agreement
+    agreed: HeadAgreement
     compared: bool
     colluders: int
     strangers: Sequence[str] | None = None

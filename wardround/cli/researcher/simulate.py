@@ -20,7 +20,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, ending, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from simulation.report import Report, Run, Spread
+    from simulation.report import SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
 SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as `study create` takes them")]
@@ -168,16 +168,16 @@ def _errors_alone(logger: str) -> Generator[None]:
         log.setLevel(level)
 
 
-def _run(simulation: Simulation, seeds: range) -> Report:
+def _run(simulation: Simulation, seeds: range) -> SimulationReport:
     """With a bar on standard error, which shows the round and what is spent. After Ctrl-C: the seeds that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
-    from simulation.report import Report
+    from simulation.report import SimulationReport
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[spent]}"), TimeRemainingColumn())
-    runs: list[Run] = []
+    runs: list[SeedRun] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         for seed in seeds:
             task = progress.add_task(f"seed {seed}", total=simulation.settings.rounds, spent="")
@@ -197,10 +197,10 @@ def _run(simulation: Simulation, seeds: range) -> Report:
         say(f"stopped during seed {seeds[len(runs)]}: {how}", err=True)
         if not runs:
             raise typer.Exit(_INTERRUPTED)
-    return Report(simulation.settings, simulation.backend, tuple(runs))
+    return SimulationReport(simulation.settings, simulation.backend, tuple(runs))
 
 
-def _show(report: Report) -> None:
+def _show(report: SimulationReport) -> None:
     from simulation.chart import compared
 
     limits, metric = report.settings.privacy.limits, report.metric
@@ -228,20 +228,20 @@ def _show(report: Report) -> None:
         say(f"warning: {warning}", err=True)
 
 
-def _some(report: Report):
+def _some(report: SimulationReport):
     """At most a dozen points, the last among them."""
     points = report.points()
     step = max(1, -(-len(points) // _SHOWN))
     return [point for at, point in enumerate(points, start=1) if at % step == 0 or at == len(points) or at == 1]
 
 
-def _sizes(report: Report) -> str:
+def _sizes(report: SimulationReport) -> str:
     run = report.runs[0]
     clients = "1 client" if run.clients == 1 else f"{run.clients:,} clients"
     return f"{clients} with {run.records:,} patients in all"
 
 
-def _spread(value: Spread | None) -> str:
+def _spread(value: SeedSpread | None) -> str:
     if value is None:
         return ""
     return f"{value.mean:.3f}" if value.deviation is None else f"{value.mean:.3f} ± {value.deviation:.3f}"

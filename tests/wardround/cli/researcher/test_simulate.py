@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from simulation.local_work import ClientStopped
 from simulation.records import Dealer, HowSplit, Source
-from simulation.report import Run
+from simulation.report import SeedRun
 from simulation.runs import Simulation
 from wardround.cli.lead.templates import study_text, study_values
 from wardround.cli.main import build
@@ -184,7 +184,7 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
 ) -> None:
     whole = Simulation.run
 
-    def run(self: Simulation, seed: int, *rest: Any) -> Run:
+    def run(self: Simulation, seed: int, *rest: Any) -> SeedRun:
         if seed == finished:
             raise KeyboardInterrupt
         return whole(self, seed, *rest)
