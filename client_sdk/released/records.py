@@ -27,7 +27,7 @@ def new_records(data: Any, patient_column: str | None = None, table_format: Tabl
         return _unlabelled(data.detach().cpu().numpy())
     if isinstance(data, np.ndarray):
         return _unlabelled(cast("np.ndarray[Any, np.dtype[Any]]", data))
-    return records_of(data, patient_column=patient_column, format=table_format)
+    return records_of(data, patient_column=patient_column, table_format=table_format)
 
 
 def _from_file(path: Path, patient_column: str | None, table_format: TableFormat | None) -> Records:

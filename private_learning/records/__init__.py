@@ -1,7 +1,7 @@
-"""A hospital's records as the tasks take them, and loaders for the files they lie in.
+"""A hospital's records in the form that tasks take, and loaders for their files.
 
-Nothing here looks at values beyond what is needed to read them: clipping, scaling and imputation happen in the task,
-by public numbers. Error texts name columns and count rows; they never hold a value of a record.
+The loaders look at values only to read them. Clipping, scaling and imputation happen in the task, by public numbers.
+Error texts name columns and count rows. They never hold a value of a record.
 """
 
 from private_learning.records.array_files import read_idx, read_npz

@@ -1,4 +1,4 @@
-"""Arrays from files: .npz, .npy and IDX. What is large is read row by row when it is needed."""
+"""Arrays from .npz, .npy and IDX files. Large arrays are read row by row on demand."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from private_learning.records.unpacking import array_header, read_array, require
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-# What NumPy and zipfile raise for what they did not write: broken, packed in another way (NotImplementedError), or
-# encrypted (RuntimeError).
+# The errors of NumPy and zipfile for files that they did not write: broken ones, ones with another compression
+# (NotImplementedError), and encrypted ones (RuntimeError).
 _BROKEN_ARCHIVE = (
     *(EOFError, OSError, ValueError, OverflowError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
-# Of an array in any version of NumPy.
-_MOST_AXES = 32
-# Of a member of a zip archive: a header of its own before name, extra field and data.
+# The number of axes that every version of NumPy supports.
+_MAX_AXES = 32
+# Bytes of the header before name, extra field and data of a member of a zip archive.
 _LOCAL_HEADER = 30
 
 
 def read_npz(path: Path, *, split: Split = "train") -> Examples:
-    """Examples from an .npz file. Never unpickles.
+    """Return the examples in an .npz file. Never unpickles.
 
-    Either the arrays `inputs`, `labels` and, if it is there, `patients`; or those of MedMNIST (Yang et al. 2023),
-    <split>_images and <split>_labels, colours brought to the front; several labels of a record stay together.
+    The arrays are `inputs`, `labels` and optionally `patients`, or those of MedMNIST (Yang et al. 2023): <split>_images
+    and <split>_labels. Their colours are moved to the front, and several labels of a record stay together.
 
     Raises:
         DataError: arrays are missing.
     """
     require_there(path)
     with _opened_arrays(path) as arrays:
-        name, labels, patients = _beside(path, arrays, split)
+        name, labels, patients = _arrays_of_split(path, arrays, split)
         inputs = arrays[name]
         return Examples.of(np.moveaxis(inputs, -1, 1) if _coloured(inputs.shape, name) else inputs, labels, patients)
 
 
 def list_npz(path: Path, *, split: Split = "train") -> LazyExamples | None:
-    """As `read_npz`, the inputs read when they are needed; None: they are compressed, or not stored row by row."""
+    """Return examples as `read_npz`, with inputs read on demand. None: they are compressed or not stored by rows."""
     require_there(path)
     with _opened_arrays(path) as arrays:
-        name, labels, patients = _beside(path, arrays, split)
+        name, labels, patients = _arrays_of_split(path, arrays, split)
         member = arrays.zip.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED:
             return None
@@ -68,31 +68,33 @@ def list_npz(path: Path, *, split: Split = "train") -> LazyExamples | None:
 
 
 def list_npy(path: Path) -> LazyExamples | None:
-    """inputs.npy beside labels.npy and perhaps patients.npy, the inputs read when they are needed. Never unpickles.
+    """Return the examples in inputs.npy, labels.npy and optionally patients.npy, with inputs read on demand.
 
-    Returns None where they are not stored row by row (in Fortran's order).
+    Never unpickles. Returns None if the inputs are not stored row by row (in Fortran's order).
 
     Raises:
-        DataError: another name, no labels beside, or no plain arrays.
+        DataError: the file has another name, the labels are missing, or the arrays are not plain.
     """
     require_there(path)
     if not path.name.endswith("inputs.npy"):
         raise DataError(f"{path.name}: name it inputs.npy, and put labels.npy and perhaps patients.npy beside it")
-    beside = {part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")}
-    require_there(beside["labels"])
+    companions = {
+        part: path.with_name(path.name.replace("inputs.npy", f"{part}.npy")) for part in ("labels", "patients")
+    }
+    require_there(companions["labels"])
     with _plain_arrays(path.name):
-        labels = _whole(beside["labels"])
-        patients = _whole(beside["patients"]) if beside["patients"].exists() else None
+        labels = _whole(companions["labels"])
+        patients = _whole(companions["patients"]) if companions["patients"].exists() else None
         with path.open("rb") as file:
             rows = _stored(path, file, "inputs")
     return None if rows is None else LazyExamples.of(rows, labels, patients)
 
 
 def read_npy(path: Path) -> Examples:
-    """As `list_npy`, all in memory."""
-    found = list_npy(path)
-    if found is not None:
-        return found.in_memory()
+    """Return examples as `list_npy`, all in memory."""
+    lazy_examples = list_npy(path)
+    if lazy_examples is not None:
+        return lazy_examples.in_memory()
     labels, patients = (path.with_name(path.name.replace("inputs.npy", f"{p}.npy")) for p in ("labels", "patients"))
     with _plain_arrays(path.name):
         inputs, targets = (_whole(part) for part in (path, labels))
@@ -100,14 +102,14 @@ def read_npy(path: Path) -> Examples:
 
 
 def _whole(path: Path) -> Array:
-    """As `read_array`."""
+    """Return the array in a .npy file. Raises as `read_array`."""
     with path.open("rb") as file:
         return read_array(file, path.stat().st_size)
 
 
 @dataclass(frozen=True)
 class _StoredRows:
-    """A reader of an array that lies in a file row by row, from `offset` on. coloured: its last axis comes first."""
+    """A reader of an array that is stored row by row from `offset` on. coloured: move the last axis to the front."""
 
     path: Path
     offset: int
@@ -120,27 +122,27 @@ class _StoredRows:
         return self.shape[0]
 
     def read(self, rows: Array) -> Array:
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        size = found[:1].nbytes if len(rows) else 0
+        inputs = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        size = inputs[:1].nbytes if len(rows) else 0
         with self.path.open("rb") as file:
             if _stamp(file) != self.changed:
                 raise DataError("inputs: the file has changed since the records were loaded: start again")
-            # Rows that follow one another are read at once.
+            # Consecutive rows are read at once.
             for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
                 if len(run):
                     file.seek(self.offset + int(rows[run[0]]) * size)
-                    part = found[run[0] : run[-1] + 1].reshape(-1).view(np.uint8)
+                    part = inputs[run[0] : run[-1] + 1].reshape(-1).view(np.uint8)
                     if file.readinto(part.data) != part.nbytes:
                         raise DataError("inputs: the file is shorter than its header says")
-        found = found.astype(self.dtype.newbyteorder("="), copy=False)
-        return np.moveaxis(found, -1, 1) if self.coloured else found
+        inputs = inputs.astype(self.dtype.newbyteorder("="), copy=False)
+        return np.moveaxis(inputs, -1, 1) if self.coloured else inputs
 
 
 def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
-    """What an .npy header says that begins here; None: it is not stored row by row."""
+    """Return a reader for the array with the .npy header here. None: it is not stored row by row."""
     with _plain_arrays(path.name):
         shape, fortran, dtype = array_header(file)
-    # Whoever reads the whole array says what is wrong with it.
+    # The reader of the whole array reports its faults.
     if fortran or dtype.kind not in "uif" or len(shape) < 2 or shape[0] == 0:
         return None
     if file.tell() + math.prod(shape) * dtype.itemsize > _stamp(file)[0]:
@@ -149,13 +151,13 @@ def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
 
 
 def _stamp(file: IO[bytes]) -> tuple[int, int]:
-    """Size and time of the last change."""
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    """Return the size of the file and the time of its last change."""
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
-def _beside(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | None]:
-    """The name of the inputs; labels and patients."""
+def _arrays_of_split(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | None]:
+    """Return the name of the array of inputs, the labels, and the patients."""
     if f"{split}_images" in arrays.files:
         labels = arrays[f"{split}_labels"]
         return f"{split}_images", labels.reshape(-1) if labels.size == len(labels) else labels, None
@@ -166,7 +168,7 @@ def _beside(path: Path, arrays: Any, split: Split) -> tuple[str, Array, Array | 
 
 
 def _coloured(shape: tuple[int, ...], name: str) -> bool:
-    """MedMNIST has its colours last."""
+    """Return whether the last axis has colours, as in MedMNIST."""
     return name.endswith("_images") and len(shape) == 4 and shape[-1] == 3
 
 
@@ -183,7 +185,7 @@ def _plain_arrays(name: str) -> Generator[None]:
 @contextmanager
 def _opened_arrays(path: Path) -> Generator[Any]:
     try:
-        # Not `np.load`: it leaves a broken archive open, and takes a file of another kind for what it is.
+        # `np.load` leaves a broken archive open, and also reads files of other kinds.
         with path.open("rb") as file, cast("Any", np.lib.npyio.NpzFile(file, allow_pickle=False)) as arrays:
             packed = path.stat().st_size
             require_safe(path.name, packed, sum(member.file_size for member in arrays.zip.infolist()))
@@ -197,7 +199,7 @@ def _opened_arrays(path: Path) -> Generator[Any]:
 
 
 def _require_whole(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raises ValueError: the header of an array promises more than lies there."""
+    """Require a complete member. Raises ValueError: the header of the array promises more than is stored."""
     if member.filename.endswith(".npy"):
         with archive.open(member) as file:
             shape, _, dtype = array_header(file)
@@ -206,10 +208,10 @@ def _require_whole(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
 
 
 def read_idx(path: Path) -> Array:
-    """An IDX array, gzipped or not (LeCun, Cortes, Burges: the format of MNIST).
+    """Return an IDX array from a file that may be gzipped (LeCun, Cortes, Burges: the format of MNIST).
 
     Raises:
-        DataError: not IDX, or shorter or longer than its header says.
+        DataError: the file is not IDX, or shorter or longer than its header says.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -218,10 +220,10 @@ def read_idx(path: Path) -> Array:
             require_safe(path.name, path.stat().st_size, size)
             data = file.read(size + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path.name}: it is not a whole gzip file; pack it again") from error
+        raise DataError(f"{path.name}: it is not a whole gzip file. Compress it again") from error
     if len(data) != size:
         raise DataError(f"{path.name}: the length does not fit the header")
-    # IDX is big-endian, and PyTorch takes the machine's own order only.
+    # IDX is big-endian, and PyTorch takes only the order of the machine.
     return np.frombuffer(data, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -231,6 +233,6 @@ def _idx_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[A
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES or len(sizes) < 4 * magic[3]:
         raise DataError(f"{name}: not an IDX file")
     shape = struct.unpack(f">{magic[3]}I", sizes)
-    if 0 in shape[1:] or len(shape) > _MOST_AXES:
-        raise DataError(f"{name}: its records have no numbers, or more than {_MOST_AXES - 1} axes")
+    if 0 in shape[1:] or len(shape) > _MAX_AXES:
+        raise DataError(f"{name}: its records have no numbers, or more than {_MAX_AXES - 1} axes")
     return shape, np.dtype(_IDX_TYPES[magic[2]])

@@ -1,4 +1,4 @@
-"""Map-style data sets of PyTorch: items (x, y), (x, y, patient) or dictionaries, read at once or when needed."""
+"""Records from map-style data sets of PyTorch, with items (x, y), (x, y, patient) or dictionaries."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from private_learning.records.identity import identity_or_blank
 from private_learning.records.lazy import LARGE, LazyExamples
 from private_learning.records.records import Array, DataError, Examples, identifiers
 
-# Items that are looked at to see whether the labels beside a data set are those of its items.
+# Number of items that are compared with the labels beside a data set.
 _LOOKED_AT = 8
 _EACH = "data set: every item is (x, y), or every item is (x, y, patient), or every item is a dictionary"
 _ONE_SHAPE = "data set: all x have one shape"
 _CHANGES = (
-    "data set: some items are another one each time they are asked for (random augmentation?). Read when they are "
-    "needed, x would be of one draw and y of another: take the random transformations out (a study has public views "
-    "for that), or read the data set into memory (lazy=False), where every item is kept as it comes once"
+    "data set: some items change with every access (random augmentation?). Read on demand, x would be of one draw and "
+    "y of another. Remove the random transformations (a study has public views for that), or read the data set into "
+    "memory (lazy=False), which keeps every item as it comes once"
 )
-# Of items that are dictionaries, as MONAI names them, unless somebody says otherwise.
+# The default keys of items that are dictionaries, as in MONAI.
 _IMAGE, _LABEL, _PATIENT = "image", "label", ("patient", "patient_id")
 _MAX_NAMED_KEYS = 20
 # Modes of Pillow whose numbers are shades of grey, or of red, green and blue.
-_SHOWN = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
+_PIXEL_MODES = ("L", "RGB", "I;16", "I;16L", "I;16B", "I", "F")
 _LOG = logging.getLogger(__name__)
 
 Item = tuple[Array, Array, Any]
@@ -34,28 +34,28 @@ Item = tuple[Array, Array, Any]
 
 @dataclass(frozen=True)
 class _Keys:
-    """Where x, y and the patient lie in an item: keys of a dictionary, or places. patient: None: nowhere."""
+    """The places of x, y and the patient in an item: keys of a dictionary, or indices. patient: may be None."""
 
     x: Any
     y: Any
     patient: Any
 
     def item(self, item: Any) -> Item:
-        """(x, y, patient), the patient None where the data set names none. Raises DataError: another kind of item."""
-        wanted = [key for key in (self.x, self.y, self.patient) if key is not None]
+        """Return (x, y, patient). The patient may be None. Raises DataError: the item is of another kind."""
+        keys = [key for key in (self.x, self.y, self.patient) if key is not None]
         if isinstance(self.x, int):
-            if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(wanted):
+            if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(keys):
                 raise DataError(_EACH)
-        elif not isinstance(item, Mapping) or any(key not in item for key in wanted):
-            raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, wanted))}")
+        elif not isinstance(item, Mapping) or any(key not in item for key in keys):
+            raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, keys))}")
         label = _array(item[self.y])
-        whose = None if self.patient is None else cast("Any", item[self.patient])
-        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, whose
+        patient = None if self.patient is None else cast("Any", item[self.patient])
+        return _pixels(item[self.x]), label.reshape(()) if label.size == 1 else label, patient
 
 
 @dataclass(frozen=True)
 class _Items:
-    """A reader of a data set's x. labels, patients: of the items when they were first looked at."""
+    """A reader of a data set's x. labels, patients: those of the items at the first access."""
 
     dataset: Any = field(repr=False)
     keys: _Keys
@@ -68,52 +68,52 @@ class _Items:
         return len(self.dataset)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        items = [self.keys.item(self.dataset[row]) for row in wanted]
+        row_numbers: list[int] = rows.tolist()
+        items = [self.keys.item(self.dataset[row]) for row in row_numbers]
         if any(x.shape != self.shape for x, *_ in items):
             raise DataError(_ONE_SHAPE)
         if any(x.dtype != self.dtype for x, *_ in items):
-            raise DataError("data set: all x that are read when they are needed have one type")
-        if any(not _same(y, self.labels[row]) for row, (_, y, _) in zip(wanted, items, strict=True)):
+            raise DataError("data set: all x that are read on demand have one type")
+        if any(not _is_equal(y, self.labels[row]) for row, (_, y, _) in zip(row_numbers, items, strict=True)):
             raise DataError(_CHANGES)
         if self.patients is not None:
-            whose = identifiers([patient for *_, patient in items], len(items))
-            if any(one != self.patients[row] for row, one in zip(wanted, whose, strict=True)):
+            identities = identifiers([patient for *_, patient in items], len(items))
+            if any(identity != self.patients[row] for row, identity in zip(row_numbers, identities, strict=True)):
                 raise DataError(_CHANGES)
         return np.stack([x for x, *_ in items])
 
 
 def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = None) -> Examples | LazyExamples:
-    """Examples of a data set. lazy, keys: as in `records_of`.
+    """Return the examples of a data set. lazy, keys: as in `records_of`.
 
     Raises:
-        DataError: items that are no such tuples or dictionaries, of different shapes, or that change from one access to
-            the next and are to be read when they are needed.
+        DataError: items are no such tuples or dictionaries, have different shapes, or change from one access to the
+            next although they are read on demand.
     """
     if len(dataset) == 0:
         raise DataError(f"{_EACH}; there are none")
     first_item = dataset[0]
-    where = _keys_of(first_item, keys)
-    first, *_ = where.item(first_item)
-    changing = not all(_comes_again(dataset, where, row) for row in _spread(len(dataset)))
+    item_keys = _keys_of(first_item, keys)
+    first, *_ = item_keys.item(first_item)
+    changing = not all(_is_repeatable(dataset, item_keys, row) for row in _spread(len(dataset)))
     if not (lazy or (lazy is None and first.nbytes * len(dataset) > LARGE)):
         if changing:
             _LOG.warning(
-                "data set: items are another one each time they are asked for (random augmentation?). Every item is "
-                "kept as it comes now and is not drawn again; a study has public views for that"
+                "data set: items change with every access (random augmentation?). Every item is kept as it comes now "
+                "and is not drawn again. A study has public views for that"
             )
-        return _in_memory(dataset, where)
+        return _in_memory(dataset, item_keys)
     if changing:
         raise DataError(_CHANGES)
-    labels, patients = _told(dataset, where) or _passed(dataset, where)
-    whose = None if patients is None else identifiers(patients, len(dataset))
-    reader = _Items(dataset, where, first.shape, first.dtype, labels, whose)
-    # Data sets of others may not be read from several threads.
-    return LazyExamples.of(reader, labels, whose, read_by="caller")
+    labels, patients = _labels_of_attributes(dataset, item_keys) or _labels_of_items(dataset, item_keys)
+    identities = None if patients is None else identifiers(patients, len(dataset))
+    reader = _Items(dataset, item_keys, first.shape, first.dtype, labels, identities)
+    # A foreign data set may not support several threads.
+    return LazyExamples.of(reader, labels, identities, read_by="caller")
 
 
 def _keys_of(item: Any, keys: Sequence[Any] | None) -> _Keys:
-    """Where things lie in the items, as the caller says, or by public names. Raises DataError: that is not clear."""
+    """Return the keys of the items, given by the caller or by the default names. Raises DataError: they are unclear."""
     if keys is not None:
         if isinstance(keys, str) or len(keys) not in (2, 3):
             raise DataError("keys: two or three are expected, of x, y and perhaps the patient: keys=('image', 'label')")
@@ -141,15 +141,15 @@ def _spread(count: int) -> list[int]:
     return sorted({int(row) for row in np.linspace(0, count - 1, _LOOKED_AT)})
 
 
-def _comes_again(dataset: Any, keys: _Keys, row: int) -> bool:
-    """Is an item the same when it is asked for twice?"""
-    (x, y, whose), (again, label, patient) = (keys.item(dataset[row]) for _ in range(2))
-    return _same(x, again) and _same(y, label) and str(whose) == str(patient)
+def _is_repeatable(dataset: Any, keys: _Keys, row: int) -> bool:
+    """Return whether two accesses to an item give the same."""
+    (x, y, first_patient), (second_x, second_y, second_patient) = (keys.item(dataset[row]) for _ in range(2))
+    return _is_equal(x, second_x) and _is_equal(y, second_y) and str(first_patient) == str(second_patient)
 
 
-def _same(one: Array, other: Array) -> bool:
-    """NaN is itself."""
-    return one.shape == other.shape and bool(np.all((one == other) | ((one != one) & (other != other))))
+def _is_equal(first: Array, second: Array) -> bool:
+    """Return whether two arrays are equal. NaN equals NaN."""
+    return first.shape == second.shape and bool(np.all((first == second) | ((first != first) & (second != second))))
 
 
 def _in_memory(dataset: Any, keys: _Keys) -> Examples:
@@ -157,38 +157,40 @@ def _in_memory(dataset: Any, keys: _Keys) -> Examples:
     inputs = [x for x, *_ in items]
     if len({array.shape for array in inputs}) > 1:
         raise DataError(_ONE_SHAPE)
-    return Examples.of(np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([whose for *_, whose in items]))
+    return Examples.of(
+        np.stack(inputs), _stacked([y for _, y, _ in items]), _patients([patient for *_, patient in items])
+    )
 
 
-def _passed(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None]:
-    """Labels and patients by one pass over the items, whose x are dropped."""
+def _labels_of_items(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None]:
+    """Return labels and patients from one pass over the items, without keeping any x."""
     items = [keys.item(dataset[i])[1:] for i in range(len(dataset))]
-    return _stacked([y for y, _ in items]), _patients([whose for _, whose in items])
+    return _stacked([y for y, _ in items]), _patients([patient for _, patient in items])
 
 
-def _told(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
-    """Labels and patients as the data set holds them beside its items; None: it does not, or some items differ."""
+def _labels_of_attributes(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
+    """Return labels and patients from attributes of the data set. None: it has none, or some items differ from them."""
     count = len(dataset)
-    held = (_held(dataset, name, count) for name in ("targets", "labels"))
-    labels = next((values for values in held if values is not None), None)
+    attributes = (_plain_attribute(dataset, name, count) for name in ("targets", "labels"))
+    labels = next((values for values in attributes if values is not None), None)
     if labels is None:
         return None
-    patients = None if _held(dataset, "patients", count) is None else list(dataset.patients)
+    patients = None if _plain_attribute(dataset, "patients", count) is None else list(dataset.patients)
     for row in _spread(count):
-        _, y, whose = keys.item(dataset[row])
-        if y.ndim or y != labels[row] or (whose is None) != (patients is None):
+        _, y, patient = keys.item(dataset[row])
+        if y.ndim or y != labels[row] or (patient is None) != (patients is None):
             return None
-        if patients is not None and identity_or_blank(whose) != identity_or_blank(patients[row]):
+        if patients is not None and identity_or_blank(patient) != identity_or_blank(patients[row]):
             return None
     return np.array(labels), patients
 
 
-def _held(dataset: Any, name: str, count: int) -> list[Any] | None:
-    """An attribute that is one plain value for each item."""
-    held = getattr(dataset, name, None)
-    if held is None or isinstance(held, str) or not hasattr(held, "__len__") or len(held) != count:
+def _plain_attribute(dataset: Any, name: str, count: int) -> list[Any] | None:
+    """Return an attribute with one plain value for each item, or None."""
+    attribute = getattr(dataset, name, None)
+    if attribute is None or isinstance(attribute, str) or not hasattr(attribute, "__len__") or len(attribute) != count:
         return None
-    values = [_plain(value) for value in cast("Sequence[Any]", held)]
+    values = [_plain(value) for value in cast("Sequence[Any]", attribute)]
     return values if all(isinstance(value, int | float | str) for value in values) else None
 
 
@@ -198,11 +200,11 @@ def _stacked(labels: list[Array]) -> Array:
     return np.stack(labels)
 
 
-def _patients(named: list[Any]) -> list[Any] | None:
-    without = sum(one is None for one in named)
-    if without and without < len(named):
+def _patients(patients: list[Any]) -> list[Any] | None:
+    without = sum(patient is None for patient in patients)
+    if without and without < len(patients):
         raise DataError(_EACH)
-    return None if without else named
+    return None if without else patients
 
 
 def _plain(value: Any) -> Any:
@@ -210,32 +212,33 @@ def _plain(value: Any) -> Any:
 
 
 def _array(value: Any) -> Array:
-    """Raises DataError: it is no array, and no tensor that becomes one as it is."""
+    """Return the value as an array. Raises DataError: it is no array and no dense tensor."""
     try:
         tensor = value.detach().cpu() if hasattr(value, "detach") else value
-        # NumPy has no bfloat16, of which every number is one of 32 bits.
+        # NumPy has no bfloat16. Each of its numbers is also a number of 32 bits.
         return np.asarray(tensor.float() if str(getattr(tensor, "dtype", "")) == "torch.bfloat16" else tensor)
-    # What a conversion raises may quote numbers.
+    # Error texts of a conversion may quote numbers.
     except (TypeError, ValueError, RuntimeError):
         raise DataError("data set: some x or y are no arrays (sparse, or lists of unequal length?)") from None
 
 
 def _pixels(value: Any) -> Array:
-    """Of an image of Pillow, what it shows, colours first; of anything else as `_array`.
+    """Return the pixels of a Pillow image, colours first. Other values become arrays as in `_array`.
 
-    Raises DataError: it has transparency, or colours that would have to be converted.
+    Raises:
+        DataError: the image has transparency, or colours that would have to be converted.
     """
     if not hasattr(value, "getbands"):
         return _array(value)
     if value.mode in ("1", "P"):
-        # Not the places of a palette.
+        # The colours, not the indices of a palette.
         value = value.convert(
             "L" if value.mode == "1" else "RGB" if value.palette.mode == "RGB" else value.palette.mode
         )
-    if value.mode not in _SHOWN:
+    if value.mode not in _PIXEL_MODES:
         raise DataError(
-            f"data set: some images are of Pillow's mode {value.mode}, in which numbers are not what is shown: convert "
-            "them in the data set, as with image.convert('RGB')"
+            f"data set: some images are of Pillow's mode {value.mode}, in which numbers are no shades or colours: "
+            "convert them in the data set, as with image.convert('RGB')"
         )
     array = np.asarray(value)
     return np.moveaxis(array, -1, 0) if array.ndim == 3 else array

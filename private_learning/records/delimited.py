@@ -1,6 +1,6 @@
-"""Rows of a text table whose separator is known.
+"""Rows of a text table with a known separator.
 
-Error texts name lines and count rows. They never hold what a cell says.
+Error texts name lines and count rows. They never hold the content of a cell.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from study_protocol.cells.spelling import cleaned
 
 PLURALS: dict[Separator, str] = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "bar": "bars"}
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]+)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
-# A quotation mark opens a cell, closes it, or stands twice within it. Then one mark more makes their number odd, and no
-# row can swallow another.
+# A quotation mark opens a cell, closes it, or stands twice within it. One more mark makes their number odd, so no row
+# can swallow another.
 _QUOTED = (
     r'(?:[^"]*+(?:(?<=[{mark}\r\n])|(?<=[{mark}\r\n] )|(?<![\s\S]))"[^"]*+(?:""[^"]*+)*+"(?=[{mark}\r\n]|\Z))*+[^"]*+'
 )
@@ -30,7 +30,7 @@ _TOTALS = frozenset(
 
 
 class _Reader(Protocol):
-    """Of `csv`, which does not name its type."""
+    """The type of a reader of `csv`, which does not export it."""
 
     @property
     def line_num(self) -> int: ...
@@ -42,7 +42,7 @@ class _Reader(Protocol):
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rows of a file without its header line. lines: where in the file each row ends, counted from 1."""
+    """The rows of a file without its header line. lines: the line in which each row ends, counted from 1."""
 
     names: list[str]
     rows: list[list[str]]
@@ -58,12 +58,13 @@ def read_sheet(
     header: bool = True,
     may_be_empty: bool = False,
 ) -> Sheet:
-    """Names and rows. names: of the columns, where the file has no header line. Without both a column is its place.
+    """Return the names and rows of a table.
 
-    may_be_empty: a header alone will do
+    names         of the columns, if the file has no header line. Without both, a column is named by its position
+    may_be_empty  a header without rows is allowed
 
     Raises:
-        DataError: quotation marks that do not pair, rows of another length, no header, no rows.
+        DataError: quotation marks do not pair, rows differ in length, or the header or the rows are missing.
     """
     rows, lines = split(file, text, separator)
     if not rows:
@@ -80,15 +81,15 @@ def read_sheet(
     _require_even(file, rows, lines, width, titled)
     if not titled:
         return Sheet(list(names or (str(place) for place in range(width))), rows, lines)
-    found = [cleaned(cell) for cell in rows[0]]
+    column_names = [cleaned(cell) for cell in rows[0]]
     if len(rows) == 1 and not may_be_empty:
         raise DataError(f"{file}: there are no records below the header")
-    _require_header(f"{file}: line {lines[0]}", found)
-    return Sheet(found, rows[1:], lines[1:])
+    _require_header(f"{file}: line {lines[0]}", column_names)
+    return Sheet(column_names, rows[1:], lines[1:])
 
 
 def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], Sequence[int]]:
-    """(rows, the line in which each ends), without empty rows. Raises DataError: quotation marks that do not pair."""
+    """Return (rows, the line in which each ends), without empty rows. Raises DataError: unpaired quotation marks."""
     mark = SEPARATORS[separator]
     if '"' in text:
         _require_paired(file, text, mark)
@@ -97,29 +98,29 @@ def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], 
     blank = [place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))]
     if not blank:
         return rows, lines
-    gone = set(blank)
-    kept = [place for place in range(len(rows)) if place not in gone]
-    return [rows[place] for place in kept], [lines[place] for place in kept]
+    blank_places = set(blank)
+    places = [place for place in range(len(rows)) if place not in blank_places]
+    return [rows[place] for place in places], [lines[place] for place in places]
 
 
 def is_number(cell: str) -> bool:
-    """As a program writes one; not `nan` or `inf`, which are words, too."""
+    """Return whether the cell is a number as programs write it. `nan` and `inf` are words, too, and no numbers here."""
     return _NUMBER.fullmatch(cell) is not None
 
 
 def remarks_on(file: str, sheet: Sheet) -> tuple[str, ...]:
-    """What a person should look at: a last line that may hold totals, columns that are left out for want of a name."""
-    found: list[str] = []
+    """Return remarks for a person: a last line that may hold totals, and columns left out because they have no name."""
+    remarks: list[str] = []
     unnamed = [
         place for place, name in enumerate(sheet.names) if not name and any(row[place].strip() for row in sheet.rows)
     ]
     if unnamed:
-        found.append(
+        remarks.append(
             f"{file}: {len(unnamed)} columns without a name are left out, the first of them column {unnamed[0] + 1}"
         )
     if (total := _totals_line(sheet)) is not None:
-        found.append(f"{file}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it")
-    return tuple(found)
+        remarks.append(f"{file}: the last line ({total}) begins with a word for a sum: if it holds totals, remove it")
+    return tuple(remarks)
 
 
 def _totals_line(sheet: Sheet) -> int | None:
@@ -133,7 +134,7 @@ def _parsed(file: str, text: str, mark: str) -> tuple[list[list[str]], Sequence[
         rows = list(reader)
     except csv.Error:
         rows = []
-    # Every row ends a line of its own.
+    # Every row is one line.
     if rows and reader.line_num == len(rows):
         return rows, range(1, len(rows) + 1)
     rows, lines, reader = list[list[str]](), list[int](), _reader_of(text, mark)
@@ -166,7 +167,7 @@ def _fault(file: str, error: csv.Error, before: int) -> DataError:
 
 
 def _require_paired(file: str, text: str, mark: str) -> None:
-    """Raises DataError: a quotation mark neither opens nor closes a cell, nor stands twice within one."""
+    """Require quotation marks that open or close a cell or stand twice within one. Raises DataError: others exist."""
     pattern = re.compile(_QUOTED.replace("{mark}", re.escape(mark)))
     end = cast("re.Match[str]", pattern.match(text)).end()
     if end == len(text):
@@ -176,7 +177,7 @@ def _require_paired(file: str, text: str, mark: str) -> None:
 
 
 def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], width: int, titled: bool) -> None:
-    """Raises DataError: where the rows differ in length, and what that often comes from."""
+    """Require rows of one length. Raises DataError: they differ. The message names the place and a likely cause."""
     lengths = list(map(len, rows))
     if lengths.count(width) == len(rows):
         return
@@ -204,22 +205,22 @@ def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], wi
     if len(wrong) == 1 and wrong[0] == len(rows) - 1:
         advice = "It is the last line: if it holds totals or a remark, remove it. If it breaks off, save it again"
     raise DataError(
-        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells; the first is in line {lines[wrong[0]]} "
+        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells. The first is in line {lines[wrong[0]]} "
         f"and has {lengths[wrong[0]]}. {advice}"
     )
 
 
 def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator) -> None:
-    """Raises DataError: everything is one column, and something else stands between the cells."""
+    """Require more than one column if another separator fits. Raises DataError: cells have another separator."""
     if len(rows[0]) > 1:
         return
     title = rows[0][0]
-    for other, mark in SEPARATORS.items():
+    for candidate, mark in SEPARATORS.items():
         # A title that stands above the header has the mark alone.
-        if other != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
+        if candidate != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
             raise DataError(
-                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[other]} "
-                f"stand in its name: declare --separator {other}"
+                f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[candidate]} "
+                f"stand in its name: declare --separator {candidate}"
             )
     words = len(title.split())
     if words > 1 and len(rows) > 1 and all(len(SEPARATORS[separator].join(cells).split()) == words for cells in rows):
@@ -229,20 +230,20 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
         )
 
 
-def _require_header(where: str, header: Sequence[str]) -> None:
-    """Raises DataError: the first line reads like a record."""
+def _require_header(location: str, header: Sequence[str]) -> None:
+    """Require a header of different names. Raises DataError: the first line reads like a record."""
     advice = "is there a header? The first line must name the columns, each once"
     numbers = [place for place, cell in enumerate(header, start=1) if is_number(cell) or cell == "?"]
-    # 0, 1, 2, …: what pandas calls columns without names.
+    # 0, 1, 2, …: the names that pandas gives to columns without names.
     if numbers and header != [str(place) for place in range(len(header))]:
         raise DataError(
-            f"{where} was read as the names of {len(header)} columns, but {len(numbers)} of them are numbers or "
+            f"{location} was read as the names of {len(header)} columns, but {len(numbers)} of them are numbers or "
             f"question marks, the first in column {numbers[0]}: {advice}, with words"
         )
-    named = Counter(cell for cell in header if cell)
-    twice = [place for place, cell in enumerate(header, start=1) if named[cell] > 1]
+    counts = Counter(cell for cell in header if cell)
+    twice = [place for place, cell in enumerate(header, start=1) if counts[cell] > 1]
     if twice:
-        again = header.index(header[twice[0] - 1], twice[0]) + 1
-        raise DataError(f"{where} names a column twice (columns {twice[0]} and {again}): {advice}")
-    if not named:
-        raise DataError(f"{where} names no column: {advice}")
+        second = header.index(header[twice[0] - 1], twice[0]) + 1
+        raise DataError(f"{location} names a column twice (columns {twice[0]} and {second}): {advice}")
+    if not counts:
+        raise DataError(f"{location} names no column: {advice}")

@@ -1,9 +1,9 @@
-"""Folders of DICOM images: headers are read now, pixels when they are needed. Needs the package pydicom.
+"""Folders of DICOM images: headers are read at once, pixels on demand. Needs the package pydicom.
 
-Pixels are the scanner's own numbers, such as Hounsfield units: the file's slope and intercept, or its table, are
-applied (DICOM PS3.3, C.11.1 and C.7.6.16.2.9), and nothing of its window. Where white stands for small values
-(MONOCHROME1) they are turned round. A file with further numbers that would have to be applied is refused. What range a
-study looks at is the task's public `low` and `high`.
+Pixels are the scanner's own numbers, such as Hounsfield units. The file's slope and intercept, or its table, are
+applied (DICOM PS3.3, C.11.1 and C.7.6.16.2.9), and its window is not. If white stands for small values (MONOCHROME1),
+they are inverted. A file with further numbers that would have to be applied is refused. The range of a study is the
+task's public `low` and `high`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import LABELS_FILE, labelled
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_UNPACKED
 
 SUFFIXES = (".dcm", ".dicom", ".ima")
-# Of files with other endings, these are never opened to see whether they are DICOM.
+# Files with these endings are never opened to test whether they are DICOM.
 _KNOWN_ENDINGS = {
     *(".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".nii", ".gz", ".csv"),
     *(".tsv", ".tab", ".txt", ".data", ".parquet", ".arrow", ".feather", ".npz", ".npy", ".tar", ".json"),
@@ -46,42 +46,42 @@ _TAGS = (
 _LOG = logging.getLogger(__name__)
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MAX_PIXELS = 1 << 28
-# Bytes of a file before its data set: preamble, DICM, and the element that holds the length of its own group.
+# Bytes of a file before its data set: preamble, DICM, and the element with the length of its group.
 _BEFORE_GROUP = 144
 
 
-class _Flaw(Enum):
+class _DicomFlaw(Enum):
     """Why a file is refused, as the end of a sentence that counts such files."""
 
     COLOURED = "coloured"
     FRAMES = "frames"
     SCALED_TWICE = (
-        "state several slopes and intercepts, or a table beside them, which contradict one another; write them again "
+        "state several slopes and intercepts, or a table beside them, which contradict one another. Write them again "
         "with one"
     )
     FURTHER_SCALING = (
         "hold a real world value mapping or a dose grid scaling, which is not applied and differs from slope and "
-        "intercept; write them again with slope and intercept alone"
+        "intercept. Write them again with slope and intercept alone"
     )
-    SHIFTED = "hold pixels that do not begin at the lowest bit; write them again without the shift"
+    SHIFTED = "hold pixels that do not begin at the lowest bit. Write them again without the shift"
 
 
 @dataclass(frozen=True)
 class _Description:
-    """What a header says.
+    """The parts of a header that matter here.
 
-    scale: slope and intercept, None where a table takes their place. compression: one that cannot be decoded here.
+    scale: slope and intercept. None: a table takes their place. compression: the name of one without a decoder here.
     """
 
     shape: tuple[int, int]
     patient: str = field(repr=False)
-    flaw: _Flaw | None
+    flaw: _DicomFlaw | None
     scale: tuple[float, float] | None
     compression: str | None
 
 
 def is_dicom(path: Path) -> bool:
-    """Does it end as DICOM files do, or has it no known ending and begins as they do (DICOM PS3.10, 7.1)?"""
+    """Return whether a file has an ending of DICOM, or no known ending and DICOM's first bytes (DICOM PS3.10, 7.1)."""
     suffix = path.suffix.lower()
     if suffix in SUFFIXES or suffix in _KNOWN_ENDINGS or path.name == "DICOMDIR":
         return suffix in SUFFIXES
@@ -92,37 +92,38 @@ def is_dicom(path: Path) -> bool:
 
 
 def holds_dicom(folder: Path) -> bool:
-    """Is there such a file in the folder or below it?"""
-    return any(is_dicom(path) for path in seen(folder, below=True))
+    """Return whether a DICOM file lies in the folder or below it."""
+    return any(is_dicom(path) for path in visible_paths(folder, below=True))
 
 
 def list_dicom(folder: Path) -> LazyExamples:
-    """Examples (n, rows, columns) of a folder of single grey images, by sub-folders for classes or by labels.csv.
+    """Return examples (n, rows, columns) of a folder of single grey images.
 
+    Labels come from sub-folders for classes or from labels.csv.
     Files end in .dcm, .dicom or .ima, or have no known ending and begin as DICOM does. Patients are those of the
     headers (PatientID), which stay in the hospital, unless labels.csv has a column `patient` beside `file`, or
     patients.csv names them.
 
     Raises:
-        DataError: no labels, files that are none, colours or a palette, several frames, several sizes, numbers that
-            would have to be applied and are not, a header without its patient, a folder for each patient in place of
-            one for each class, a compression that needs a further package. Files are counted and never named.
+        DataError: labels are missing, files are no DICOM, have colours or a palette, several frames or several sizes,
+            or numbers that would have to be applied. A header has no patient, folders stand for patients and not for
+            classes, or a compression needs a further package. Files are counted and never named.
     """
     records = labelled(folder, "DICOM", is_dicom, lambda path: _patient(_description_of(path)))
     descriptions = _require_form([_description_of(folder / path) for path in records.files])
     headers = [description.patient for description in descriptions]
     _refuse_folders_of_patients(folder, records.files, headers)
     patients = records.patients or patients_listed(folder, records.files) or headers
-    nobody = patients.count("")
-    if nobody:
-        raise DataError(f"DICOM: {nobody} of {len(patients)} headers name no patient (PatientID)")
+    without_patient = patients.count("")
+    if without_patient:
+        raise DataError(f"DICOM: {without_patient} of {len(patients)} headers name no patient (PatientID)")
     reader = _DicomFiles(folder, records.files, descriptions[0].shape)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
 
 @dataclass(frozen=True)
 class _DicomFiles:
-    """A reader; files: below the folder."""
+    """A reader of the pixels. files: paths below the folder."""
 
     folder: Path
     files: tuple[str, ...] = field(repr=False)
@@ -132,17 +133,17 @@ class _DicomFiles:
         return len(self.files)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        images = np.empty((len(wanted), *self.shape), np.float32)
+        row_numbers: list[int] = rows.tolist()
+        images = np.empty((len(row_numbers), *self.shape), np.float32)
         broken = 0
-        for place, row in enumerate(wanted):
+        for place, row in enumerate(row_numbers):
             image = _pixels(self.folder / self.files[row])
             if image is None or image.shape != self.shape:
                 broken += 1
             else:
                 images[place] = image
         if broken:
-            raise _unreadable(broken, len(wanted))
+            raise _unreadable(broken, len(row_numbers))
         return images
 
 
@@ -151,16 +152,16 @@ def _pydicom() -> Any:
         pydicom = import_module("pydicom")
     except ImportError as error:
         raise DataError("DICOM files need the package pydicom: pip install 'wardround[imaging]'") from error
-    # Its warnings and its log quote what stands in a header.
+    # Its warnings and its log quote the header.
     warnings.filterwarnings("ignore", module=r"pydicom\.")
     logging.getLogger("pydicom").setLevel(logging.CRITICAL)
     return pydicom
 
 
 def _description_of(path: Path) -> _Description | None:
-    """Of a header, without pixels; None: it is none, or is broken."""
+    """Return the description of a header, without reading pixels. None: the file is no DICOM, or is broken."""
     pydicom = _pydicom()
-    # Whatever a broken file makes the library raise: its words may quote the header.
+    # The library may raise any error for a broken file, and its text may quote the header.
     with suppress(Exception):
         if _inflates_safely(path):
             return _described(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(_TAGS)))
@@ -168,7 +169,7 @@ def _description_of(path: Path) -> _Description | None:
 
 
 def _inflates_safely(path: Path) -> bool:
-    """Deflated files are unpacked as a whole before anything in them is read."""
+    """Return whether a deflated file unpacks into a safe size. The library unpacks it as a whole before reading."""
     pydicom = _pydicom()
     meta = pydicom.filereader.read_file_meta_info(path)
     if meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
@@ -184,7 +185,7 @@ def _inflates_safely(path: Path) -> bool:
 
 
 def _described(header: Any) -> _Description:
-    """Raises any exception: it is broken."""
+    """Return the description of a header. Raises any exception: the header is broken."""
     rows, columns = int(header.Rows), int(header.Columns)
     if not 0 < rows * columns <= _MAX_PIXELS:
         raise ValueError("no image")
@@ -200,29 +201,31 @@ def _described(header: Any) -> _Description:
     )
 
 
-def _flaw(header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]) -> _Flaw | None:
+def _flaw(
+    header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]
+) -> _DicomFlaw | None:
     grey = int(header.get("SamplesPerPixel", 1)) == 1 and str(header.PhotometricInterpretation) in _GREY
     # Grey images may have a supplemental palette for some of their values.
     if not grey or header.get("PixelPresentation", "MONOCHROME") in ("COLOR", "MIXED"):
-        return _Flaw.COLOURED
+        return _DicomFlaw.COLOURED
     frames = header.get("NumberOfFrames")
     if (1 if frames is None else int(frames)) != 1 or len(_items(header, "PerFrameFunctionalGroupsSequence")) > 1:
-        return _Flaw.FRAMES
+        return _DicomFlaw.FRAMES
     table = bool(header.get("ModalityLUTSequence"))
     if len(scales) + table > 1:
-        return _Flaw.SCALED_TWICE
+        return _DicomFlaw.SCALED_TWICE
     if mappings - (scales or {(1.0, 0.0)}) or (mappings and table) or "DoseGridScaling" in header:
-        return _Flaw.FURTHER_SCALING
+        return _DicomFlaw.FURTHER_SCALING
     bits = header.get("BitsStored")
     if bits is not None and int(header.get("HighBit", bits - 1)) != int(bits) - 1:
-        return _Flaw.SHIFTED
+        return _DicomFlaw.SHIFTED
     return None
 
 
 def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, float] | None]]:
-    """Slopes and intercepts, wherever the header states some; and those of real world value mappings, None: a table.
+    """Return all slopes and intercepts of a header, and those of its real world value mappings. None: a table.
 
-    Enhanced objects state them in functional groups, of all frames or of each (PS3.3, C.7.6.16).
+    Enhanced objects state them in functional groups, for all frames or for each (PS3.3, C.7.6.16).
     """
     groups = _items(header, "SharedFunctionalGroupsSequence") + _items(header, "PerFrameFunctionalGroupsSequence")
     transformations = [item for group in groups for item in _items(group, "PixelValueTransformationSequence")]
@@ -231,7 +234,7 @@ def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, flo
         for item in [header, *transformations]
         if "RescaleSlope" in item or "RescaleIntercept" in item
     }
-    # All pixels would be one number.
+    # With a slope of 0, all pixels would be one number.
     if any(slope == 0 for slope, _ in scales):
         raise ValueError("no slope")
     mappings = {
@@ -256,7 +259,7 @@ def _number(item: Any, name: str, default: float) -> float:
 
 
 def _patient_id(header: Any) -> str:
-    # Several values are no identifier.
+    # A list of values is no identifier.
     value = header.get("PatientID")
     return value.strip() if isinstance(value, str) else ""
 
@@ -266,19 +269,19 @@ def _patient(description: _Description | None) -> str:
 
 
 def _require_form(descriptions: Sequence[_Description | None]) -> list[_Description]:
-    """Raises DataError: not all are single grey images of one size that can be decoded here."""
+    """Require single grey images of one size that can be decoded here. Raises DataError: some are not."""
     count = len(descriptions)
     whole = [description for description in descriptions if description is not None]
     if len(whole) < count:
         raise _unreadable(count - len(whole), count)
     flaws = Counter(description.flaw for description in whole)
-    if flaws[_Flaw.COLOURED] or flaws[_Flaw.FRAMES]:
+    if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
         raise DataError(
-            f"DICOM: of {count} files {flaws[_Flaw.COLOURED]} are coloured or have a palette and {flaws[_Flaw.FRAMES]} "
-            "have several frames: one grey image a file is read; write frames or volumes as files of their own, or as "
-            "NIfTI"
+            f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and "
+            f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or "
+            "volumes as separate files, or as NIfTI"
         )
-    for flaw in _Flaw:
+    for flaw in _DicomFlaw:
         if flaws[flaw]:
             raise DataError(f"DICOM: {flaws[flaw]} of {count} files {flaw.value}")
     if len({description.shape for description in whole}) > 1:
@@ -293,7 +296,7 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
 
 
 def _refuse_folders_of_patients(folder: Path, files: Sequence[str], patients: Sequence[str]) -> None:
-    """Tells if every sub-folder holds one patient. Raises DataError: they are named after them, and are no classes."""
+    """Warn if every sub-folder holds one patient. Raises DataError: sub-folders are named after patients."""
     if (folder / LABELS_FILE).exists():
         return
     tops = [file.split("/")[0] for file in files]
@@ -312,7 +315,7 @@ def _refuse_folders_of_patients(folder: Path, files: Sequence[str], patients: Se
 
 
 def _missing_decoder(syntax: Any, bits: int) -> str | None:
-    """The name of a compression that cannot be decoded here."""
+    """Return the name of the compression if it cannot be decoded here, otherwise None."""
     if not syntax.is_private and not syntax.is_transfer_syntax:
         raise ValueError("no transfer syntax")
     if not syntax.is_private and not syntax.is_encapsulated:
@@ -320,15 +323,15 @@ def _missing_decoder(syntax: Any, bits: int) -> str | None:
     pydicom = _pydicom()
     with suppress(Exception):
         plugins = set(pydicom.pixels.get_decoder(syntax).available_plugins)
-        # Pillow decodes JPEG of 8 bits alone.
+        # Pillow decodes only JPEG of 8 bits.
         if plugins - ({"pillow"} if syntax == pydicom.uid.JPEGExtended12Bit and bits != 8 else set()):
             return None
-    # A private one has no name, but the number that stands in the file.
+    # A private compression has no name, only the number in the file.
     return "a private compression" if syntax.is_private else str(syntax.name)
 
 
 def _pixels(path: Path) -> Array | None:
-    """(rows, columns) float32; None: they cannot be read."""
+    """Return the pixels, (rows, columns) float32, or None if they cannot be read."""
     pydicom = _pydicom()
     with suppress(Exception):
         if not _inflates_safely(path):
@@ -342,7 +345,7 @@ def _pixels(path: Path) -> Array | None:
         if image.PhotometricInterpretation == "MONOCHROME1":
             signed, bits = bool(image.PixelRepresentation), int(image.BitsStored)
             ends = np.array([[-(1 << bits - 1), (1 << bits - 1) - 1] if signed else [0, (1 << bits) - 1]])
-            # By the smallest and the largest number that the file could hold, not by those that it does.
+            # By the smallest and the largest number that the type can hold, not by those in the file.
             low, high = _scaled(ends.astype(stored.dtype), image, description)[0]
             scaled = low + high - scaled
         return scaled.astype(np.float32)
@@ -350,12 +353,12 @@ def _pixels(path: Path) -> Array | None:
 
 
 def _scaled(stored: Array, image: Any, description: _Description) -> Array:
-    """Float64, by slope and intercept or by the file's table."""
+    """Return the pixels as float64, scaled by slope and intercept or by the file's table."""
     if description.scale is None:
         return np.asarray(_pydicom().pixels.apply_modality_lut(stored, image), np.float64)
     slope, intercept = description.scale
     return np.asarray(stored, np.float64) * slope + intercept
 
 
-def _unreadable(some: int, count: int) -> DataError:
-    return DataError(f"DICOM: {some} of {count} files cannot be read as images of the size of the others")
+def _unreadable(unreadable: int, count: int) -> DataError:
+    return DataError(f"DICOM: {unreadable} of {count} files cannot be read as images of the size of the others")

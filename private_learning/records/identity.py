@@ -1,6 +1,6 @@
-"""One identity of a patient, whatever a cell, a header or a list calls the patient.
+"""The identity of a patient, from a cell, a header or a list.
 
-Two identifiers are one patient if they differ only by what no person sees, or by how a program stores them.
+Two identifiers are one patient if they differ only in invisible characters, or in the form that a program stores.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from uuid import UUID
 
 import numpy as np
 
-# What a missing cell has become where a program made a column of texts of it.
+# The texts that programs write for a missing cell in a column of texts.
 _MISSING = frozenset({"", "nan", "None", "NaT", "<NA>"})
 # 1,23457E+12 and 1E+12, as spreadsheets and programs write them. 1E1 and 12E5 are codes.
 _SCIENTIFIC = re.compile(r"[+-]?(?:[0-9]+[.,][0-9]+[eE][+-]?[0-9]+|[0-9][eE][+-][0-9]+)")
-# A whole number that a column of fractions has written.
+# A whole number from a column of fractions.
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# Letters and marks without a shape of their own: fillers, joiners, selectors of a variant.
+# Characters without a shape: fillers, joiners, selectors of a variant.
 _FILLERS = (
     0x34F,
     (0x115F, 0x1160),
@@ -34,16 +34,16 @@ _FILLERS = (
     (0xE0100, 0xE01EF),
 )
 _FRACTION_OF_A_SECOND = re.compile(r"[0-9:]+\.[0-9]+")
-_MOST_DIGITS = 4096
-# From here on a float64 no longer tells one whole number from the next.
+_MAX_DIGITS = 4096
+# Above this, float64 no longer separates consecutive whole numbers.
 _LARGEST_EXACT = 2**53
 
 
 class IdentifierError(ValueError):
     """A value that cannot tell one patient from another.
 
-    fault   what the value is, never what it says: it goes on after "3 of 9 records"
-    advice  a sentence on what to do
+    fault   the kind of the value, never its content. It continues "3 of 9 records"
+    advice  a sentence with the remedy
     """
 
     def __init__(self, fault: str, advice: str) -> None:
@@ -63,20 +63,20 @@ _NO_IDENTIFIER = (
 
 
 def patient_identity(value: Any) -> str:
-    """The one identity of a patient whom a cell, a header or a list names; "" where it names nobody.
+    """Return the identity of the patient in a cell, a header or a list, or "" if the value is missing.
 
     Text is brought to Unicode's form NFKC: composed letters, narrow digits, one kind of space. Digits of every script
-    become 0 to 9 and dashes of every length "-". What has no shape of its own is removed: control and format
-    characters, byte order marks, soft hyphens. Spaces around the text are cut off, and those within are one each.
-    Capitals count, and so do leading zeros. A UUID is written in small letters.
+    become 0 to 9, and dashes of every length "-". Characters without a shape are removed: control and format
+    characters, byte order marks, soft hyphens. Spaces around the text are removed, and runs of spaces become one.
+    Capitals and leading zeros count. A UUID is written in small letters.
 
-    Whole numbers are their digits, also where a program has written them as fractions: 17, 17.0 and "17.0" are "17".
-    Dates are written as ISO 8601 says, those of midnight without the time. Missing are None, NaN, NaT, pandas' NA, an
-    empty text and what programs write for these: "nan", "None", "NaT", "<NA>".
+    Whole numbers are their digits, also if a program has written them as fractions: 17, 17.0 and "17.0" are "17".
+    Dates are written in ISO 8601, without the time at midnight. Missing values are None, NaN, NaT, pandas' NA, an empty
+    text and the texts that programs write for these: "nan", "None", "NaT", "<NA>".
 
     Raises:
-        IdentifierError: a fraction that is too large to be exact, scientific notation, bytes that are not UTF-8, or no
-            identifier at all, such as a list.
+        IdentifierError: the value is a fraction too large to be exact, is in scientific notation, has bytes that are
+            not UTF-8, or is no identifier at all, such as a list.
     """
     if type(value) is str and value.isascii() and value.isalnum():
         return "" if value in _MISSING else value
@@ -93,7 +93,7 @@ def patient_identity(value: Any) -> str:
 
 
 def identity_or_blank(value: Any) -> str:
-    """As `patient_identity`, but "" where the value cannot be an identifier."""
+    """Return the identity as `patient_identity`, or "" if the value cannot be an identifier."""
     try:
         return patient_identity(value)
     except IdentifierError:
@@ -101,10 +101,10 @@ def identity_or_blank(value: Any) -> str:
 
 
 def objection_key(identity: str) -> str:
-    """What an objection is compared by: an identity without its capitals, a number without its leading zeros.
+    """Return the key that objections are compared by: an identity without capitals, a number without leading zeros.
 
-    A column of numbers has lost the zeros, and a hand-written list the capitals. Leaving out one patient too many is
-    the safe side.
+    A column of numbers has lost the zeros, and a hand-written list the capitals. It is safer to leave out one patient
+    too many.
     """
     if identity.isdecimal():
         return identity.lstrip("0") or "0"
@@ -128,7 +128,7 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, float | np.floating):
         return _fraction(cast("float", value))
-    if isinstance(value, Decimal) and abs(value.adjusted()) < _MOST_DIGITS:
+    if isinstance(value, Decimal) and abs(value.adjusted()) < _MAX_DIGITS:
         return _digits(int(value)) if value == value.to_integral_value() else format(value.normalize(), "f")
     if isinstance(value, np.datetime64 | date | time):
         return _date(cast("date", value))
@@ -147,16 +147,16 @@ def _decoded(value: bytes) -> str:
 def _is_missing(value: Any) -> bool:
     try:
         return value is None or bool(value != value) or str(value) == "NaT"
-    # pandas' NA compares with nothing, itself included. Nor does an array have one truth.
+    # pandas' NA has no truth value when compared, even with itself. Neither has an array.
     except (TypeError, ValueError, ArithmeticError):
         return str(value) in ("<NA>", "sNaN")
 
 
 def visible_text(text: str) -> str:
-    """A text as `patient_identity` compares it: in form NFKC, without what has no shape of its own.
+    """Return a text as `patient_identity` compares it: in form NFKC, without characters that have no shape.
 
     Raises:
-        IdentifierError: half a pair of surrogates.
+        IdentifierError: the text has half a pair of surrogates.
     """
     try:
         text.encode()
@@ -188,7 +188,7 @@ def _fraction(value: float) -> str:
 
 def _digits(number: int) -> str:
     # Python writes no number of more than 4300 digits.
-    if number.bit_length() > _MOST_DIGITS:
+    if number.bit_length() > _MAX_DIGITS:
         raise IdentifierError(*_NO_IDENTIFIER)
     return str(number)
 

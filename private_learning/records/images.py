@@ -1,4 +1,4 @@
-"""Images in folders, a sub-folder for each class: listed by their headers, and read when they are needed or at once."""
+"""Images in folders, with a sub-folder for each class. Headers are read at once, images on demand."""
 
 from __future__ import annotations
 
@@ -26,35 +26,34 @@ _DEPTHS = {EIGHT_BITS: "8 bits", "<u2": "16 bits", "<i4": "32 bits", "<f4": "flo
 
 @dataclass(frozen=True)
 class Form:
-    """What each image of a data set becomes. shape: (height, width) of grey ones, (3, height, width) of others."""
+    """The form of each image of a data set. shape: (height, width) if all are grey, else (3, height, width)."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 def read_images(folder: Path, *, classes: Sequence[str] | None = None) -> Examples:
-    """As `list_images`, all in memory. Raises as `list_images`."""
+    """Return examples as `list_images`, all in memory. Raises as `list_images`."""
     return list_images(folder, classes=classes).in_memory()
 
 
 def list_images(folder: Path, *, classes: Sequence[str] | None = None) -> LazyExamples:
-    """Examples from <folder>/<class>/<image>, or from images listed in `labels.csv`. Needs the package pillow.
+    """Return examples from <folder>/<class>/<image>, or from images listed in `labels.csv`. Needs the package pillow.
 
-    Their headers alone are read now, the images when they are needed. Images in folders below those of the classes are
-    read, too.
+    Only headers are read now, and the images on demand. Images in folders below those of the classes are read, too.
 
-    classes: names of the sub-folders, label k is the k-th. Left out: all of them, in numeric order if every name is a
-    whole number, otherwise in the order of the names. Then every hospital of a study needs the same sub-folders, an
-    empty one where it has no image of a class.
+    classes: names of the sub-folders. Label k is the k-th. None: all of them, in numeric order if every name is a whole
+    number, otherwise in the order of the names. Then every hospital of a study needs the same sub-folders, with an
+    empty one for a class without images.
 
     Grey images become (n, height, width). If some are coloured, all become (n, 3, height, width), and grey ones have
-    three equal colours. Every image is a patient of its own unless `labels.csv` has a column `patient`, or the folder
-    holds `patients.csv` with the columns file (<class>/<image>) and patient. Error texts count files, they never name
-    them: names of files are often names of people.
+    three equal colours. Every image is one patient unless `labels.csv` has a column `patient`, or the folder holds
+    `patients.csv` with the columns file (<class>/<image>) and patient. Error texts count files and never name them,
+    because file names are often names of people.
 
     Raises:
-        DataError: no classes or images, files that are no images or hold several, several sizes or depths, pixels that
-            would lose something, a file without its patient, no such folder.
+        DataError: there is no such folder, it has no classes or images, or a file has no patient. Files are no images
+            or hold several, differ in size or depth, or have pixels that would lose information.
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder.name} in {folder.parent.absolute()}")
@@ -69,7 +68,7 @@ def listed(
     patients: Sequence[str] | None = None,
     label_columns: Sequence[str] = (),
 ) -> LazyExamples:
-    """Examples of files below the folder, with their patients. Raises as `list_images`."""
+    """Return the examples of files below the folder, with their patients. Raises as `list_images`."""
     paths = tuple(files)
     patients = patients or patients_listed(folder, paths)
     form = form_of((header(folder / path, _suffix(path)) for path in paths), len(paths))
@@ -78,7 +77,7 @@ def listed(
 
 @dataclass(frozen=True)
 class _ImageFiles:
-    """A reader; paths: below the folder."""
+    """A reader of the images. paths: below the folder."""
 
     folder: Path
     paths: tuple[str, ...] = field(repr=False)
@@ -89,15 +88,15 @@ class _ImageFiles:
 
     def read(self, rows: Array) -> Array:
         numbers: list[int] = rows.tolist()
-        wanted = [self.paths[row] for row in numbers]
-        return decoded([(self.folder / path, _suffix(path)) for path in wanted], self.form)
+        paths = [self.paths[row] for row in numbers]
+        return decoded([(self.folder / path, _suffix(path)) for path in paths], self.form)
 
 
 def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
-    """The one form of `count` images.
+    """Return the form that `count` images share.
 
     Raises:
-        DataError: files that cannot be read, several sizes, or several depths.
+        DataError: files cannot be read, or differ in size or depth.
     """
     descriptions = list(headers)
     pictures = [description for description in descriptions if isinstance(description, Header)]
@@ -127,10 +126,10 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
 
 
 def decoded(files: Sequence[tuple[Path | IO[bytes], str]], form: Form) -> Array:
-    """(k, ...) the images of k files, each with its ending.
+    """Return the images of k files, (k, ...). Each file comes with its ending.
 
     Raises:
-        DataError: some cannot be read, or are not what their headers said before.
+        DataError: some cannot be read, or differ from their headers.
     """
     images = np.empty((len(files), *form.shape), form.dtype)
     broken = 0
@@ -139,11 +138,13 @@ def decoded(files: Sequence[tuple[Path | IO[bytes], str]], form: Form) -> Array:
         if image is None:
             broken += 1
         elif image.shape != form.shape:
-            raise DataError(f"{_SIZES}; some are not what their headers said, or have changed since they were listed")
+            raise DataError(f"{_SIZES}. Some differ from their headers, or have changed since they were listed")
         else:
             images[place] = image
     if broken:
-        raise DataError(f"images: {broken} of {len(files)} files {Flaw.UNREADABLE.value}, or no longer as at the start")
+        raise DataError(
+            f"images: {broken} of {len(files)} files {Flaw.UNREADABLE.value}, or have changed since the start"
+        )
     return images
 
 
@@ -158,13 +159,13 @@ def patients_listed(folder: Path, files: Sequence[str]) -> list[str] | None:
     columns = read_csv(listed).columns
     if not {"file", "patient"} <= set(columns):
         raise DataError(f"{PATIENTS_FILE}: the columns file and patient are expected")
-    whose = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
-    again = len(columns["file"]) - len(whose)
-    if again:
-        raise DataError(f"{PATIENTS_FILE}: {again} of {len(columns['file'])} rows name a file again: list each once")
-    # Lists and folders may write one letter in two ways.
+    patient_of = dict(zip(columns["file"].tolist(), columns["patient"].tolist(), strict=True))
+    repeated = len(columns["file"]) - len(patient_of)
+    if repeated:
+        raise DataError(f"{PATIENTS_FILE}: {repeated} of {len(columns['file'])} rows name a file again: list each once")
+    # Lists and folders may encode one letter in two ways.
     files = [cleaned(file) for file in files]
-    unknown = sum(file not in whose for file in files)
+    unknown = sum(file not in patient_of for file in files)
     if unknown:
         raise DataError(f"{PATIENTS_FILE}: {unknown} of {len(files)} images are not listed")
-    return [whose[file] for file in files]
+    return [patient_of[file] for file in files]

@@ -1,4 +1,4 @@
-"""Which files of a folder are records, and what their labels and patients are: by sub-folders, or by a list."""
+"""The records of a folder with their labels and patients, from sub-folders or from a list."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from private_learning.records.identity import identity_or_blank
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError, Table, identifiers
 from private_learning.records.table_files import read_csv
 from study_protocol.cells import cleaned
 
 LABELS_FILE = "labels.csv"
 _NAMING = ("file", "patient")
-# Endings of images that are not read. Left out in silence, they would be missing from a study.
+# Endings of images that are not read. They raise an error, because a study would lack them.
 _OTHER_IMAGES = {
     *(".gif", ".jp2", ".j2k", ".jpe", ".jfif", ".heic", ".heif", ".avif", ".ppm", ".pgm", ".pnm", ".tga", ".dib"),
     *(".svg", ".mha", ".mhd", ".nrrd", ".hdr", ".img", ".mgz", ".svs", ".ndpi", ".czi", ".jxl", ".dng"),
@@ -33,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Labelled:
-    """Files below a folder, in order. labels: (n,) or (n, several). patients: those that the list names, or None.
+    """Files below a folder, in order. labels: (n,) or (n, k). patients: those that the list names, or None.
 
-    columns: of the list, which are the labels; none where sub-folders are.
+    columns: the columns of the list with the labels. Empty for sub-folders.
     """
 
     files: tuple[str, ...] = field(repr=False)
@@ -47,44 +47,44 @@ class Labelled:
 def labelled(
     folder: Path,
     kind: str,
-    wanted: Callable[[Path], bool],
+    is_record: Callable[[Path], bool],
     patient_of: Callable[[Path], str] | None = None,
     *,
     classes: Sequence[str] | None = None,
 ) -> Labelled:
-    """The records of a folder and of the folders in it.
+    """Return the records of a folder and of the folders in it.
 
-    With `labels.csv` in it: columns `file` (below the folder) or `patient`, and one column for each label. Otherwise
-    one sub-folder for each class, whose labels are their places in the order of `class_order`.
+    `labels.csv` has the columns `file` (below the folder) or `patient`, and one column for each label. Without it there
+    is one sub-folder for each class, and its label is its position in the order of `class_order`.
 
-    kind        what the files are called in messages
-    wanted      which of the files are meant
-    patient_of  who a file is of, where files say so themselves
-    classes     names of the sub-folders in the order of their labels, whatever `labels.csv` says
+    kind        name of the files in messages
+    is_record   whether a file is a record
+    patient_of  the patient of a file, if files name their patients
+    classes     names of the sub-folders in the order of their labels. They override `labels.csv`
 
     Raises:
-        DataError: no files, no classes, files without a label, labels without their file, images of kinds that are not
-            read. No name of a file is in the text.
+        DataError: there are no files or no classes, files lack a label, labels lack their file, or images are of a kind
+            that is not read. The message names no file.
     """
-    require_read(folder, kind, wanted)
+    require_read(folder, kind, is_record)
     if classes is None and (folder / LABELS_FILE).exists():
-        return _listed(folder, kind, wanted, patient_of)
-    present = class_order(path.name for path in seen(folder) if path.is_dir())
+        return _listed(folder, kind, is_record, patient_of)
+    present = class_order(path.name for path in visible_paths(folder) if path.is_dir())
     names = present if classes is None else list(classes)
     missing = sorted(set(names) - set(present))
     if missing:
-        raise DataError(f"{kind}: one sub-folder for each class is expected; missing: {missing}")
+        raise DataError(f"{kind}: one sub-folder for each class is expected. Missing: {missing}")
     files = [
         (label, path.relative_to(folder).as_posix())
         for label, name in enumerate(names)
-        for path in seen(folder / name, below=True)
-        if path.is_file() and wanted(path)
+        for path in visible_paths(folder / name, below=True)
+        if path.is_file() and is_record(path)
     ]
-    beside = sum(path.is_file() and wanted(path) for path in seen(folder))
-    if len(names) < 2 or beside:
+    unclassified = sum(path.is_file() and is_record(path) for path in visible_paths(folder))
+    if len(names) < 2 or unclassified:
         raise DataError(
-            f"{kind}: one sub-folder for each of at least two classes is expected; there are {len(names)} sub-folders "
-            f"with {len(files)} files, and {beside} files lie beside them without a class. {_advice(len(names))}"
+            f"{kind}: one sub-folder for each of at least two classes is expected. There are {len(names)} sub-folders "
+            f"with {len(files)} files, and {unclassified} files lie beside them without a class. {_advice(len(names))}"
         )
     if not files:
         raise DataError(f"{kind}: no file ends in one of the endings that are read, in {len(names)} sub-folders")
@@ -93,7 +93,7 @@ def labelled(
 
 
 def class_order(names: Iterable[str]) -> list[str]:
-    """Names of classes in the order of their labels: numeric if every one is a whole number, otherwise by their text.
+    """Return the names of classes in the order of their labels: numeric if all are whole numbers, otherwise by text.
 
     Composed and decomposed letters are one text, so that every machine has the same order.
     """
@@ -104,10 +104,10 @@ def class_order(names: Iterable[str]) -> list[str]:
 
 
 def _advice(classes: int) -> str:
-    many = f"{LABELS_FILE} with the columns file (or patient) and label gives each file its label instead"
+    advice = f"{LABELS_FILE} with the columns file (or patient) and label gives each file its label instead"
     if classes == 1:
-        return f"An empty sub-folder stands for a class of which there is no file. {many}"
-    return f"Put each file into the sub-folder of its class. {many}"
+        return f"An empty sub-folder stands for a class of which there is no file. {advice}"
+    return f"Put each file into the sub-folder of its class. {advice}"
 
 
 def _tell_classes(kind: str, names: Sequence[str], labels: Sequence[int]) -> None:
@@ -125,35 +125,35 @@ def _tell_classes(kind: str, names: Sequence[str], labels: Sequence[int]) -> Non
             *(kind, len(names) - 1),
         )
     if len(names) <= _MAX_NAMED_CLASSES:
-        told = ", ".join(f"{label} = {name}" for label, name in enumerate(names))
-        _LOG.info("%s: labels are the sub-folders in their order: %s. All hospitals need the same", kind, told)
+        listing = ", ".join(f"{label} = {name}" for label, name in enumerate(names))
+        _LOG.info("%s: labels are the sub-folders in their order: %s. All hospitals need the same", kind, listing)
     else:
         _LOG.info("%s: labels 0 to %d are the sub-folders in their order", kind, len(names) - 1)
 
 
-def require_read(folder: Path, kind: str, wanted: Callable[[Path], bool]) -> None:
-    """Tell how many files are left out. Raises DataError: images of other kinds, or linked folders, are among them."""
-    others = [path for path in seen(folder, below=True) if not wanted(path)]
+def require_read(folder: Path, kind: str, is_record: Callable[[Path], bool]) -> None:
+    """Log how many files are left out. Raises DataError: images of other kinds or linked folders are among them."""
+    paths = [path for path in visible_paths(folder, below=True) if not is_record(path)]
     # A search below a folder does not follow links to folders.
-    linked = sum(path.is_symlink() and path.is_dir() and path.parent != folder for path in others)
+    linked = sum(path.is_symlink() and path.is_dir() and path.parent != folder for path in paths)
     if linked:
-        raise DataError(f"{kind}: {linked} links to folders are not followed; put the folders themselves there")
-    nowhere = sum(not path.exists() for path in seen(folder, below=True))
+        raise DataError(f"{kind}: {linked} links to folders are not followed. Put the folders themselves there")
+    nowhere = sum(not path.exists() for path in visible_paths(folder, below=True))
     if nowhere:
-        raise DataError(f"{kind}: {nowhere} links lead to no file; put the files there, or take the links away")
-    files = [path for path in others if path.is_file() and path.name not in (LABELS_FILE, "patients.csv")]
+        raise DataError(f"{kind}: {nowhere} links lead to no file. Put the files there, or remove the links")
+    files = [path for path in paths if path.is_file() and path.name not in (LABELS_FILE, "patients.csv")]
     images = sum(path.suffix.lower() in _OTHER_IMAGES for path in files)
     if images:
-        known = ", ".join(sorted({path.suffix.lower() for path in files} & _OTHER_IMAGES))
+        endings = ", ".join(sorted({path.suffix.lower() for path in files} & _OTHER_IMAGES))
         raise DataError(
-            f"{kind}: {images} files ({known}) are images of a kind that is not read; convert them, or take them away"
+            f"{kind}: {images} files ({endings}) are images of a kind that is not read. Convert or remove them"
         )
     if files:
         _LOG.warning("%s: %d files in the folder have other endings and are left out", kind, len(files))
 
 
 def _listed(
-    folder: Path, kind: str, wanted: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
+    folder: Path, kind: str, is_record: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
 ) -> Labelled:
     table = read_csv(folder / LABELS_FILE)
     by = next((name for name in _NAMING if name in table.columns), None)
@@ -163,14 +163,19 @@ def _listed(
             f"{LABELS_FILE}: the columns file and label are expected, or patient and label in DICOM folders"
         )
     labels = np.stack([_labels(table, name) for name in targets], axis=1)
-    named = table.columns[by].tolist()
-    row_of = {key: row for row, key in enumerate(identifiers(named, len(named)) if by == "patient" else named)}
+    keys_listed = table.columns[by].tolist()
+    row_of = {
+        key: row
+        for row, key in enumerate(identifiers(keys_listed, len(keys_listed)) if by == "patient" else keys_listed)
+    }
     if len(row_of) < len(table):
         raise DataError(f"{LABELS_FILE}: {len(table) - len(row_of)} of {len(table)} rows name a {by} again")
     files = sorted(
-        path.relative_to(folder).as_posix() for path in seen(folder, below=True) if path.is_file() and wanted(path)
+        path.relative_to(folder).as_posix()
+        for path in visible_paths(folder, below=True)
+        if path.is_file() and is_record(path)
     )
-    # Lists and folders may write one letter in two ways.
+    # Lists and folders may encode one letter in two ways.
     keys = list(map(cleaned, files))
     if by == "patient" and patient_of is not None:
         keys = [identity_or_blank(patient_of(folder / path)) for path in files]
@@ -179,12 +184,14 @@ def _listed(
     if not files or unlabelled or absent:
         raise DataError(
             f"{LABELS_FILE}: {unlabelled} of {len(files)} {kind} files have no label, and {absent} of {len(row_of)} "
-            "rows no file; list every file once, as it is called below the folder"
+            "rows no file. List every file once, with its path below the folder"
         )
-    chosen = labels[rows]
-    told = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
-    patients = None if told is None else tuple(told[row] for row in rows)
-    return Labelled(tuple(files), chosen[:, 0] if len(targets) == 1 else chosen, patients, tuple(targets))
+    labels_of_files = labels[rows]
+    listed_patients = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
+    patients = None if listed_patients is None else tuple(listed_patients[row] for row in rows)
+    return Labelled(
+        tuple(files), labels_of_files[:, 0] if len(targets) == 1 else labels_of_files, patients, tuple(targets)
+    )
 
 
 def _labels(table: Table, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""Records whose inputs are read on demand: labels and patients lie in memory, inputs where they are stored."""
+"""Records with inputs that are read on demand. Labels and patients are in memory."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ import numpy as np
 
 from private_learning.records.records import Array, DataError, Examples, identifiers
 
-# Bytes of inputs that are read at once where all are needed one after the other.
+# Bytes of inputs that are read at once if all are needed in order.
 PART_BYTES = 1 << 25
 
-# Bytes of inputs from which on they are read when they are needed, unless somebody says otherwise.
+# Inputs with more bytes than this are read on demand by default.
 LARGE = 1 << 29
 
 ReadBy = Literal["threads", "processes", "caller"]
 
 
 class Reader(Protocol):
-    """Where the inputs of records lie.
+    """A reader of the inputs of records.
 
-    Its `read` is called from several threads at once, or from processes into which the reader was pickled: whichever
-    `LazyExamples.read_by` says. What it gives of a row depends on this row alone.
+    `LazyExamples.read_by` decides if `read` is called from several threads at once, or from processes with a pickled
+    reader. The result for a row depends only on this row.
     """
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         ...
 
     def read(self, rows: Array) -> Array:
-        """(k, ...) numbers: the inputs of (k,) rows, in their order, as `Examples.inputs` would hold them.
+        """Return the inputs of k rows in their order, (k, ...) numbers, as in `Examples.inputs`.
 
         Raises:
-            DataError: some cannot be read; the text counts them and never names a file.
+            DataError: some cannot be read. The message counts them and never names a file.
         """
         ...
 
 
 class Sized(Protocol):
-    """What says how large it would be in memory."""
+    """An object that knows its size in memory."""
 
     @property
     def bytes(self) -> int:
-        """Of all of it."""
+        """Return the bytes of the whole object in memory."""
         ...
 
 
 @dataclass(frozen=True)
 class LazyExamples:
-    """As `Examples`, but that the inputs are read on demand. Made by `LazyExamples.of`; `take` gives a view.
+    """Examples with inputs that are read on demand. Made by `LazyExamples.of`. `take` returns a view.
 
-    reader: of all rows. rows: (n,) which of them these records are. labels: (n, ...). patients: n identifiers. named:
-    as in `Table`. read_by: who reads ahead while a step is computed: "threads" where reading leaves Python alone, as
-    Pillow and NumPy do; "processes" for readers in pure Python; "caller" where only the thread that asks may read.
-    label_columns: as in `Examples`.
+    reader         of all rows
+    rows           (n,) the rows of these records
+    labels         (n, ...)
+    patients       n identifiers
+    named          as in `Table`
+    read_by        the prefetching: "threads" if reading releases Python's lock, as Pillow and NumPy do, "processes" for
+                   readers in pure Python, "caller" if only the calling thread may read
+    label_columns  as in `Examples`
     """
 
     reader: Reader
@@ -66,7 +70,7 @@ class LazyExamples:
     read_by: ReadBy = "threads"
     label_columns: tuple[str, ...] = ()
 
-    # Rows that one worker reads at once, at most.
+    # The largest number of rows that one worker reads at once.
     at_once: ClassVar[int] = 32
 
     @classmethod
@@ -79,61 +83,63 @@ class LazyExamples:
         read_by: ReadBy = "threads",
         label_columns: Sequence[str] = (),
     ) -> LazyExamples:
-        """All rows of a reader; without `patients` every one is a patient of its own. Reads no input.
+        """Return all rows of a reader. Without `patients` every row is one patient. Reads no input.
 
         Raises:
-            DataError: no row, or lengths that differ.
+            DataError: there is no row, or lengths differ.
         """
         labels = np.asarray(labels)
         if len(reader) == 0:
             raise DataError("inputs: at least one example is expected")
         if labels.shape[:1] != (len(reader),):
             raise DataError(f"labels: shape ({len(reader)},) is expected, one label per example")
-        whose = identifiers(patients, len(reader))
-        return cls(reader, np.arange(len(reader)), labels, whose, patients is not None, read_by, tuple(label_columns))
+        identities = identifiers(patients, len(reader))
+        return cls(
+            reader, np.arange(len(reader)), labels, identities, patients is not None, read_by, tuple(label_columns)
+        )
 
     def __len__(self) -> int:
         return len(self.patients)
 
     def take(self, rows: Sequence[int] | Array) -> LazyExamples:
-        """The given examples, in the given order; nothing is read."""
+        """Return the given examples, in the given order, without reading inputs."""
         index = np.asarray(rows, dtype=np.int64)
         patients = tuple(self.patients[int(i)] for i in index)
         return replace(self, rows=self.rows[index], labels=self.labels[index], patients=patients)
 
     def read(self, rows: Sequence[int] | Array) -> Examples:
-        """The given examples in memory, in the given order.
+        """Return the given examples in memory, in the given order.
 
         Raises:
-            DataError: some cannot be read any more, or the reader gives something else than numbers for each.
+            DataError: some cannot be read any more, or the reader does not return numbers for each.
         """
         index = np.asarray(rows, dtype=np.int64)
         return self.with_inputs(index, read_inputs(self.reader, self.rows[index]))
 
     def with_inputs(self, index: Array, inputs: Array) -> Examples:
-        """The given examples, whose inputs were read elsewhere."""
+        """Return the given examples with inputs that were read elsewhere."""
         patients = tuple(self.patients[int(i)] for i in index)
         return Examples(inputs, self.labels[index], patients, self.named, self.label_columns)
 
     def in_memory(self) -> Examples:
-        """All of them, however large. Raises as `read`."""
+        """Return all examples in memory. Raises as `read`."""
         return self.read(range(len(self)))
 
     @property
     def bytes(self) -> int:
-        """Of all inputs in memory, as the first tells. Raises as `read`."""
+        """Return the bytes of all inputs in memory, from the size of the first. Raises as `read`."""
         return len(self) * self.read([0]).inputs.nbytes
 
     def parts(self) -> Iterator[Examples]:
-        """All of them, about PART_BYTES at a time. Raises as `read`."""
+        """Yield all examples in parts of about PART_BYTES. Raises as `read`."""
         size = max(1, PART_BYTES * len(self) // max(1, self.bytes))
         for start in range(0, len(self), size):
             yield self.read(range(start, min(start + size, len(self))))
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """The rows of one reader after those of another; starts: where each one's begin, and where the last one's end."""
+class _ReaderChain:
+    """The rows of several readers, one after another. starts: the first row of each reader, and the end of the last."""
 
     readers: tuple[Reader, ...]
     starts: Array
@@ -142,49 +148,54 @@ class _Chain:
         return int(self.starts[-1])
 
     def read(self, rows: Array) -> Array:
-        whose = np.searchsorted(self.starts, rows, side="right") - 1
-        found: list[Array] = [np.zeros(0)] * len(rows)
+        reader_places = np.searchsorted(self.starts, rows, side="right") - 1
+        rows_read: list[Array] = [np.zeros(0)] * len(rows)
         for place in range(len(self.readers)):
-            (here,) = np.nonzero(whose == place)
-            inputs = read_inputs(self.readers[place], rows[here] - self.starts[place])
-            for at, one in zip(here, inputs, strict=True):
-                found[at] = one
-        if len({one.shape for one in found}) > 1:
+            (positions,) = np.nonzero(reader_places == place)
+            inputs = read_inputs(self.readers[place], rows[positions] - self.starts[place])
+            for position, row_inputs in zip(positions, inputs, strict=True):
+                rows_read[position] = row_inputs
+        if len({row_inputs.shape for row_inputs in rows_read}) > 1:
             raise DataError("inputs: records of several files have different shapes")
-        return np.stack(found)
+        return np.stack(rows_read)
 
 
 def chained(each: Sequence[LazyExamples]) -> LazyExamples:
-    """All examples of one after those of another. Nobody is anybody else: patients of two are told apart."""
-    starts = np.cumsum([0, *(len(one.reader) for one in each)])
-    reader = _Chain(tuple(one.reader for one in each), starts)
-    rows = np.concatenate([one.rows + start for one, start in zip(each, starts[:-1], strict=True)])
-    patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
-    labels = np.concatenate([one.labels for one in each])
-    columns = tuple(dict.fromkeys(name for one in each for name in one.label_columns))
-    return LazyExamples(reader, rows, labels, patients, all(one.named for one in each), each[0].read_by, columns)
+    """Return the examples of all, one after another. Patients of different parts are different patients."""
+    starts = np.cumsum([0, *(len(examples.reader) for examples in each)])
+    reader = _ReaderChain(tuple(examples.reader for examples in each), starts)
+    rows = np.concatenate([examples.rows + start for examples, start in zip(each, starts[:-1], strict=True)])
+    patients = tuple(f"{place}/{patient}" for place, examples in enumerate(each) for patient in examples.patients)
+    labels = np.concatenate([examples.labels for examples in each])
+    columns = tuple(dict.fromkeys(name for examples in each for name in examples.label_columns))
+    return LazyExamples(
+        reader, rows, labels, patients, all(examples.named for examples in each), each[0].read_by, columns
+    )
 
 
-def wanted_lazily(found: Sized, lazy: bool | None) -> bool:
-    """Are they to be read when they are needed? lazy: None: where they are LARGE."""
-    return found.bytes > LARGE if lazy is None else lazy
+def reads_lazily(records: Sized, lazy: bool | None) -> bool:
+    """Return whether the records are read on demand. lazy: None: if they are larger than LARGE."""
+    return records.bytes > LARGE if lazy is None else lazy
 
 
 def read_inputs(reader: Reader, rows: Array) -> Array:
-    """What the reader gives of these rows, checked.
+    """Return the checked inputs of these rows.
 
     Raises:
-        DataError: it failed. Its words are not repeated: they may name a file, and files are named after people.
+        DataError: the reader failed. Its message is not repeated, because it may name a file, and files are often named
+            after people.
     """
     try:
-        found = np.asarray(reader.read(rows))
+        inputs = np.asarray(reader.read(rows))
     except DataError:
         raise
     except Exception as error:
         raise DataError(
             f"inputs: some of {len(rows)} records cannot be read any more ({type(error).__name__}): put back what was "
-            "moved, renamed or changed since the records were loaded, and start again; no step was charged for them"
+            "moved, renamed or changed since the records were loaded, and start again. No step was charged for them"
         ) from error
-    if found.shape[:1] != (len(rows),) or found.ndim < 2 or found.dtype.kind not in "uif":
-        raise DataError("inputs: a reader gives an array of numbers, one row for each record and one further axis")
-    return found
+    if inputs.shape[:1] != (len(rows),) or inputs.ndim < 2 or inputs.dtype.kind not in "uif":
+        raise DataError(
+            "inputs: a reader returns an array of numbers, with one row for each record and one further axis"
+        )
+    return inputs

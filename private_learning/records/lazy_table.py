@@ -1,4 +1,4 @@
-"""Tables that need not fit in memory: patients lie in memory, columns in their files until somebody asks for one."""
+"""Tables that need not fit in memory. Patients are in memory, and columns are read from their files on demand."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from private_learning.records.row_groups import SUFFIXES, Kind, OpenFiles, Parts
 from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name
 from study_protocol.cells.digest import digest_of
 
-# Bytes of decoded columns of row groups that one table keeps.
+# Bytes of decoded columns of row groups in the cache of one table.
 ROOM = 1 << 27
-# Rows that are taken at once where all are needed one after the other.
+# Rows that are taken at once if all are needed in order.
 PART_ROWS = 1 << 16
-# Bytes of one text cell in memory, about.
+# Approximate bytes of one text cell in memory.
 _TEXT_BYTES = 64
 
 
-class Columns(Protocol):
-    """Where the columns of a table lie. Read by several threads at once."""
+class StoredColumns(Protocol):
+    """The stored columns of a table. Several threads read them at once."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all columns but the patients'."""
+        """Return the names of all columns except that of the patients."""
         ...
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         ...
 
     def read(self, name: str, rows: Array) -> Column:
-        """(k,) cells of one column, in the order of the rows, as `Table.columns` has them.
+        """Return the cells of one column, (k,) in the order of the rows, as in `Table.columns`.
 
         Raises:
-            DataError: they cannot be read any more.
+            DataError: the cells cannot be read any more.
         """
         ...
 
     @property
     def row_bytes(self) -> int:
-        """Of one row of all columns in memory, about."""
+        """Return the approximate bytes of one row of all columns in memory."""
         ...
 
     def place(self, row: int) -> str:
-        """Where a row is, for a person who looks for it."""
+        """Return the place of a row in words."""
         ...
 
 
 @dataclass(frozen=True)
 class _View(Mapping[str, Column]):
-    """Columns of some rows: each is read when it is asked for, and not kept. hidden: names that are not there."""
+    """Columns of some rows. Each is read on every access and not kept. hidden: names of columns that are left out."""
 
-    stored: Columns
+    stored: StoredColumns
     rows: Array
     hidden: frozenset[str] = frozenset()
 
@@ -79,9 +79,9 @@ class _View(Mapping[str, Column]):
 
 @dataclass(frozen=True)
 class LazyTable(Table):
-    """A `Table` whose columns are read when they are asked for, row group by row group. Made by `list_table`.
+    """A `Table` with columns that are read on demand, row group by row group. Made by `list_table`.
 
-    What a cell says does not depend on which rows are read with it.
+    The value of a cell does not depend on the rows that are read with it.
     """
 
     columns: _View = field(repr=False)
@@ -93,41 +93,41 @@ class LazyTable(Table):
         return replace(self, columns=replace(self.columns, hidden=self.columns.hidden | frozenset(names)))
 
     def take(self, rows: Sequence[int] | Array) -> LazyTable:
-        """The given rows, in the given order; nothing is read."""
+        """Return the given rows, in the given order, without reading columns."""
         index = np.asarray(rows, dtype=np.int64)
         patients = tuple(map(self.patients.__getitem__, index.tolist()))
         return replace(self, columns=replace(self.columns, rows=self.columns.rows[index]), patients=patients)
 
-    # Whoever asks for a column of it has it read: `LazyInputs` takes both kinds of records alike.
+    # Columns are read on access, so `LazyInputs` handles both kinds of records alike.
     read = take
 
     def parts(self) -> Iterator[LazyTable]:
-        """All rows, about PART_ROWS at a time."""
+        """Yield all rows, PART_ROWS at a time."""
         for start in range(0, len(self), PART_ROWS):
             yield self.take(range(start, min(start + PART_ROWS, len(self))))
 
     def digest(self) -> str:
         return digest_of(self.parts(), self.columns, with_patients=self.named)
 
-    def first(self, marked: Array) -> str:
-        return self.columns.stored.place(int(self.columns.rows[int(np.argmax(marked))]))
+    def first(self, mask: Array) -> str:
+        return self.columns.stored.place(int(self.columns.rows[int(np.argmax(mask))]))
 
     @property
     def bytes(self) -> int:
-        """Of all columns in memory, about."""
+        """Return the approximate bytes of all columns in memory."""
         return len(self) * self.columns.stored.row_bytes
 
     def in_memory(self) -> Table:
-        """All of it, as `Table.of` has it. Raises DataError: a column cannot be read."""
+        """Return the whole table in memory, as from `Table.of`. Raises DataError: a column cannot be read."""
         columns = dict(self.columns.items())
         return Table(columns, self.patients, self.named, format=self.format, declared=self.declared)
 
 
 class Stored:
-    """Files of one table, row after row in their order; a bounded part of what was decoded is kept.
+    """Files of one table, with their rows in order and a bounded cache of decoded columns.
 
     Raises:
-        DataError: as of each file; the files have different columns, or no row.
+        DataError: a file is faulty, the files have different columns, or they have no row.
     """
 
     def __init__(self, paths: Sequence[Path], room: int = ROOM, spelling: Spelling = AS_WRITTEN) -> None:
@@ -143,15 +143,15 @@ class Stored:
         self._begin()
 
     def _begin(self) -> None:
-        """With nothing kept."""
-        self._kept, self._bytes = dict[tuple[int, str], Column](), 0
+        """Start with an empty cache."""
+        self._cache, self._bytes = dict[tuple[int, str], Column](), 0
         self._lock, self._locks = threading.Lock(), dict[tuple[int, str], threading.Lock]()
         self._draw = np.random.default_rng(0)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process, which reads for itself."""
-        own = ("_kept", "_bytes", "_lock", "_locks", "_draw")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        """Return the state for another process, which reads by itself."""
+        process_state = ("_cache", "_bytes", "_lock", "_locks", "_draw")
+        return {name: value for name, value in vars(self).items() if name not in process_state}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -161,32 +161,32 @@ class Stored:
         return int(self._starts[-1])
 
     def patients(self, name: str) -> tuple[str, ...]:
-        """Who the rows are of; the column is then none of the table's.
+        """Return the patients of the rows. Their column is then no longer part of the table.
 
         Raises:
-            DataError: there is no such column, or a row without its patient.
+            DataError: there is no such column, or a row has no patient.
         """
         require_patient_column(name, self._kinds)
-        self.names = tuple(one for one in self.names if one != name)
-        # As they are written: as numbers long ones would lose their last digits.
-        found = (cell for file, part in self._parts for cell in file.identifiers(part, name))
-        return identifiers(found, len(self))
+        self.names = tuple(column for column in self.names if column != name)
+        # As written: as numbers, long identifiers would lose their last digits.
+        cells = (cell for file, part in self._parts for cell in file.identifiers(part, name))
+        return identifiers(cells, len(self))
 
     @property
     def row_bytes(self) -> int:
-        """Of one row of all columns in memory, about."""
+        """Return the approximate bytes of one row of all columns in memory."""
         return sum(_TEXT_BYTES if self._kinds[name] == "text" else 8 for name in self.names)
 
     def read(self, name: str, rows: Array) -> Column:
-        whose = np.searchsorted(self._starts, rows, side="right") - 1
+        part_numbers = np.searchsorted(self._starts, rows, side="right") - 1
         if not len(rows):
             return self._cells(0, name).take([])
-        order = np.argsort(whose, kind="stable")
-        parts, begins = np.unique(whose[order], return_index=True)
+        order = np.argsort(part_numbers, kind="stable")
+        parts, begins = np.unique(part_numbers[order], return_index=True)
         places = np.split(order, begins[1:])
         each = [
-            self._cells(part, name).take(rows[here] - self._starts[part])
-            for part, here in zip(parts.tolist(), places, strict=True)
+            self._cells(part, name).take(rows[positions] - self._starts[part])
+            for part, positions in zip(parts.tolist(), places, strict=True)
         ]
         return _gathered(each, places)
 
@@ -198,11 +198,11 @@ class Stored:
     def _cells(self, part: int, name: str) -> Column:
         key = part, name
         with self._lock:
-            own = self._locks.setdefault(key, threading.Lock())
-        # Two who need the same wait for one.
-        with own:
-            if (kept := self._kept.get(key)) is not None:
-                return kept
+            part_lock = self._locks.setdefault(key, threading.Lock())
+        # Two threads that need the same column wait for one read.
+        with part_lock:
+            if (cached := self._cache.get(key)) is not None:
+                return cached
             file, place = self._parts[part]
             cells = file.cells(place, name)
             self._keep(key, cells)
@@ -213,38 +213,38 @@ class Stored:
         if size > self._room:
             return
         with self._lock:
-            # At random: a step goes through all row groups in order, and the oldest is always the next to be needed.
+            # At random: a step reads all row groups in order, so the oldest is always needed next.
             while self._bytes + size > self._room:
-                keys = list(self._kept)
-                self._bytes -= self._kept.pop(keys[int(self._draw.integers(len(keys)))]).bytes
-            self._kept[key] = cells
+                keys = list(self._cache)
+                self._bytes -= self._cache.pop(keys[int(self._draw.integers(len(keys)))]).bytes
+            self._cache[key] = cells
             self._bytes += size
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """The rows of one table after those of another; starts: where each one's begin, and where the last one's end."""
+class _TableChain:
+    """The rows of several tables, one after another. starts: the first row of each table, and the end of the last."""
 
-    each: tuple[Columns, ...]
+    each: tuple[StoredColumns, ...]
     starts: Array
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.each[0].names if all(name in one.names for one in self.each))
+        return tuple(name for name in self.each[0].names if all(name in columns.names for columns in self.each))
 
     @property
     def row_bytes(self) -> int:
-        return max(one.row_bytes for one in self.each)
+        return max(columns.row_bytes for columns in self.each)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def read(self, name: str, rows: Array) -> Column:
-        whose = np.searchsorted(self.starts, rows, side="right") - 1
-        places = [np.flatnonzero(whose == table) for table in range(len(self.each))]
+        table_numbers = np.searchsorted(self.starts, rows, side="right") - 1
+        places = [np.flatnonzero(table_numbers == table) for table in range(len(self.each))]
         each = [
-            one.read(name, rows[here] - start)
-            for one, here, start in zip(self.each, places, self.starts[:-1].tolist(), strict=True)
+            columns.read(name, rows[positions] - start)
+            for columns, positions, start in zip(self.each, places, self.starts[:-1].tolist(), strict=True)
         ]
         return _gathered(each, places)
 
@@ -254,7 +254,7 @@ class _Chain:
 
 
 def _gathered(each: Sequence[Column], places: Sequence[Array]) -> Column:
-    """Parts of a column together. places: of each part, where its cells stand."""
+    """Return a column from its parts. places: the positions of the cells of each part."""
     together, order = Column.joined(each), np.concatenate(places)
     if np.array_equal(order, np.arange(len(order))):
         return together
@@ -264,62 +264,65 @@ def _gathered(each: Sequence[Column], places: Sequence[Array]) -> Column:
 
 
 def stacked(each: Sequence[LazyTable]) -> LazyTable:
-    """All rows of one after those of another. Nobody is anybody else: patients of two are told apart."""
-    starts = np.cumsum([0, *(len(one.columns.stored) for one in each)])
-    stored = _Chain(tuple(one.columns.stored for one in each), starts)
-    rows = np.concatenate([one.columns.rows + start for one, start in zip(each, starts[:-1], strict=True)])
-    patients = tuple(f"{place}/{patient}" for place, one in enumerate(each) for patient in one.patients)
-    hidden = frozenset[str]().union(*(one.columns.hidden for one in each))
-    return LazyTable(_View(stored, rows, hidden), patients, all(one.named for one in each))
+    """Return the rows of all tables, one after another. Patients of different tables are different patients."""
+    starts = np.cumsum([0, *(len(table.columns.stored) for table in each)])
+    stored = _TableChain(tuple(table.columns.stored for table in each), starts)
+    rows = np.concatenate([table.columns.rows + start for table, start in zip(each, starts[:-1], strict=True)])
+    patients = tuple(f"{place}/{patient}" for place, table in enumerate(each) for patient in table.patients)
+    hidden = frozenset[str]().union(*(table.columns.hidden for table in each))
+    return LazyTable(_View(stored, rows, hidden), patients, all(table.named for table in each))
 
 
 def list_table(
     path: Path | Sequence[Path], *, patient_column: str | None = None, spelling: Spelling = AS_WRITTEN
 ) -> LazyTable:
-    """A table whose columns are read when they are needed. Needs the package pyarrow.
+    """Return a table with columns that are read on demand. Needs the package pyarrow.
 
-    path: a .parquet file, an Arrow IPC file (.arrow, .feather), a folder of nothing else, or several files; rows stand
-    in the order of the files' names, or of those given. patient_column, spelling: as in `Table.of`.
+    path: a .parquet file, an Arrow IPC file (.arrow, .feather), a folder of only such files, or several files. Rows
+    stand in the order of the file names, or of the given files. patient_column, spelling: as in `Table.of`.
 
     Raises:
-        DataError: a file is not there, broken or empty; files with different columns; a row without its patient.
+        DataError: a file is missing, broken or empty, files have different columns, or a row has no patient.
     """
     paths = [path] if isinstance(path, Path) else list(path)
-    stored = Stored([file for one in paths for file in (table_files(one) or [one])], spelling=spelling)
-    named = patient_column is not None
-    patients = stored.patients(column_name(patient_column)) if named else identifiers(None, len(stored))
-    return LazyTable(_View(stored, np.arange(len(stored))), patients, named)
+    stored = Stored(
+        [file for file_or_folder in paths for file in (table_files(file_or_folder) or [file_or_folder])],
+        spelling=spelling,
+    )
+    has_patients = patient_column is not None
+    patients = stored.patients(column_name(patient_column)) if has_patients else identifiers(None, len(stored))
+    return LazyTable(_View(stored, np.arange(len(stored))), patients, has_patients)
 
 
 def table_files(folder: Path) -> list[Path]:
-    """The files of a folder that holds one table in several files and nothing else; hidden ones and _marks aside."""
+    """Return the files of a folder that holds only one table in several files, without hidden files and _marks."""
     if not folder.is_dir():
         return []
-    seen = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
-    fits = all(path.is_file() and path.name.lower().endswith(SUFFIXES) for path in seen)
-    return seen if fits else []
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
+    fits = all(path.is_file() and path.name.lower().endswith(SUFFIXES) for path in paths)
+    return paths if fits else []
 
 
 def _kinds(files: Sequence[Parts]) -> dict[str, Kind]:
-    """Of the columns, which all files have alike.
+    """Return the kinds of the columns that all files share.
 
     Raises:
-        DataError: they do not; the text names the column.
+        DataError: the files differ. The message names the column.
     """
-    found: dict[str, Kind] = dict(files[0].kinds)
+    kinds: dict[str, Kind] = dict(files[0].kinds)
     for place, file in enumerate(files[1:], start=2):
-        for name in dict.fromkeys([*found, *file.kinds]):
-            if name not in file.kinds or name not in found:
+        for name in dict.fromkeys([*kinds, *file.kinds]):
+            if name not in file.kinds or name not in kinds:
                 raise DataError(
                     f"column {name!r} is not in all {len(files)} files: file {place} differs from the first"
                 )
-            if "none" in (found[name], file.kinds[name]):
-                found[name] = file.kinds[name] if found[name] == "none" else found[name]
-            elif found[name] != file.kinds[name]:
+            if "none" in (kinds[name], file.kinds[name]):
+                kinds[name] = file.kinds[name] if kinds[name] == "none" else kinds[name]
+            elif kinds[name] != file.kinds[name]:
                 raise DataError(
                     f"column {name!r} is of another type in file {place} of {len(files)} than before it: write it with "
                     "one type, numbers in 64 bits"
                 )
-    if not found:
+    if not kinds:
         raise DataError("the table has no columns")
-    return found
+    return kinds

@@ -1,4 +1,4 @@
-"""Images and their masks, in two folders side by side: images are read when they are needed, masks lie in memory."""
+"""Images and their masks, in two folders side by side. Images are read on demand, masks are in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from private_learning.records.images import listed
 from private_learning.records.labelled import require_read
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.pictures import SUFFIXES, read_class_numbers
 from private_learning.records.records import Array, DataError
 
@@ -19,30 +19,30 @@ IMAGES, MASKS = "images", "masks"
 
 
 def holds_masks(folder: Path) -> bool:
-    """Are its sub-folders `images` and `masks`, and no others?"""
-    return {path.name for path in seen(folder) if path.is_dir()} == {IMAGES, MASKS}
+    """Return whether the sub-folders are `images` and `masks`, without others."""
+    return {path.name for path in visible_paths(folder) if path.is_dir()} == {IMAGES, MASKS}
 
 
 def list_masked(folder: Path) -> LazyExamples:
-    """Examples from <folder>/images and <folder>/masks, whose files have the same names but for their endings.
+    """Return examples from <folder>/images and <folder>/masks, with files of the same names except for their endings.
 
-    A mask is an image of one channel, or of a palette, whose numbers say what each pixel is: labels are
-    (n, height, width). Of one bit a pixel they are 0 and 1. Files in deeper folders belong together if they lie in
-    folders of the same name. Patients as in `list_images`, with the column file as images/<name>.
+    A mask is an image of one channel, or of a palette, with the class of each pixel as its number. Labels are
+    (n, height, width). With one bit a pixel they are 0 and 1. Files in deeper folders belong together if their folders
+    have the same name. Patients are as in `list_images`, with the column file as images/<name>.
 
     Raises:
-        DataError: an image without its mask or a mask without its image, several of one name, several sizes, files
-            that are no images, masks in colours.
+        DataError: an image or a mask has no partner, several files have one name, sizes differ, files are no images,
+            or masks are in colours.
     """
     require_read(folder, "images and masks", _is_image)
     images, masks = (_by_stem(folder / part) for part in (IMAGES, MASKS))
-    alone = len(images.keys() ^ masks.keys())
+    unpaired = len(images.keys() ^ masks.keys())
     if not (images or masks):
-        raise DataError(f"the folders {IMAGES} and {MASKS} hold no image; endings are {', '.join(sorted(SUFFIXES))}")
-    if alone:
+        raise DataError(f"the folders {IMAGES} and {MASKS} hold no image. Endings are {', '.join(sorted(SUFFIXES))}")
+    if unpaired:
         raise DataError(
-            f"images and masks: {alone} of {len(images)} images and {len(masks)} masks have no partner of their name; "
-            "images/a.png and masks/a.png belong together"
+            f"images and masks: {unpaired} of {len(images)} images and {len(masks)} masks have no partner of their "
+            "name. images/a.png and masks/a.png belong together"
         )
     stems = sorted(images)
     labels = _masks([masks[stem] for stem in stems])
@@ -58,7 +58,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    paths = [path for path in seen(folder, below=True) if path.is_file() and _is_image(path)]
+    paths = [path for path in visible_paths(folder, below=True) if path.is_file() and _is_image(path)]
     by_stem = {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
     if len(by_stem) < len(paths):
         raise DataError(
@@ -68,13 +68,13 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 
 
 def _masks(paths: Sequence[Path]) -> Array:
-    """(n, height, width)."""
+    """Return the masks, (n, height, width)."""
     read = [read_class_numbers(path, path.suffix.lower()) for path in paths]
     masks = [mask for mask in read if mask is not None]
     if len(masks) < len(paths):
         raise DataError(
             f"masks: {len(paths) - len(masks)} of {len(paths)} files cannot be read as single images of one channel, "
-            "whose numbers of 1 bit or of 8 and more say what each pixel is"
+            "with numbers of 1 bit or of 8 and more for the class of each pixel"
         )
     kinds = Counter(kind for kind, _ in masks)
     if len(kinds) > 1:

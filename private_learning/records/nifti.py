@@ -1,4 +1,4 @@
-"""Folders of NIfTI volumes: headers are read now, voxels when they are needed. Needs the package nibabel."""
+"""Folders of NIfTI volumes: headers are read at once, voxels on demand. Needs the package nibabel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import labelled
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import seen
+from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED
 
@@ -31,50 +31,50 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Volume:
-    """What a header says. shape: (slices, height, width). oriented: it says where left and right are."""
+    """The description in a header. shape: (slices, height, width). oriented: it states where left and right are."""
 
     shape: Shape
     oriented: bool
 
 
-class _Flaw(Enum):
+class _NiftiFlaw(Enum):
     """Why a file is refused, as the end of a sentence that counts such files."""
 
     UNREADABLE = "cannot be read as volumes of three axes"
-    COMPLEX = "hold complex numbers, of which the imaginary part would be lost; write magnitude or phase by itself"
-    COLOURED = "hold colours; write each as a volume of its own"
+    COMPLEX = "hold complex numbers, of which the imaginary part would be lost. Write magnitude or phase by itself"
+    COLOURED = "hold colours. Write each as a separate volume"
     TIME_POINTS = (
-        "cannot be read as volumes of three axes, for they have several time points or channels; write each as a "
-        "volume of its own"
+        "cannot be read as volumes of three axes, because they have several time points or channels. Write each as a "
+        "separate volume"
     )
-    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size; unpack them if that is right"
+    TOO_LARGE = "would take more than 1 GiB and more than 200 times their packed size. Unpack them if that is right"
 
 
-def _wanted(path: Path) -> bool:
+def _is_nifti(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
 def holds_nifti(folder: Path) -> bool:
-    """Is there a file of such a name in the folder or below it?"""
-    return any(_wanted(path) for path in seen(folder, below=True))
+    """Return whether a NIfTI file lies in the folder or below it."""
+    return any(_is_nifti(path) for path in visible_paths(folder, below=True))
 
 
 def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:
-    """Examples (n, slices, height, width) of a folder of volumes, by sub-folders for classes or by labels.csv.
+    """Return examples (n, slices, height, width) of a folder of volumes, by sub-folders for classes or by labels.csv.
 
-    Volumes are turned to the axes of a patient, whatever the axes of their files: slices from below to above, rows from
-    front to back, columns from left to right (RAS by the affine). To tasks on images slices are channels. A volume of
-    one slice is a grey image, (n, height, width).
+    Volumes are turned to the axes of a patient: slices from below to above, rows from front to back, columns from left
+    to right (RAS by the affine). For image tasks, slices are channels. A volume of one slice is a grey image,
+    (n, height, width).
 
-    slices  which of the axial slices are read, from 0; public. Left out: all of them
+    slices  public numbers of the axial slices to read, from 0. None: all of them
 
-    Every volume is a patient of its own unless labels.csv has a column `patient`, or patients.csv names them.
+    Every volume is one patient unless labels.csv has a column `patient`, or patients.csv names them.
 
     Raises:
-        DataError: no labels, files that are none, complex numbers or colours, several shapes or more than three axes, a
-            slice that is not there.
+        DataError: labels are missing, files are no NIfTI, have complex numbers or colours, differ in shape or have more
+            than three axes, or a slice does not exist.
     """
-    records = labelled(folder, "NIfTI", _wanted)
+    records = labelled(folder, "NIfTI", _is_nifti)
     volumes = _require_form([_described(folder / path) for path in records.files])
     shape = volumes[0].shape
     loose = sum(not volume.oriented for volume in volumes)
@@ -84,17 +84,17 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
             "nibabel assumes, with columns from right to left in the file",
             *(loose, len(volumes)),
         )
-    chosen = tuple(range(shape[0])) if slices is None else tuple(slices)
-    if not chosen or min(chosen) < 0 or max(chosen) >= shape[0]:
+    slice_numbers = tuple(range(shape[0])) if slices is None else tuple(slices)
+    if not slice_numbers or min(slice_numbers) < 0 or max(slice_numbers) >= shape[0]:
         raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
     patients = records.patients or patients_listed(folder, records.files)
-    reader = _Volumes(folder, records.files, shape, chosen)
+    reader = _Volumes(folder, records.files, shape, slice_numbers)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
 
 
 @dataclass(frozen=True)
 class _Volumes:
-    """A reader; files: below the folder. shape: (slices, height, width) of each file."""
+    """A reader of the voxels. files: paths below the folder. shape: (slices, height, width) of each file."""
 
     folder: Path
     files: tuple[str, ...] = field(repr=False)
@@ -105,17 +105,17 @@ class _Volumes:
         return len(self.files)
 
     def read(self, rows: Array) -> Array:
-        wanted: list[int] = rows.tolist()
-        volumes = np.empty((len(wanted), len(self.slices), *self.shape[1:]), np.float32)
+        row_numbers: list[int] = rows.tolist()
+        volumes = np.empty((len(row_numbers), len(self.slices), *self.shape[1:]), np.float32)
         broken = 0
-        for place, row in enumerate(wanted):
+        for place, row in enumerate(row_numbers):
             volume = _voxels(self.folder / self.files[row])
             if volume is None or volume.shape != self.shape:
                 broken += 1
             else:
                 volumes[place] = volume[list(self.slices)]
         if broken:
-            raise _unreadable(broken, len(wanted))
+            raise _unreadable(broken, len(row_numbers))
         return volumes[:, 0] if len(self.slices) == 1 else volumes
 
 
@@ -124,15 +124,15 @@ def _nibabel() -> Any:
         import nibabel
     except ImportError as error:
         raise DataError("NIfTI files need the package nibabel: pip install 'wardround[imaging]'") from error
-    # What is wrong with a header ends in an error or is read; warnings may name the file.
+    # A faulty header raises an error or is read. Warnings may name the file.
     warnings.filterwarnings("ignore", module=r"nibabel\.")
     logging.getLogger("nibabel").setLevel(logging.CRITICAL)
     return nibabel
 
 
 def _opened(path: Path) -> Any:
-    """None: it is no NIfTI file of one part."""
-    # Whatever a broken file makes the library raise: its words may name the file.
+    """Return the opened image, or None if it is no NIfTI file of one part."""
+    # The library may raise any error for a broken file, and its text may name the file.
     with suppress(Exception):
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             length = int.from_bytes(file.read(4), "little")
@@ -143,8 +143,10 @@ def _opened(path: Path) -> Any:
 
 @cache
 def _kinds() -> dict[int, Any]:
-    """Length of the header -> what reads such a file. No other reader of the library sees it, and no extension of the
-    header is read: it may unpack into anything, and is parsed as DICOM or XML.
+    """Return the reader of each length of the header.
+
+    No other reader of the library sees the file. Extensions of the header are not read, because they can unpack to any
+    size and are parsed as DICOM or XML.
     """
     nibabel = _nibabel()
 
@@ -160,37 +162,37 @@ def _kinds() -> dict[int, Any]:
     return {348: without(nibabel.Nifti1Image), 540: without(nibabel.Nifti2Image)}
 
 
-def _described(path: Path) -> _Volume | _Flaw:
+def _described(path: Path) -> _Volume | _NiftiFlaw:
     image = _opened(path)
     with suppress(Exception):
-        return _Flaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
-    return _Flaw.UNREADABLE
+        return _NiftiFlaw.UNREADABLE if image is None else _flaw(image, path) or _volume(image)
+    return _NiftiFlaw.UNREADABLE
 
 
-def _flaw(image: Any, path: Path) -> _Flaw | None:
+def _flaw(image: Any, path: Path) -> _NiftiFlaw | None:
     dtype = np.dtype(image.get_data_dtype())
     if dtype.kind == "c":
-        return _Flaw.COMPLEX
+        return _NiftiFlaw.COMPLEX
     if dtype.names is not None:
-        return _Flaw.COLOURED
+        return _NiftiFlaw.COLOURED
     if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
-        return _Flaw.TIME_POINTS
-    # Numbers are computed with in 64 bits.
+        return _NiftiFlaw.TIME_POINTS
+    # Computations use 64 bits.
     unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
-        return _Flaw.TOO_LARGE
+        return _NiftiFlaw.TOO_LARGE
     fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
-    # The header of a pair of files says that its voxels begin at 0, which is where they do in the other file.
+    # The header of a pair of files says that its voxels begin at 0, which is their offset in the other file.
     fits &= image.dataobj.offset >= image.header.single_vox_offset
     if path.suffix.lower() == ".nii":
         fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
-    return None if fits and np.isfinite(_turned(image)).all() else _Flaw.UNREADABLE
+    return None if fits and np.isfinite(_turned(image)).all() else _NiftiFlaw.UNREADABLE
 
 
-def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
-    """Raises DataError: not all are volumes of one shape that can be read."""
-    flaws = Counter(description for description in descriptions if isinstance(description, _Flaw))
-    for flaw in _Flaw:
+def _require_form(descriptions: Sequence[_Volume | _NiftiFlaw]) -> list[_Volume]:
+    """Require volumes of one shape that can be read. Raises DataError: some are not."""
+    flaws = Counter(description for description in descriptions if isinstance(description, _NiftiFlaw))
+    for flaw in _NiftiFlaw:
         if flaws[flaw]:
             raise DataError(f"NIfTI: {flaws[flaw]} of {len(descriptions)} files {flaw.value}")
     volumes = [description for description in descriptions if isinstance(description, _Volume)]
@@ -200,7 +202,7 @@ def _require_form(descriptions: Sequence[_Volume | _Flaw]) -> list[_Volume]:
 
 
 def _turned(image: Any) -> Array:
-    """(3,) for the axes of the file, which axis of the patient each is; and (3,) its direction."""
+    """Return (3, 2): for each axis of the file, the axis of the patient, and its direction."""
     return np.asarray(_nibabel().io_orientation(image.affine))
 
 
@@ -214,13 +216,13 @@ def _volume(image: Any) -> _Volume:
 
 
 def _voxels(path: Path) -> Array | None:
-    """(slices, height, width) float32; None: they cannot be read."""
+    """Return the voxels, (slices, height, width) float32, or None if they cannot be read."""
     image = _opened(path)
     orientations = _nibabel().orientations
     with suppress(Exception):
         if image is None or _flaw(image, path) is not None:
             return None
-        # Slope and intercept are applied in 64 bits, whatever type the file has; the result is rounded once.
+        # Slope and intercept are applied in 64 bits for every file type, and the result is rounded once.
         values = np.asarray(image.dataobj, np.float32).reshape(image.shape[:3])
         turned: Array = np.asarray(orientations.apply_orientation(values, _turned(image)))
         # From back to front becomes from front to back.
@@ -228,5 +230,5 @@ def _voxels(path: Path) -> Array | None:
     return None
 
 
-def _unreadable(some: int, count: int) -> DataError:
-    return DataError(f"NIfTI: {some} of {count} files {_Flaw.UNREADABLE.value}")
+def _unreadable(unreadable: int, count: int) -> DataError:
+    return DataError(f"NIfTI: {unreadable} of {count} files {_NiftiFlaw.UNREADABLE.value}")

@@ -1,4 +1,4 @@
-"""Is there something at a path that can be read?"""
+"""Checks and listings of paths."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from private_learning.records.records import DataError
 
 
 def require_there(path: Path, *, folder_allowed: bool = False) -> None:
-    """Raises DataError: there is nothing at the path, or not what is read there."""
+    """Require a readable file, or a folder if allowed. Raises DataError: the path has none."""
     if not path.exists():
         raise DataError(f"{path.name}: there is no such file or folder in {path.parent.absolute()}")
     if path.is_dir() and not folder_allowed:
-        raise DataError(f"{path.name} is a folder; name the file in it")
+        raise DataError(f"{path.name} is a folder. Name the file in it")
     if not os.access(path, os.R_OK):
         raise DataError(f"{path.name}: this user may not read it")
     if path.is_file() and path.stat().st_size == 0:
@@ -21,14 +21,14 @@ def require_there(path: Path, *, folder_allowed: bool = False) -> None:
 
 
 def is_hidden(path: Path) -> bool:
-    """Does a part of it begin with a dot, or is it the folder that macOS adds to archives?"""
+    """Return whether a part of the path begins with a dot, or is the folder that macOS adds to archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
 
 
-def seen(folder: Path, *, below: bool = False) -> list[Path]:
-    """What lies in a folder, and in those within it (below), in the order of the paths; hidden ones aside.
+def visible_paths(folder: Path, *, below: bool = False) -> list[Path]:
+    """Return the visible paths in a folder, sorted. below: also those in its sub-folders.
 
-    Hidden ones are not the hospital's: macOS lays `._scan.dcm` beside a `scan.dcm` on foreign disks.
+    Hidden files are not the hospital's: macOS puts `._scan.dcm` beside `scan.dcm` on foreign disks.
     """
     return sorted(
         path for path in (folder.rglob("*") if below else folder.iterdir()) if not is_hidden(path.relative_to(folder))

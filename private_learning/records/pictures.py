@@ -1,7 +1,6 @@
-"""One picture of a file: what its header says, and its pixels as numbers. Needs the package pillow.
+"""One picture from a file: its header, and its pixels as numbers. Needs the package pillow.
 
-Every file is judged by itself and by its ending: no other file decides how it is read. Only the decoder that the ending
-names can run.
+Every file is read by itself and by its ending, independent of other files. Only the decoder of its ending can run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FORMATS = {
 }
 SUFFIXES = frozenset(_FORMATS)
 EIGHT_BITS = "|u1"
-# How Pillow keeps grey of more than 8 bits, and the numbers that it is. Conversion would lose its depth.
+# Pillow's modes for grey of more than 8 bits, with their numbers. Conversion would lose the depth.
 _DEEP = {"I;16": "<u2", "I;16B": "<u2", "I;16L": "<u2", "I": "<i4", "F": "<f4"}
 _GREY = {"1", "L", "LA"}
 _COLOURED = {"RGB", "RGBA"}
@@ -46,24 +45,24 @@ class Flaw(Enum):
 
     UNREADABLE = "cannot be read as images of the kind that their ending names"
     TOO_LARGE = "have more pixels than is safe to unpack (PIL.Image.MAX_IMAGE_PIXELS)"
-    SEVERAL = (
-        "hold several images (pages of a TIFF, frames of an animation), of which all but the first would be left out; "
-        "write each as a file of its own"
+    SEVERAL_IMAGES = (
+        "hold several images (pages of a TIFF, frames of an animation), of which all but the first would be left out. "
+        "Write each as a separate file"
     )
-    TRANSPARENT = "have transparent pixels, whose value depends on what lies behind; write them without transparency"
-    COLOUR_SPACE = "are in a colour space such as CMYK or Lab, which is not converted; write them as RGB"
-    DEPTH = "have colours of more than 8 bits, which would lose their depth; write them with 8 bits"
-    CHANNELS = "have further channels beside grey or colours, which would be left out; write them without"
-    SIGNED = "are TIFF with numbers of 8 bits that have a sign, which would be lost; write them with 16 bits"
+    TRANSPARENT = "have transparent pixels, with values that depend on the background. Write them without transparency"
+    COLOUR_SPACE = "are in a colour space such as CMYK or Lab, which is not converted. Write them as RGB"
+    DEPTH = "have colours of more than 8 bits, which would lose their depth. Write them with 8 bits"
+    CHANNELS = "have further channels beside grey or colours, which would be left out. Write them without"
+    SIGNED = "are TIFF with numbers of 8 bits that have a sign, which would be lost. Write them with 16 bits"
     UNSIGNED = "are TIFF with whole numbers of 32 bits without a sign, of which large ones would become negative"
-    WHITE_IS_ZERO = "are TIFF with more than 8 bits in which 0 is white; write them with 0 as black"
+    WHITE_IS_ZERO = "are TIFF with more than 8 bits in which 0 is white. Write them with 0 as black"
 
 
 @dataclass(frozen=True)
 class Header:
-    """A picture as it will be read. size: (width, height), upright. bits: 1 where the file has one bit a pixel.
+    """A picture as it will be read. size: (width, height), upright. bits: 1 if the file has one bit a pixel.
 
-    turned: the file states an orientation that is applied.
+    turned: the file states an orientation, which is applied.
     """
 
     size: tuple[int, int]
@@ -74,9 +73,9 @@ class Header:
 
 
 def header(file: Path | IO[bytes], suffix: str) -> Header | Flaw:
-    """What a picture is. Its pixels are read only if it may be transparent. suffix: in small letters, with its dot."""
+    """Return the header of a picture. Its pixels are read only if it may be transparent. suffix: lower case."""
     pillow = _pillow()
-    # Whatever a broken file makes the library raise: its words may name the file.
+    # The library may raise any error for a broken file, and its text may name the file.
     with suppress(Exception):
         try:
             with _opened(file, suffix) as image:
@@ -87,10 +86,10 @@ def header(file: Path | IO[bytes], suffix: str) -> Header | Flaw:
 
 
 def read_picture(file: Path | IO[bytes], suffix: str, coloured: bool, dtype: str) -> Array | None:
-    """(height, width) of a grey picture, (3, height, width) if `coloured`. None: it cannot be read so.
+    """Return the pixels, (height, width), or (3, height, width) if `coloured`. None: it cannot be read so.
 
-    One bit a pixel is read as 0 and 255. Grey becomes three equal colours where they are wanted. The orientation that a
-    file states is applied.
+    One bit a pixel is read as 0 and 255. With `coloured`, grey becomes three equal colours. The orientation that a file
+    states is applied.
     """
     _pillow()
     with suppress(Exception), _opened(file, suffix) as image:
@@ -105,10 +104,10 @@ def read_picture(file: Path | IO[bytes], suffix: str, coloured: bool, dtype: str
 
 
 def read_class_numbers(file: Path | IO[bytes], suffix: str) -> tuple[str, Array] | None:
-    """(kind, (height, width)): the numbers of one channel, or of a palette's places, as they stand in the file.
+    """Return (kind, numbers): those of one channel, or the indices of a palette, (height, width), as in the file.
 
-    kind: "1 bit", "palette" or "numbers". None: the file cannot be read so. Shades of 2 and 4 bits, which Pillow
-    scales, are among those.
+    kind: "1 bit", "palette" or "numbers". None: the file cannot be read so. Shades of 2 and 4 bits cannot, because
+    Pillow scales them.
     """
     _pillow()
     with suppress(Exception), _opened(file, suffix) as image:
@@ -127,8 +126,8 @@ def read_class_numbers(file: Path | IO[bytes], suffix: str) -> tuple[str, Array]
 
 @contextmanager
 def _opened(file: Path | IO[bytes], suffix: str) -> Generator[Any]:
-    # Of a path, Pillow maps an uncompressed TIFF into memory by its upright size, and mixes up the rows of one that
-    # lies on its side.
+    # From a path, Pillow maps an uncompressed TIFF into memory by its upright size, which mixes up the rows of a
+    # rotated one.
     with (
         file.open("rb") if isinstance(file, Path) else nullcontext(file) as opened,
         _pillow().open(opened, formats=_FORMATS[suffix]) as image,
@@ -140,7 +139,7 @@ def _described(image: Any) -> Header | Flaw:
     if image.width * image.height > _limit():
         return Flaw.TOO_LARGE
     if _pages(image) > 1:
-        return Flaw.SEVERAL
+        return Flaw.SEVERAL_IMAGES
     flaw = _tiff_flaw(image)
     if flaw is None and image.mode not in _DEEP and _raw_mode(image).endswith("16B"):
         flaw = Flaw.DEPTH
@@ -149,17 +148,17 @@ def _described(image: Any) -> Header | Flaw:
     coloured, mode, size = _coloured(image), str(image.mode), _upright_size(image)
     if coloured is None:
         return Flaw.COLOUR_SPACE
-    # The last question, which may read the pixels.
+    # This check comes last, because it may read the pixels.
     if image.has_transparency_data and not _opaque(image):
         return Flaw.TRANSPARENT
     return Header(size, coloured, _DEEP.get(mode, EIGHT_BITS), 1 if mode == "1" else 8, _stated(image) in range(2, 9))
 
 
 def _coloured(image: Any) -> bool | None:
-    """None: in no colour space that is read."""
+    """Return whether the image has colours, or None if its colour space is not read."""
     if image.mode in _PALETTE:
         shades = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
-        # Programs that shrink files write grey pictures with a palette of greys.
+        # Programs that compress files write grey pictures with a palette of greys.
         return not bool((shades == shades[:, :1]).all())
     if image.mode in _COLOURED:
         return True
@@ -174,7 +173,7 @@ def _opaque(image: Any) -> bool:
 
 
 def _tiff_flaw(image: Any) -> Flaw | None:
-    """What Pillow leaves out or turns into something else without a word."""
+    """Return a flaw of a TIFF that Pillow drops or converts silently."""
     if image.format != "TIFF":
         return None
     tags = image.tag_v2
@@ -193,20 +192,20 @@ def _tiff_flaw(image: Any) -> Flaw | None:
 
 
 def _raw_mode(image: Any) -> str:
-    """How the pixels lie in the file, in Pillow's words; before they are loaded."""
+    """Return Pillow's name for the pixels' layout in the file. Call it before they are loaded."""
     arguments: Any = image.tile[0][3] if image.tile else ""
     return arguments if isinstance(arguments, str) else str(arguments[0]) if arguments else ""
 
 
 def _stated(image: Any) -> int:
-    """The orientation that the file states, before the pixels are loaded; 1: as it lies."""
+    """Return the orientation that the file states, before the pixels are loaded. 1: upright."""
     # Image's own function does not load the pixels of a PNG.
     return int(_pillow().Image.getexif(image).get(_ORIENTATION, 1))
 
 
 def _orientation(image: Any) -> int:
-    """That which is left to do."""
-    # Of a TIFF, Pillow applies it itself.
+    """Return the orientation that is still to be applied."""
+    # Pillow applies that of a TIFF itself.
     return 1 if image.format == "TIFF" else _stated(image)
 
 
@@ -216,8 +215,8 @@ def _upright_size(image: Any) -> tuple[int, int]:
 
 
 def _upright(image: Any) -> Any:
-    """The picture as the file says that it lies (Exif 2.3, tag Orientation)."""
-    # A PNG may state it behind its pixels.
+    """Return the picture turned upright (Exif 2.3, tag Orientation)."""
+    # A PNG may state its orientation after its pixels.
     image.load()
     turns = _pillow().Transpose
     methods = {
@@ -234,7 +233,7 @@ def _upright(image: Any) -> Any:
 
 
 def _pages(image: Any) -> int:
-    # Further images of an MPO, a JPEG of a camera, are smaller or other views of the same picture.
+    # Further images of an MPO (a camera's JPEG) are smaller or other views of the same picture.
     return 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
 
 
@@ -248,6 +247,6 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError as error:
         raise DataError("images need the package pillow: pip install 'wardround[images]'") from error
-    # Broken files end in an error or are read; Pillow's warnings may quote what stands in them.
+    # Broken files raise an error or are read. Pillow's warnings may quote their content.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     return Image

@@ -1,4 +1,4 @@
-"""How a table seems to be written, found in the whole file: a proposal, which a person confirms or corrects."""
+"""The proposed format of a text table, found in the whole file. A person confirms or corrects it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from private_learning.records.text_encoding import bytes_of, decode, propose_enc
 from study_protocol.cells import AS_WRITTEN, MISSING, Column, Spelling
 from study_protocol.cells.spelling import Decimal, cleaned
 
-# Characters that rule separators out. What they leave is tried on every row.
+# Characters that are used to rule separators out. The others are tried on every row.
 _SAMPLED = 1 << 16
-# By the first form that fits. 1.234 and 1,234 are as likely a thousand.
+# The first form that fits counts. 1.234 and 1,234 may both be a thousand.
 _FORM = re.compile(
-    # A number that a German spreadsheet rounded shows no decimal mark of measured values.
+    # A number that a German spreadsheet rounded does not show the decimal mark of measured values.
     r"(?P<other>[+-]?[0-9],[0-9]{2}E[+-][0-9]{2,3})"
     r"|(?P<whole>[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<point_thousands>[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+)"
@@ -41,12 +41,16 @@ _TWO_NUMBERS = re.compile(r"([0-9]+)[-./]([0-9]+)")
 
 @dataclass(frozen=True)
 class ColumnForms:
-    """How many cells of one column are written how.
+    """The numbers of cells of one column in each form.
 
-    cells: that are not empty. whole: numbers without a mark. point, comma: numbers with this decimal mark.
-    point_thousands, comma_thousands: numbers in which the mark may separate thousands. day_first, month_first: dates
-    whose order is sure, because a number is above 12. day_or_month: dates in which either may come first. year_first:
-    dates that need no order. missing: words that say so in every study.
+    cells                             cells that are not empty
+    whole                             numbers without a mark
+    point, comma                      numbers with this decimal mark
+    point_thousands, comma_thousands  numbers in which the mark may separate thousands
+    day_first, month_first            dates with a sure order, because a number is above 12
+    day_or_month                      dates in which either may come first
+    year_first                        dates that need no order
+    missing                           words that mean a missing value in every study
     """
 
     name: str
@@ -64,10 +68,10 @@ class ColumnForms:
 
     @classmethod
     def of(cls, name: str, column: Column) -> ColumnForms:
-        """Of a column of texts."""
+        """Return the counts for a column of texts."""
         words = cast("list[str | None]", [] if column.words is None else column.words.tolist())
         often = cast("list[int]", np.bincount(column.values, minlength=len(words)).tolist() if words else [])
-        counts = {one.name: 0 for one in fields(cls)[1:]}
+        counts = {form_field.name: 0 for form_field in fields(cls)[1:]}
         for word, times in zip(words, often, strict=True):
             if word is None:
                 continue
@@ -78,11 +82,11 @@ class ColumnForms:
 
     @property
     def thousands(self) -> int:
-        """Cells that may be written with thousands."""
+        """Return the number of cells that may be written with thousands."""
         return self.point_thousands + self.comma_thousands
 
     def __str__(self) -> str:
-        named = (
+        described_counts = (
             (self.whole, "whole numbers"),
             (self.point, "with a decimal point"),
             (self.comma, "with a decimal comma"),
@@ -94,14 +98,14 @@ class ColumnForms:
             (self.year_first, "dates with the year first"),
             (self.missing, "missing"),
         )
-        shown = [f"{count} {words}" for count, words in named if count]
-        rest = self.cells - sum(count for count, _ in named)
-        return ", ".join([*shown, *([f"{rest} other texts"] if rest else [])]) or "no cells"
+        descriptions = [f"{count} {words}" for count, words in described_counts if count]
+        rest = self.cells - sum(count for count, _ in described_counts)
+        return ", ".join([*descriptions, *([f"{rest} other texts"] if rest else [])]) or "no cells"
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """Columns of texts, without those that have no name. patients: one that is no column. lines: as of `Sheet`."""
+    """Columns of texts with a name. patients: the patient column, apart from the others. lines: as in `Sheet`."""
 
     columns: Mapping[str, Column]
     lines: Sequence[int]
@@ -109,11 +113,11 @@ class TextTable:
 
     @classmethod
     def of(cls, sheet: Sheet, spelling: Spelling = AS_WRITTEN, patient_column: str | None = None) -> TextTable:
-        """All columns, spelled as declared."""
+        """Return all columns of the sheet with the declared spelling."""
         cells = zip(*sheet.rows, strict=True) if sheet.rows else [()] * len(sheet.names)
         columns = {name: each for name, each in zip(sheet.names, cells, strict=True) if name}
         patient = None if patient_column is None else cleaned(patient_column)
-        # Each of them stands in few rows: as words of a column they would cost time.
+        # Each identifier stands in few rows: as words of a column they would cost time.
         identifiers = {
             name: np.array([*map(cleaned, columns.pop(name))], object) for name in [patient] if name in columns
         }
@@ -121,16 +125,20 @@ class TextTable:
         return cls(texts, sheet.lines, identifiers)
 
     def spelled(self, spelling: Spelling) -> TextTable:
-        """The same cells."""
-        return replace(self, columns={name: replace(one, spelling=spelling) for name, one in self.columns.items()})
+        """Return the same cells with another spelling."""
+        return replace(
+            self, columns={name: replace(column, spelling=spelling) for name, column in self.columns.items()}
+        )
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A format for a file, and what speaks for it.
+    """A proposed format for a file, and the reasons for it.
 
-    reasons: field of the format -> why, in words. doubts: fields for which the file leaves two answers, and which a
-    person must declare. columns: how the cells of each are written. remarks: what a person should look at.
+    reasons  field of the format -> reason in words
+    columns  the forms of the cells of each column
+    doubts   fields with two possible answers, which a person must declare
+    remarks  texts that a person should read
     """
 
     format: TableFormat
@@ -141,20 +149,20 @@ class Proposal:
 
     @property
     def doubtful(self) -> str:
-        """The doubts in words with counts of cells; empty: there are none."""
+        """Return the doubts in words with counts of cells, or an empty text if there are none."""
         words: list[str] = []
         for doubt in self.doubts:
-            several = [one for one in self.columns if _is_doubtful(one, doubt)]
-            named = "; ".join(f"column {one.name}: {one}" for one in several[:3])
-            more = f"; and {len(several) - 3} columns more" if len(several) > 3 else ""
-            which = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
-            words.append(f"{self.reasons[doubt]} ({named}{more}): declare {which}")
+            doubtful_columns = [column for column in self.columns if _is_doubtful(column, doubt)]
+            examples = "; ".join(f"column {column.name}: {column}" for column in doubtful_columns[:3])
+            more = f"; and {len(doubtful_columns) - 3} columns more" if len(doubtful_columns) > 3 else ""
+            options = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
+            words.append(f"{self.reasons[doubt]} ({examples}{more}): declare {options}")
         return ". ".join(words)
 
 
 @dataclass(frozen=True)
-class Stated:
-    """What somebody says of a format. The rest is to be proposed."""
+class DeclaredParts:
+    """The declared parts of a format. The others are proposed."""
 
     separator: Separator | None = None
     encoding: str | None = None
@@ -164,12 +172,12 @@ class Stated:
 
 def examine(
     path: Path,
-    stated: Stated,
+    stated: DeclaredParts,
     names: Sequence[str] | None = None,
     may_be_empty: bool = False,
     patient_column: str | None = None,
 ) -> tuple[Proposal, TextTable]:
-    """The proposal for one file but for its spelling, and the table as read by it. Raises as `propose_format`."""
+    """Return the proposal for one file without its spelling, and the table read with it. Raises as `propose_format`."""
     require_there(path)
     data, reasons = bytes_of(path), dict[str, str]()
     encoding, reasons["encoding"] = stated.encoding or "", "declared"
@@ -183,24 +191,24 @@ def examine(
     reasons["header"] = f"{len(sheet.names)} different names, none of them a number" if names is None else "no header"
     table = TextTable.of(sheet, patient_column=patient_column)
     forms = tuple(ColumnForms.of(name, column) for name, column in table.columns.items())
-    found = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
-    return Proposal(found, reasons, forms, (), remarks_on(path.name, sheet)), table
+    table_format = TableFormat(separator, encoding, names is None, stated.decimal, stated.dates)
+    return Proposal(table_format, reasons, forms, (), remarks_on(path.name, sheet)), table
 
 
 def combined(parts: Sequence[Proposal]) -> Proposal:
-    """One proposal for all tables of a data set: decimal mark and order of dates from the cells of all of them.
+    """Return one proposal for all tables of a data set, with decimal mark and order of dates from all cells.
 
     Raises:
-        DataError: they differ in what stands between cells, or in their encodings.
+        DataError: the tables differ in separator or encoding.
     """
     first = parts[0].format
-    for one in parts[1:]:
-        if (one.format.separator, one.format.encoding) != (first.separator, first.encoding):
+    for proposal in parts[1:]:
+        if (proposal.format.separator, proposal.format.encoding) != (first.separator, first.encoding):
             raise DataError(
-                f"the tables of one data set are written alike, and these are not: one has {first}, another has "
-                f"{one.format}. Save them with one separator and in one encoding"
+                f"the tables of one data set need one format, and these differ: one has {first}, another has "
+                f"{proposal.format}. Save them with one separator and in one encoding"
             )
-    columns = tuple(form for one in parts for form in one.columns)
+    columns = tuple(form for proposal in parts for form in proposal.columns)
     reasons, doubts = dict(parts[0].reasons), list[Doubt]()
     decimal, dates = first.decimal, first.dates
     if decimal is None:
@@ -212,16 +220,16 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
         if doubtful:
             doubts.append("dates")
     reasons = {"decimal": "declared", "dates": "declared"} | reasons
-    remarks = tuple(remark for one in parts for remark in one.remarks)
+    remarks = tuple(remark for proposal in parts for remark in proposal.remarks)
     return Proposal(replace(first, decimal=decimal, dates=dates), reasons, columns, tuple(doubts), remarks)
 
 
 def _form(word: str) -> str | None:
-    found = _FORM.fullmatch(word)
-    if found is None or found.lastgroup == "other":
+    match = _FORM.fullmatch(word)
+    if match is None or match.lastgroup == "other":
         return None
-    if found.lastgroup != "date":
-        return found.lastgroup
+    if match.lastgroup != "date":
+        return match.lastgroup
     first, second = map(int, cast("re.Match[str]", _TWO_NUMBERS.match(word)).groups())
     if not (1 <= first <= 31 and 1 <= second <= 31 and min(first, second) <= 12):
         return None
@@ -235,9 +243,9 @@ def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
 
 
 def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]:
-    """(the mark, why, does the file leave a doubt)."""
-    points, commas = sum(one.point for one in columns), sum(one.comma for one in columns)
-    thousands = sum(one.thousands for one in columns)
+    """Return (mark, reason, whether the file leaves a doubt)."""
+    points, commas = sum(column.point for column in columns), sum(column.comma for column in columns)
+    thousands = sum(column.thousands for column in columns)
     if points and commas:
         return None, f"{points} cells are numbers with a decimal point, and {commas} with a decimal comma", True
     if points or commas:
@@ -250,8 +258,8 @@ def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]
 
 
 def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
-    days, months = sum(one.day_first for one in columns), sum(one.month_first for one in columns)
-    either = sum(one.day_or_month for one in columns)
+    days, months = sum(column.day_first for column in columns), sum(column.month_first for column in columns)
+    either = sum(column.day_or_month for column in columns)
     if days and months:
         return None, f"{days} cells are dates with the day first, and {months} with the month first", True
     if days or months:
@@ -267,27 +275,33 @@ def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
 
 
 def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]:
-    """(what makes all rows equally long, why). Raises DataError: several do, and unpaired quotation marks."""
+    """Return (the separator that makes all rows equally long, reason).
+
+    Raises:
+        DataError: several separators do, or quotation marks do not pair.
+    """
     start = text[: 1 << 14]
-    present: list[Separator] = [one for one in SEPARATORS if SEPARATORS[one] in start]
-    likely: list[Separator] = sorted(present, key=lambda one: -start.count(SEPARATORS[one]))
+    present: list[Separator] = [separator for separator in SEPARATORS if SEPARATORS[separator] in start]
+    likely: list[Separator] = sorted(present, key=lambda separator: -start.count(SEPARATORS[separator]))
     if not likely:
         return "comma", "one column: no separator stands in the file"
-    sampled: list[Separator] = [one for one in likely if _is_even(_sample(text, one), width)] or likely
+    sampled: list[Separator] = [
+        separator for separator in likely if _is_even(_sample(text, separator), width)
+    ] or likely
     if len(sampled) == 1:
         return sampled[0], f"{PLURALS[sampled[0]]} make all rows equally long"
     even: list[Separator] = []
     faults: dict[Separator, DataError] = {}
-    for one in sampled:
+    for separator in sampled:
         try:
-            if _is_even(split(file, text, one)[0], width):
-                even.append(one)
+            if _is_even(split(file, text, separator)[0], width):
+                even.append(separator)
         except DataError as fault:
-            faults[one] = fault
+            faults[separator] = fault
     if len(even) > 1:
-        several = " and ".join(PLURALS[one] for one in even)
+        names = " and ".join(PLURALS[separator] for separator in even)
         raise DataError(
-            f"{file}: {several} stand in every line alike: keep one of them, or declare which stands between the cells "
+            f"{file}: {names} stand in every line alike: keep one of them, or declare which stands between the cells "
             "(--separator)"
         )
     if not even and likely[0] in faults:
@@ -298,7 +312,7 @@ def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]
 
 
 def _sample(text: str, separator: Separator) -> list[list[str]]:
-    """The first rows."""
+    """Return the first rows."""
     reader = csv.reader(
         io.StringIO(text[:_SAMPLED], newline=""), delimiter=SEPARATORS[separator], skipinitialspace=True
     )
@@ -306,11 +320,11 @@ def _sample(text: str, separator: Separator) -> list[list[str]]:
         rows = [cells for cells in reader if any(map(str.strip, cells))]
     except csv.Error:
         return []
-    # The last may be cut.
+    # The last row may be cut.
     return rows if len(text) <= _SAMPLED else rows[:-1]
 
 
 def _is_even(rows: Sequence[list[str]], width: int | None) -> bool:
-    """Do all rows have several cells, and as many as the first?"""
-    wanted = len(rows[0]) if rows and width is None else width
-    return bool(rows) and wanted is not None and wanted > 1 and all(len(cells) == wanted for cells in rows)
+    """Return whether all rows have as many cells as the first, and more than one."""
+    cell_count = len(rows[0]) if rows and width is None else width
+    return bool(rows) and cell_count is not None and cell_count > 1 and all(len(cells) == cell_count for cells in rows)

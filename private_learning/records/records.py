@@ -1,4 +1,4 @@
-"""A hospital's records as the tasks take them: tables, and arrays of examples."""
+"""A hospital's records in the form that tasks take: tables, and arrays of examples."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class WrongRows(DataError):
-    """Some rows cannot be used. rows: (n,) booleans. of_first: what the first of them is, never what it says."""
+    """Some rows cannot be used. rows: (n,) booleans. of_first: the kind of the first one, never its content."""
 
     def __init__(self, text: str, rows: Array, of_first: str = "") -> None:
         super().__init__(text)
         self.rows, self.of_first = rows, of_first
 
     def located(self, first: Callable[[Array], str] | None) -> str:
-        """The text with the place of the first row, as `Table.first` says it."""
+        """Return the text with the place of the first row. first: such as `Table.first`."""
         if first is None:
             return str(self)
-        what = f", which {self.of_first}" if self.of_first else ""
-        return f"{self}, the first in {first(self.rows)}{what}"
+        description = f", which {self.of_first}" if self.of_first else ""
+        return f"{self}, the first in {first(self.rows)}{description}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length, whose cells are as they are stored. Made by `Table.of`.
+    """Named columns of equal length, with cells as they are stored. Made by `Table.of`.
 
-    patients: one identifier per row. named: they are the hospital's; otherwise every row stands for a patient.
-    lines: (n,) the line of its file that each row stood in, counted from 1; None: it came from no file.
-    format: how its files were read; None: no text file and no declaration was among them. declared: a person declared
-    the format; False: the files proposed it.
+    patients  one identifier per row
+    named     the identifiers are the hospital's. False: every row stands for a patient
+    lines     (n,) the line of each row in its file, counted from 1. None: the table came from no file
+    format    the format of its files. None: no text file and no declaration was among them
+    declared  a person declared the format. False: the files proposed it
     """
 
     columns: Mapping[str, Column]
@@ -70,81 +71,88 @@ class Table:
         lines: Sequence[int] | None = None,
         spelling: Spelling = AS_WRITTEN,
     ) -> Table:
-        """From a mapping of names to sequences, or from a pandas DataFrame.
+        """Return a table from a mapping of names to sequences, or from a pandas DataFrame.
 
-        patient_column: who a row belongs to; left out, every row is a patient of its own.
-        spelling: how texts of the data set are written.
+        patient_column  the column with the patient of each row. None: every row is one patient
+        spelling        how texts of the data set are written
 
         Raises:
-            DataError: no column, no row, a name that stands twice, lengths that differ, a row without its patient.
+            DataError: there is no column or no row, a name stands twice, lengths differ, or a row has no patient.
         """
-        given = [(column_name(str(name)), values) for name, values in columns.items()]
-        if not given:
+        named_values = [(column_name(str(name)), values) for name, values in columns.items()]
+        if not named_values:
             raise DataError("the table has no columns")
-        if len(dict(given)) != len(given):
-            raise DataError("two columns of the table have one name; rename one of them")
-        known = None if lines is None else np.asarray(lines)
+        if len(dict(named_values)) != len(named_values):
+            raise DataError("two columns of the table have one name. Rename one of them")
+        line_numbers = None if lines is None else np.asarray(lines)
         patient = None if patient_column is None else column_name(patient_column)
-        cells = {name: column_of(values, spelling=spelling, name=name) for name, values in given if name != patient}
-        lengths = {*map(len, cells.values()), *(len(values) for name, values in given if name == patient)}
+        cells = {
+            name: column_of(values, spelling=spelling, name=name) for name, values in named_values if name != patient
+        }
+        lengths = {*map(len, cells.values()), *(len(values) for name, values in named_values if name == patient)}
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
         if patient is None:
-            return cls(cells, identifiers(None, lengths.pop()), named=False, lines=known)
-        require_patient_column(patient, dict(given))
-        # As they are written: as numbers 007 would be 7, and long ones would lose their last digits.
-        return cls(cells, identifiers(_as_written(dict(given)[patient]), lengths.pop(), known), lines=known)
+            return cls(cells, identifiers(None, lengths.pop()), named=False, lines=line_numbers)
+        require_patient_column(patient, dict(named_values))
+        # As written: as numbers, 007 would be 7, and long identifiers would lose their last digits.
+        return cls(
+            cells,
+            identifiers(_as_written(dict(named_values)[patient]), lengths.pop(), line_numbers),
+            lines=line_numbers,
+        )
 
     @classmethod
     def without_rows(cls, names: Collection[str], patient_column: str | None) -> Table:
-        """Raises DataError: there is no such patient column."""
+        """Return a table with these columns and no rows. Raises DataError: there is no such patient column."""
         if patient_column is not None:
             require_patient_column(patient_column, names)
         cells = {name: column_of([], name=name) for name in map(column_name, names) if name != patient_column}
         return cls(cells, (), patient_column is not None)
 
     def numbers(self, name: str, missing_values: Sequence[str] = ()) -> NDArray[np.float64]:
-        """(n,) the column as numbers, NaN where a cell is empty or a declared code.
+        """Return the column as numbers, (n,). NaN stands for empty cells and declared codes.
 
         Raises:
             DataError: there is no such column, or cells are neither numbers nor codes.
         """
-        read = read_numbers(self._named(name), missing_values)
-        self._require(name, read.wrong, f"are no numbers; the first is {read.kind}")
+        read = read_numbers(self._column(name), missing_values)
+        self._require(name, read.wrong, f"are no numbers, the first is {read.kind}")
         return read.values
 
     def categories(self, name: str, categories: Sequence[str], missing_values: Sequence[str] = ()) -> NDArray[np.int64]:
-        """(n,) places among the categories, −1 where a cell is empty or a declared code.
+        """Return the index of each cell among the categories, (n,). −1 stands for empty cells and declared codes.
 
         Raises:
             DataError: there is no such column, or cells are neither categories nor codes.
         """
-        read = read_categories(self._named(name), categories, missing_values)
+        read = read_categories(self._column(name), categories, missing_values)
         self._require(name, read.wrong, "are none of the categories")
         return read.places
 
-    def _named(self, name: str) -> Column:
+    def _column(self, name: str) -> Column:
         if (column := self.columns.get(column_name(name))) is None:
             near = like(name, self.columns)
-            raise DataError(f"the table has no column {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+            raise DataError(f"the table has no column {name!r}" + (f". Did you mean {near!r}?" if near else ""))
         return column
 
-    def _require(self, name: str, wrong: Array, what: str) -> None:
+    def _require(self, name: str, wrong: Array, description: str) -> None:
         if wrong.any():
             raise DataError(
-                f"column {name}: {int(wrong.sum())} of {len(wrong)} cells, the first in {self.first(wrong)}, {what}"
+                f"column {name}: {int(wrong.sum())} of {len(wrong)} cells, the first in {self.first(wrong)}, "
+                f"{description}"
             )
 
     def __len__(self) -> int:
         return len(self.patients)
 
-    def first(self, marked: Array) -> str:
-        """Where the first of the marked rows is, for a person who looks for it. marked: (n,) booleans, one is True."""
-        row = int(np.argmax(marked))
+    def first(self, mask: Array) -> str:
+        """Return the place of the first marked row in words. mask: (n,) booleans, at least one of them True."""
+        row = int(np.argmax(mask))
         return f"row {row + 1}" if self.lines is None else f"line {int(self.lines[row])}"
 
     def digest(self) -> str:
-        """64 digits that name what the table says, however it is stored, as `study_protocol.cells.digest` has it.
+        """Return 64 hex digits for the table's content, independent of its storage (`study_protocol.cells.digest`).
 
         Raises:
             DataError: a column cannot be read.
@@ -152,11 +160,11 @@ class Table:
         return digest_of([self], self.columns, with_patients=self.named)
 
     def without_columns(self, names: Collection[str]) -> Table:
-        """The same rows without the columns of these names."""
+        """Return the same rows without the columns of these names."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name not in names})
 
     def take(self, rows: Sequence[int] | Array) -> Table:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         columns = {name: column.take(index) for name, column in self.columns.items()}
         lines = None if self.lines is None else self.lines[index]
@@ -168,8 +176,11 @@ class Table:
 class Examples:
     """Arrays of images or features with labels. Made by `Examples.of`.
 
-    inputs: (n, ...) numbers. labels: (n, ...) numbers or words: a class, several at once, a mask of an image.
-    patients: n identifiers. named: as in `Table`. label_columns: names that a list gave the labels.
+    inputs         (n, ...) numbers
+    labels         (n, ...) numbers or words: a class, several classes, or a mask of an image
+    patients       n identifiers
+    named          as in `Table`
+    label_columns  names of the labels in a list
     """
 
     inputs: Array
@@ -180,10 +191,10 @@ class Examples:
 
     @classmethod
     def of(cls, inputs: Any, labels: Any, patients: Sequence[Any] | Array | None = None) -> Examples:
-        """Checked examples; without `patients` every example is a patient of its own.
+        """Return checked examples. Without `patients` every example is one patient.
 
         Raises:
-            DataError: no example, lengths that differ, inputs that are not numbers.
+            DataError: there is no example, lengths differ, or inputs are not numbers.
         """
         inputs, labels = np.asarray(inputs), np.asarray(labels)
         if inputs.ndim < 2 or inputs.dtype.kind not in "uif" or len(inputs) == 0:
@@ -196,7 +207,7 @@ class Examples:
         return len(self.patients)
 
     def take(self, rows: Sequence[int] | Array) -> Examples:
-        """The given examples, in the given order."""
+        """Return the given examples, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         patients = tuple(self.patients[int(i)] for i in index)
         return Examples(self.inputs[index], self.labels[index], patients, self.named, self.label_columns)
@@ -205,42 +216,42 @@ class Examples:
 def _as_written(values: Any) -> Iterable[Any]:
     if isinstance(values, Column):
         return values.tolist()
-    # Cells of an array keep their type: a float32 is exact up to 2²⁴ only, and a date is no count of nanoseconds.
+    # Cells of an array keep their type: a float32 is exact only up to 2²⁴, and a date is no count of nanoseconds.
     cells = cast("Iterable[Any]", np.asarray(values))
     if isinstance(values, np.ma.MaskedArray):
         hidden = np.ma.getmaskarray(cast("Any", values))
-        return [None if gone else cell for cell, gone in zip(cells, hidden, strict=True)]
+        return [None if is_hidden else cell for cell, is_hidden in zip(cells, hidden, strict=True)]
     return cells
 
 
 def like(name: str, names: Iterable[str]) -> str | None:
-    """Which of the names somebody may have meant, whatever its capitals."""
-    by_small = {one.lower(): one for one in names}
+    """Return the most similar of the names, ignoring capitals, or None."""
+    by_small = {name_in_table.lower(): name_in_table for name_in_table in names}
     near = difflib.get_close_matches(name.lower(), by_small, n=1)
     return by_small[near[0]] if near else None
 
 
 def require_patient_column(name: str, names: Collection[str]) -> None:
-    """Raises DataError: there is no such column; the text says which one may be meant."""
+    """Require the patient column. Raises DataError: it is missing. The message suggests a similar name."""
     if name not in names:
         near = like(name, names)
-        meant = f"; did you mean {near!r}?" if near else ""
-        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{meant}")
+        hint = f". Did you mean {near!r}?" if near else ""
+        raise DataError(f"there is no patient column {name!r} among the {len(names)} columns{hint}")
 
 
-def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
-    """The identity of each row's patient, as `patient_identity` has it; given None: every row is one of its own.
+def identifiers(values: Iterable[Any] | None, rows: int, lines: Array | None = None) -> tuple[str, ...]:
+    """Return the identity of each row's patient, from `patient_identity`. values None: every row is one patient.
 
-    lines  where rows stood in a file
+    lines  the lines of the rows in their file
 
     Raises:
-        DataError: another number of them, a row without one, or identifiers that do not tell one patient from another.
+        DataError: the number of values differs from the rows, a row has none, or one cannot identify a patient.
     """
-    if given is None:
+    if values is None:
         return tuple(f"row-{i}" for i in range(rows))
     patients, unusable = list[str](), dict[str, list[int]]()
     advice: dict[str, str] = {}
-    for row, value in enumerate(given):
+    for row, value in enumerate(values):
         try:
             patients.append(patient_identity(value))
         except IdentifierError as error:
@@ -251,9 +262,9 @@ def identifiers(given: Iterable[Any] | None, rows: int, lines: Array | None = No
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
     if not unusable and "" in patients:
         unusable["have no patient identifier"] = [row for row, patient in enumerate(patients) if not patient]
-    for fault, where in unusable.items():
-        first = f"row {where[0] + 1}" if lines is None else f"line {int(lines[where[0]])}"
+    for fault, rows_at_fault in unusable.items():
+        first = f"row {rows_at_fault[0] + 1}" if lines is None else f"line {int(lines[rows_at_fault[0]])}"
         raise DataError(
-            f"patients: {len(where)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
+            f"patients: {len(rows_at_fault)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
         )
     return tuple(patients)

@@ -1,4 +1,4 @@
-"""Files that hold a table in parts: Parquet by row groups, Arrow by record batches. Needs the package pyarrow."""
+"""Tables in parts: Parquet files by row groups, Arrow files by record batches. Needs the package pyarrow."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)
-# Files, or columns of Arrow files, that a thread leaves open: opening takes longer than reading a small row group.
+# Files, or columns of Arrow files, that a thread keeps open: opening takes longer than reading a small row group.
 _LEFT_OPEN = 8
 _CELL_BYTES = 8
-# By its type alone; "none" goes with every kind: all its cells are missing. Numbers of low precision are compared with
-# codes at their own, which they would lose beside others.
+# From the type of a column. "none" fits every kind, because all its cells are missing. Numbers of low precision are
+# compared with codes at their own precision, which they would lose beside others.
 Kind = Literal["number", "float16", "float32", "text", "date", "none", "nested"]
 
 
 class OpenFiles(threading.local):
-    """What each thread of each process has open, the last few: none is shared. Pickled, nothing is open."""
+    """The last few files that each thread of each process has open. They are never shared, and not pickled."""
 
     def __init__(self) -> None:
         self._process, self._files = os.getpid(), dict[object, Any]()
@@ -36,21 +36,21 @@ class OpenFiles(threading.local):
         return OpenFiles, ()
 
     def get(self, key: object, opened: Callable[[], Any]) -> Any:
-        """What lies open under this key, or else what `opened` gives."""
+        """Return the open file of this key, or the result of `opened`."""
         if self._process != os.getpid():
-            # A fork reads through none of its parent's.
+            # A fork does not read through files of its parent.
             self._process, self._files = os.getpid(), {}
-        found = self._files.pop(key, None)
-        self._files[key] = found = opened() if found is None else found
+        file = self._files.pop(key, None)
+        self._files[key] = file = opened() if file is None else file
         if len(self._files) > _LEFT_OPEN:
             del self._files[next(iter(self._files))]
-        return found
+        return file
 
 
 class Parts(ABC):
-    """One file, read by any thread. kinds: of its columns. rows: of each part. files: those that are left open."""
+    """One file that any thread can read. kinds: of its columns. rows: of each part. files: the open files."""
 
-    what: str
+    format_name: str
 
     def __init__(self, path: Path, files: OpenFiles, spelling: Spelling) -> None:
         require_there(path)
@@ -58,23 +58,25 @@ class Parts(ABC):
         self._state = _state(path)
         try:
             schema, self.rows = self._opened()
-            # Bytes that are no letters show when a name is read.
+            # Invalid bytes in a name raise an error here.
             names = list(schema.names)
         except (ValueError, OSError, *_errors()) as error:
-            raise DataError(f"{path.name}: this is not a whole {self.what} file") from error
-        # One column of one part is read at a time. Its rows are only promised: a few bytes repeat a cell for ever.
+            raise DataError(f"{path.name}: this is not a whole {self.format_name} file") from error
+        # One column of one part is read at a time. Its number of rows is only stated: a few bytes can repeat a cell.
         require_safe(path.name, self._state[0], _widest(schema) * max(self.rows, default=0))
-        # One letter may be written in two ways.
+        # One letter may be encoded in two ways.
         self._stored_as = {column_name(name): name for name in names}
         if len(self._stored_as) < len(names):
-            raise DataError("two columns of the table have one name; rename one of them")
-        self.kinds: Mapping[str, Kind] = {column_name(str(one.name)): _kind(one.type) for one in schema}
+            raise DataError("two columns of the table have one name. Rename one of them")
+        self.kinds: Mapping[str, Kind] = {
+            column_name(str(schema_field.name)): _kind(schema_field.type) for schema_field in schema
+        }
 
     def cells(self, part: int, name: str) -> Column:
-        """A column of one part, in the type that is stored.
+        """Return a column of one part, in the stored type.
 
         Raises:
-            DataError: the file is broken there, has changed, or holds nothing of this kind.
+            DataError: the file is broken there, has changed, or has cells of another kind.
         """
         column = self.column(part, name)
         try:
@@ -87,49 +89,49 @@ class Parts(ABC):
             ) from error
 
     def identifiers(self, part: int, name: str) -> list[Any]:
-        """A column of one part as it is written, text as text whatever it is stored as. Raises as `cells`."""
+        """Return a column of one part as written, with text as `str` for every storage type. Raises as `cells`."""
         column = self.column(part, name)
         try:
             if _arrow().types.is_dictionary(column.type):
                 words = [None, *_decoded(column.dictionary).to_pylist()]
                 return [words[code + 1] for code in column.indices.fill_null(-1).to_pylist()]
             if _arrow().types.is_floating(column.type):
-                # At its own precision: large numbers of 32 bits are no longer exact.
+                # At the stored precision: large numbers of 32 bits are not exact.
                 return list(column.to_numpy(zero_copy_only=False))
             return list(_decoded(column).to_pylist())
         except _errors() as error:
             raise DataError(f"column {name}: some of {self.rows[part]} cells cannot be read as text") from error
 
     def column(self, part: int, name: str) -> Any:
-        """An array of pyarrow. Raises as `cells`."""
+        """Return a column of one part as an array of pyarrow. Raises as `cells`."""
         if self.kinds[name] == "nested":
-            raise DataError(f"column {name}: its cells are lists or structures; numbers or text are expected")
+            raise DataError(f"column {name}: its cells are lists or structures. Numbers or text are expected")
         try:
             if _state(self.path) != self._state:
                 raise DataError("the table's file has changed since it was opened: start again")
-            found = self._column(part, self._stored_as[name])
+            cells = self._column(part, self._stored_as[name])
         except DataError:
             raise
         except (ValueError, OSError, *_errors()) as error:
             raise DataError(
                 f"column {name}: the file is broken there, its text is not UTF-8, or it was moved meanwhile"
             ) from error
-        if len(found) != self.rows[part]:
+        if len(cells) != self.rows[part]:
             raise DataError(f"column {name}: another number of rows is stored than the file says")
-        return found
+        return cells
 
     @abstractmethod
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
-        """Its schema, and the rows of each part."""
+        """Return the schema, and the rows of each part."""
 
     @abstractmethod
     def _column(self, part: int, name: str) -> Any: ...
 
 
 class ParquetParts(Parts):
-    """Row groups."""
+    """The row groups of a Parquet file."""
 
-    what = "Parquet"
+    format_name = "Parquet"
 
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
         with _parquet().ParquetFile(self.path) as file:
@@ -137,13 +139,13 @@ class ParquetParts(Parts):
         rows = tuple(self._metadata.row_group(group).num_rows for group in range(self._metadata.num_row_groups))
         if min(rows, default=0) < 0 or sum(rows) != self._metadata.num_rows:
             raise ValueError("its row groups hold another number of rows")
-        # As codes: a long word that stands in every row would fill the memory.
-        self._coded = [one.name for one in schema if _spelt(one.type)]
+        # Read as codes: a long word in every row would fill the memory.
+        self._coded = [schema_field.name for schema_field in schema if _spelt(schema_field.type)]
         return schema, rows
 
     def _column(self, part: int, name: str) -> Any:
         file = self._files.get(self.path, self._reader)
-        # Threads read ahead already.
+        # Threads prefetch already.
         table = file.read_row_group(part, columns=[name], use_threads=False)
         return _plain(table.column(name).combine_chunks())
 
@@ -152,23 +154,23 @@ class ParquetParts(Parts):
 
 
 class ArrowParts(Parts):
-    """Record batches of an Arrow IPC file, also known as Feather of version 2; the whole of it is not in memory."""
+    """Record batches of an Arrow IPC file (Feather, version 2). The file as a whole is not in memory."""
 
-    what = "Arrow"
+    format_name = "Arrow"
 
     def _opened(self) -> tuple[Any, tuple[int, ...]]:
         arrow = _arrow()
         with arrow.memory_map(str(self.path)) as source:
-            # Of one column: compressed ones would all be decoded.
+            # Only one column: otherwise all compressed columns would be decoded.
             options = arrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
             file = arrow.ipc.open_file(source, options=options)
             batches = range(file.num_record_batches)
-            # With options a file tells the schema of what is included.
+            # With options, a file has only the schema of the included columns.
             schema = arrow.ipc.open_file(source).schema
             return schema, tuple(file.get_batch(batch).num_rows for batch in batches)
 
     def _column(self, part: int, name: str) -> Any:
-        # One for each column: without `included_fields`, compressed ones would all be decoded.
+        # One file for each column: without `included_fields`, all compressed columns would be decoded.
         file = self._files.get((self.path, name), lambda: self._of_one_column(name))
         return _plain(file.get_batch(part).column(0))
 
@@ -176,13 +178,16 @@ class ArrowParts(Parts):
         arrow = _arrow()
         field = list(self._stored_as.values()).index(name)
         options = arrow.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
-        # Read, not mapped: all that was ever looked at of a map that stays open would count as memory in use.
+        # Read, not mapped: all pages read from an open map would count as memory in use.
         return arrow.ipc.open_file(arrow.OSFile(str(self.path)), options=options)
 
 
 def parts_of(path: Path, files: OpenFiles | None = None, spelling: Spelling = AS_WRITTEN) -> Parts:
-    """By the name of the file. spelling: how texts in it are written.
-    Raises DataError: no such file, a broken one, or pyarrow is not installed."""
+    """Return the parts of a file, by its name. spelling: how texts in it are written.
+
+    Raises:
+        DataError: the file is missing or broken, or pyarrow is not installed.
+    """
     kind = ArrowParts if path.name.lower().endswith(ARROW) else ParquetParts
     return kind(path, OpenFiles() if files is None else files, spelling)
 
@@ -206,13 +211,13 @@ def _kind(kind: Any) -> Kind:
 
 
 def _widest(schema: Any) -> int:
-    """Bytes of a cell of the widest column; words of any length are read as codes."""
+    """Return the bytes of a cell of the widest column. Words of any length are read as codes."""
     fixed = _arrow().types.is_fixed_size_binary
-    return max([_CELL_BYTES, *(one.type.byte_width for one in schema if fixed(one.type))])
+    return max([_CELL_BYTES, *(schema_field.type.byte_width for schema_field in schema if fixed(schema_field.type))])
 
 
 def _spelt(kind: Any) -> bool:
-    """Whether cells of this type are words, not decimals and not lists."""
+    """Return whether cells of this type are words, not decimals and not lists."""
     types = _arrow().types
     return any(
         is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
@@ -220,7 +225,7 @@ def _spelt(kind: Any) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """One array. Raises ArrowInvalid: cells lie outside what is stored, where reading would end the process."""
+    """Return one array. Raises ArrowInvalid: cells lie outside of the stored bytes, where reading crashes."""
     arrow = _arrow()
     column.validate(full=True)
     if isinstance(column, arrow.ChunkedArray):
@@ -239,7 +244,7 @@ def _cells(column: Any, spelling: Spelling, name: str) -> Column:
         return _text(column, spelling, name)
     absent = np.asarray(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
     if types.is_floating(kind):
-        # A copy: what the file holds may lie in its memory. Without a null it keeps its type, else NaN stands there.
+        # A copy, because the array may lie in the file's memory. Without a null it keeps its type, else NaN is used.
         values = np.array(column.to_numpy(zero_copy_only=False), dtype=kind.to_pandas_dtype())
         return Column(values, None, None, spelling, name)
     if _kind(kind) == "date":
@@ -251,7 +256,7 @@ def _cells(column: Any, spelling: Spelling, name: str) -> Column:
 
 
 def _decoded(column: Any) -> Any:
-    """Text that is stored as bytes becomes text."""
+    """Return the column with text that is stored as bytes decoded."""
     arrow = _arrow()
     as_bytes = arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type)
     return column.cast(arrow.large_string()) if as_bytes else column
@@ -275,8 +280,8 @@ def _text(column: Any, spelling: Spelling, name: str) -> Column:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _arrow() -> Any:

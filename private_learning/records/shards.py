@@ -1,4 +1,4 @@
-"""Shards in the form of WebDataset: tar files whose members with one name, but for the ending, are one sample."""
+"""Shards of WebDataset: tar files in which members with one name, except for the ending, are one sample."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import numpy as np
 
 from private_learning.records.images import Form, decoded, form_of
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import is_hidden, require_there, seen
+from private_learning.records.paths import is_hidden, require_there, visible_paths
 from private_learning.records.pictures import SUFFIXES, Flaw, Header, header
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import read_array
 
 _ARRAY = ".npy"
 _MAX_SHARDS = 100_000
-# Of a name: {000..012}, or {a,b,c}.
+# Braces in a name: {000..012}, or {a,b,c}.
 _BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 
 
 @dataclass(frozen=True)
 class _Member:
-    """Where a file lies in its shard."""
+    """The place of a file in its shard."""
 
     offset: int
     size: int
@@ -38,10 +38,10 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Sample:
-    """One sample's input and what is known of it."""
+    """One sample: its input, label and patient."""
 
     shard: int
-    input: _Member
+    input_member: _Member
     ending: str
     label: int
     patient: Any
@@ -49,9 +49,11 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Shards:
-    """A reader. shard, offset, size: (n,) where each input lies. endings: n, each with its dot.
+    """A reader of inputs in shards.
 
-    form: of images; None: arrays as numpy.save writes them.
+    shard, offset, size  (n,) the place of each input
+    endings              n endings with their dots
+    form                 of images. None: arrays as numpy.save writes them
     """
 
     paths: tuple[Path, ...]
@@ -69,7 +71,7 @@ class _Shards:
         shards: list[int] = self.shard[rows].tolist()
         for shard in sorted(set(shards)):
             with self.paths[shard].open("rb") as opened:
-                for place in (place for place, one in enumerate(shards) if one == shard):
+                for place in (place for place, shard_of_row in enumerate(shards) if shard_of_row == shard):
                     member = _Member(int(self.offset[rows[place]]), int(self.size[rows[place]]))
                     files[place] = io.BytesIO(_bytes(opened, member))
         if self.form is None:
@@ -79,33 +81,32 @@ class _Shards:
 
 
 def is_pattern(path: Path) -> bool:
-    """Does a name with braces stand for several shards?"""
+    """Return whether the name has braces that stand for several shards."""
     return _BRACES.search(path.name) is not None and path.suffix == ".tar"
 
 
 def shards_at(path: Path) -> list[Path]:
-    """The shards of a pattern with braces, of a folder, or one alone, in the order of their names.
+    """Return the shards of a pattern with braces, of a folder, or a single one, in the order of their names.
 
     Raises:
-        DataError: a pattern that stands for none, or for too many.
+        DataError: the pattern stands for no file, or for too many.
     """
     if path.is_dir():
-        return [file for file in seen(path) if file.suffix == ".tar"]
+        return [file for file in visible_paths(path) if file.suffix == ".tar"]
     count = math.prod(_choices(match) for match in _BRACES.finditer(path.name))
     if not 0 < count <= _MAX_SHARDS:
-        raise DataError(f"shards: the braces stand for {count:,} files; 1 to {_MAX_SHARDS:,} can be named so")
+        raise DataError(f"shards: the braces stand for {count:,} files. 1 to {_MAX_SHARDS:,} are possible")
     return [path.with_name(name) for name in _expanded(path.name)]
 
 
 def list_shards(paths: Sequence[Path]) -> LazyExamples:
-    """Examples from tar files of samples <key>.{png,jpg,npy,...} and <key>.{cls,json}, as WebDataset writes them.
+    """Return examples from tar files of samples <key>.{png,jpg,npy,...} and <key>.{cls,json}, as in WebDataset.
 
-    The label stands in .cls, or in .json as "label"; the patient in .json as "patient", of all samples or of none.
-    Places are looked up now, once; inputs are read when they are needed. Grey and coloured images as in
-    `list_images`.
+    The label is in .cls, or in .json as "label". The patient is in .json as "patient", for all samples or for none.
+    Places are looked up once, now, and inputs are read on demand. Grey and coloured images are as in `list_images`.
 
     Raises:
-        DataError: no such shards, no samples, or some without one input or a label; the text counts them.
+        DataError: there are no such shards or no samples, or some lack an input or a label. The message counts them.
     """
     if len(set(paths)) < len(paths):
         raise DataError(f"shards: {len(paths) - len(set(paths))} of {len(paths)} are named a second time")
@@ -122,7 +123,7 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
                 if sample is not None:
                     samples.append(sample)
                     if sample.ending != _ARRAY:
-                        headers.append(header(io.BytesIO(_bytes(opened, sample.input)), sample.ending))
+                        headers.append(header(io.BytesIO(_bytes(opened, sample.input_member)), sample.ending))
     if wrong:
         raise DataError(
             f"shards: {wrong} of {len(samples) + wrong} samples lack an input (one of {', '.join(sorted(SUFFIXES))} or "
@@ -133,65 +134,65 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
     arrays = len(samples) - len(headers)
     if arrays and headers:
         raise DataError(f"shards: {arrays} of {len(samples)} samples are arrays, the others images: keep one kind")
-    named = [sample.patient for sample in samples]
+    patients = [sample.patient for sample in samples]
     form = form_of(headers, len(headers)) if headers else None
     reader = _Shards(
         tuple(paths),
         np.array([sample.shard for sample in samples]),
-        np.array([sample.input.offset for sample in samples]),
-        np.array([sample.input.size for sample in samples]),
+        np.array([sample.input_member.offset for sample in samples]),
+        np.array([sample.input_member.size for sample in samples]),
         tuple(sample.ending for sample in samples),
         form,
     )
     labels = np.array([sample.label for sample in samples])
-    return LazyExamples.of(reader, labels, None if all(name is None for name in named) else named)
+    return LazyExamples.of(reader, labels, None if all(name is None for name in patients) else patients)
 
 
 def _choices(braces: re.Match[str]) -> int:
-    """How many texts they stand for."""
+    """Return the number of texts that the braces stand for."""
     first, last, words = braces.groups()
     return words.count(",") + 1 if words else max(0, int(last) - int(first) + 1)
 
 
 def _expanded(name: str) -> list[str]:
-    found = _BRACES.search(name)
-    if found is None:
+    match = _BRACES.search(name)
+    if match is None:
         return [name]
-    first, last, words = found.groups()
+    first, last, words = match.groups()
     parts = words.split(",") if words else [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
-    return [f"{name[: found.start()]}{part}{rest}" for part in parts for rest in _expanded(name[found.end() :])]
+    return [f"{name[: match.start()]}{part}{rest}" for part in parts for rest in _expanded(name[match.end() :])]
 
 
 def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
-    """Ending -> member of every sample; a sample's members follow one another."""
+    """Yield the members of every sample, by ending. The members of a sample follow one another."""
     key, place, members = "", -1, dict[str, _Member]()
     try:
         with tarfile.open(path, "r:") as archive:
             while (entry := archive.next()) is not None:
-                # tarfile keeps what it has seen, which is as long as the data.
+                # tarfile keeps all members that it has read, a list as long as the data.
                 cast(Any, archive).members.clear()
-                # A size below 0 leads back to what was read before, again and again.
+                # A size below 0 would lead back to earlier members without end.
                 if entry.size < 0 or cast(Any, archive).offset <= place:
                     raise ValueError("no size")
                 place = cast(Any, archive).offset
                 if not entry.isfile() or is_hidden(Path(entry.name)):
                     continue
                 if entry.issparse():
-                    raise DataError(f"{path.name}: files with holes (sparse ones) are not read; pack them without")
+                    raise DataError(f"{path.name}: files with holes (sparse ones) are not read. Pack them without")
                 folder, _, file = entry.name.rpartition("/")
                 stem, _, ending = file.partition(".")
                 kind = f".{ending.lower()}"
-                # A second file of one name is another sample's, or one too many: neither is dropped unseen.
+                # A second file of one name belongs to another sample or is a duplicate. Neither is dropped silently.
                 if members and (f"{folder}/{stem}" != key or kind in members):
                     yield members
                     members = {}
                 key = f"{folder}/{stem}"
                 members[kind] = _Member(entry.offset_data, entry.size)
-    # Headers that follow one another too deeply, or numbers in them that are none: the library lets these through.
+    # The library lets errors of deeply nested headers and of invalid numbers in them through.
     except (tarfile.TarError, RecursionError, ValueError, OverflowError, EOFError, MemoryError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path.name}: not a plain tar file; one that is compressed is unpacked first") from error
+        raise DataError(f"{path.name}: not a plain tar file. Unpack a compressed one first") from error
     if members:
         yield members
 
@@ -200,22 +201,22 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
     inputs = [ending for ending in members if ending in SUFFIXES or ending == _ARRAY]
     if len(inputs) != 1:
         return None
-    told: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     try:
         if ".json" in members:
-            said = json.loads(_bytes(opened, members[".json"]))
-            told = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else told["label"]
+            value = json.loads(_bytes(opened, members[".json"]))
+            description = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else description["label"]
     except (ValueError, KeyError, RecursionError):
         return None
     if not isinstance(label, int) or isinstance(label, bool):
         return None
-    return _Sample(shard, members[inputs[0]], inputs[0], label, told.get("patient"))
+    return _Sample(shard, members[inputs[0]], inputs[0], label, description.get("patient"))
 
 
 def _bytes(opened: IO[bytes], member: _Member) -> bytes:
     opened.seek(member.offset)
-    # A header may say any size.
+    # A header may state any size.
     return opened.read(min(member.size, os.fstat(opened.fileno()).st_size))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from private_learning.records.delimited import read_sheet, remarks_on
 from private_learning.records.lazy_table import list_table
 from private_learning.records.paths import require_there
-from private_learning.records.proposal import Stated, TextTable, combined, examine
+from private_learning.records.proposal import DeclaredParts, TextTable, combined, examine
 from private_learning.records.records import DataError, Table
 from private_learning.records.table_format import TableFormat
 from private_learning.records.text_encoding import bytes_of, decode
@@ -29,56 +29,58 @@ _HEART_DISEASE_FORMAT = TableFormat(separator="comma", header=False, decimal="po
 
 def read_csv(
     path: Path,
-    format: TableFormat | None = None,
+    table_format: TableFormat | None = None,
     *,
     patient_column: str | None = None,
     names: Sequence[str] | None = None,
     encoding: str | None = None,
     may_be_empty: bool = False,
 ) -> Table:
-    """A table from a text file, gzipped if its name ends in .gz. Cells stay texts as they are written.
+    """Return a table from a text file, gzipped if its name ends in .gz. Cells stay texts as written.
 
-    format: how the file is written, which is then read so and in no other way. None: as the file itself proposes, see
-    `propose_format`, and the table says that nobody declared it. names: of the columns, where there is no header line.
-    encoding: for a proposal. Columns without a name are left out.
+    Columns without a name are left out.
 
-    may_be_empty: a header alone is a table of no rows
+    table_format  the declared format, which is the only one used. None: as the file itself proposes (`propose_format`),
+                  and the table is marked as undeclared
+    names         of the columns, if there is no header line
+    encoding      for a proposal
+    may_be_empty  a header without rows is allowed
 
     Raises:
-        DataError: no such text table; the text names line and column, never what stands there.
+        DataError: the file is no such text table. The message names line and column, never the content.
     """
-    if format is None:
-        proposal, table = examine(path, Stated(encoding=encoding), names, may_be_empty, patient_column)
-        format = combined([proposal]).format
-        return _table(table.spelled(format.spelling), format, patient_column, declared=False)
-    table = _declared(path, format, names, may_be_empty, patient_column)
-    return _table(table, format, patient_column, declared=True)
+    if table_format is None:
+        proposal, table = examine(path, DeclaredParts(encoding=encoding), names, may_be_empty, patient_column)
+        table_format = combined([proposal]).format
+        return _table(table.spelled(table_format.spelling), table_format, patient_column, declared=False)
+    table = _declared(path, table_format, names, may_be_empty, patient_column)
+    return _table(table, table_format, patient_column, declared=True)
 
 
-def read_parquet(path: Path, format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
-    """A table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
+def read_parquet(path: Path, table_format: TableFormat | None = None, *, patient_column: str | None = None) -> Table:
+    """Return a table from a Parquet file, in memory as a whole. Needs the package pyarrow. Raises as `list_table`.
 
-    format: how its texts are written, as a person declared it.
+    table_format: the declared format of its texts.
     """
-    spelling = AS_WRITTEN if format is None else format.spelling
+    spelling = AS_WRITTEN if table_format is None else table_format.spelling
     table = list_table(path, patient_column=patient_column, spelling=spelling)
-    return replace(table.in_memory(), format=format)
+    return replace(table.in_memory(), format=table_format)
 
 
 def read_heart_disease(path: Path) -> Table:
-    """A `processed.<site>.data` file of UCI heart disease: 13 attributes and `disease`, 0 or 1 (num above 0).
+    """Return a `processed.<site>.data` file of UCI heart disease: 13 attributes and `disease`, 0 or 1 (num above 0).
 
-    A pressure or a cholesterol of 0 is how some sites wrote "not measured"; it reads as missing. Patients are named
+    Some sites wrote a pressure or a cholesterol of 0 for "not measured", which is read as missing. Patients are named
     by site and row.
 
     Raises:
-        DataError: not 14 columns.
+        DataError: the file does not have 14 columns.
     """
-    given = read_csv(path, _HEART_DISEASE_FORMAT, names=_HEART_DISEASE)
-    columns = {name: given.numbers(name) for name in given.columns}
+    attributes = read_csv(path, _HEART_DISEASE_FORMAT, names=_HEART_DISEASE)
+    columns = {name: attributes.numbers(name) for name in attributes.columns}
     for name in ("trestbps", "chol"):
         columns[name] = np.where(columns[name] == 0, np.nan, columns[name])
-    # 1 to 4 are degrees of the disease; studies of these files ask whether there is any.
+    # 1 to 4 are degrees of the disease. Studies of these files predict whether there is any.
     columns["disease"] = (columns.pop("num") > 0).astype(np.float64)
     site = path.name.removeprefix("processed.").removesuffix(".data")
     table = Table.of(columns)
@@ -86,41 +88,44 @@ def read_heart_disease(path: Path) -> Table:
 
 
 def _declared(
-    path: Path, format: TableFormat, names: Sequence[str] | None, may_be_empty: bool, patient_column: str | None
+    path: Path, table_format: TableFormat, names: Sequence[str] | None, may_be_empty: bool, patient_column: str | None
 ) -> TextTable:
-    """Read by this format alone. Raises DataError: it does not fit, with the words how the file looks."""
+    """Return the table read with this format. Raises DataError: it does not fit. The message describes the file."""
     require_there(path)
-    if format.separator is None:
+    if table_format.separator is None:
         raise DataError(f"{path.name}: it is a text table, and the data set was declared to hold none")
     try:
-        text = decode(path.name, bytes_of(path), format.encoding)
+        text = decode(path.name, bytes_of(path), table_format.encoding)
         sheet = read_sheet(
-            path.name, text, format.separator, names=names, header=format.header, may_be_empty=may_be_empty
+            path.name, text, table_format.separator, names=names, header=table_format.header, may_be_empty=may_be_empty
         )
     except DataError as fault:
-        raise DataError(f"{fault}{_as_it_looks(path, format, names)}") from fault
+        raise DataError(f"{fault}{_as_it_looks(path, table_format, names)}") from fault
     for remark in remarks_on(path.name, sheet):
         _LOG.warning("%s", remark)
-    return TextTable.of(sheet, format.spelling, patient_column)
+    return TextTable.of(sheet, table_format.spelling, patient_column)
 
 
-def _as_it_looks(path: Path, format: TableFormat, names: Sequence[str] | None) -> str:
-    """The end of a sentence about a file that does not fit: what it would be read as without a declaration."""
+def _as_it_looks(path: Path, table_format: TableFormat, names: Sequence[str] | None) -> str:
+    """Return the end of a message about a file that does not fit: the format that the file itself proposes."""
     try:
-        found = combined([examine(path, Stated(), names)[0]]).format
+        proposed = combined([examine(path, DeclaredParts(), names)[0]]).format
     except DataError:
         return ""
-    if (found.separator, found.encoding) == (format.separator, format.encoding) or found.separator is None:
+    if (proposed.separator, proposed.encoding) == (
+        table_format.separator,
+        table_format.encoding,
+    ) or proposed.separator is None:
         return ""
     return (
-        f". The data set is declared with {format}. This file looks as written with {found}: save it as declared, or "
-        f"declare {' '.join(found.options)}"
+        f". The data set is declared with {table_format}. This file looks as written with {proposed}: save it as "
+        f"declared, or declare {' '.join(proposed.options)}"
     )
 
 
-def _table(table: TextTable, format: TableFormat, patient_column: str | None, *, declared: bool) -> Table:
+def _table(table: TextTable, table_format: TableFormat, patient_column: str | None, *, declared: bool) -> Table:
     if not table.lines:
         empty = Table.without_rows([*table.columns, *table.patients], patient_column)
-        return replace(empty, format=format, declared=declared)
-    found = Table.of({**table.columns, **table.patients}, patient_column=patient_column, lines=table.lines)
-    return replace(found, format=format, declared=declared)
+        return replace(empty, format=table_format, declared=declared)
+    typed_table = Table.of({**table.columns, **table.patients}, patient_column=patient_column, lines=table.lines)
+    return replace(typed_table, format=table_format, declared=declared)

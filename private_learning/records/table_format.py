@@ -1,4 +1,4 @@
-"""How the tables of one data set are written. A person declares it once, and the hospital's ledger keeps it."""
+"""The format of the tables of one data set. A person declares it once, and the hospital's ledger stores it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _DATE_WORDS: dict[Dates, str] = {"dmy": "day before month", "mdy": "month before
 
 @dataclass(frozen=True)
 class TableFormat:
-    """separator, encoding and header: of text tables. decimal, dates: of texts in any table.
+    """The format of text tables (separator, encoding, header) and of texts in any table (decimal, dates).
 
-    separator: None: the data set holds no text tables.
-    encoding: by the name that Python gives it; of Unicode with or without a byte order mark.
-    header: the first line names the columns.
-    decimal: the mark of decimal numbers; None: nobody has said, then a text that may mean thousands is no number.
-    dates: the order of day, month and year where the year is last; None: only dates that begin with the year are dates.
+    separator  None: the data set holds no text tables
+    encoding   Python's name of the encoding. Unicode may have a byte order mark
+    header     the first line names the columns
+    decimal    mark of decimal numbers. None: not declared, and a text that may mean thousands is no number
+    dates      order of day, month and year in dates that end with the year. None: only dates that begin with the year
+               are dates
 
     Raises:
         DataError: there is no such encoding.
@@ -41,21 +42,21 @@ class TableFormat:
 
     @property
     def spelling(self) -> Spelling:
-        """Of its texts."""
+        """Return the spelling of its texts."""
         return Spelling(self.decimal, self.dates)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON."""
+        """Return the format as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> TableFormat:
-        """Inverse of `to_dict`."""
+        """Return the format from the JSON of `to_dict`."""
         return cls(**value)
 
     @property
     def options(self) -> list[str]:
-        """What a command line declares it by."""
+        """Return the options of a command line that declare the format."""
         text = [] if self.separator is None else ["--separator", self.separator, "--encoding", self.encoding]
         decimal = [] if self.decimal is None else ["--decimal", self.decimal]
         return [*text, *decimal, *([] if self.dates is None else ["--dates", self.dates])]
@@ -69,11 +70,11 @@ class TableFormat:
 
 
 def encoding_named(name: str) -> str:
-    """One name for every name of an encoding. Raises DataError: there is none of this name."""
+    """Return the normal name of an encoding. Raises DataError: there is no such encoding."""
     try:
-        found = codecs.lookup(name).name
-        # Only some codecs are of text.
-        b"a".decode(found, "ignore")
+        codec_name = codecs.lookup(name).name
+        # Only some codecs are for text.
+        b"a".decode(codec_name, "ignore")
     except (LookupError, UnicodeError, ValueError) as error:
-        raise DataError(f"{name!r} is not the name of an encoding; cp1252 is, for example") from error
-    return "utf-8" if found == "utf-8-sig" else found
+        raise DataError(f"{name!r} is not the name of an encoding. An example is cp1252") from error
+    return "utf-8" if codec_name == "utf-8-sig" else codec_name

@@ -1,4 +1,4 @@
-"""Limits against files that unpack into far more than they hold, and arrays as numpy.save writes them."""
+"""Limits against files that unpack into far more than their size, and arrays as numpy.save writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from private_learning.records.records import Array, DataError
 
-# Public: what unpacks into more than this, and into more than so many times its packed size, is refused.
+# Public limits. A file is refused if it unpacks into more than this size and more than this ratio.
 MAX_UNPACKED = 1 << 30
 MAX_RATIO = 200
 
@@ -19,19 +19,19 @@ class TooLarge(DataError):
 
 
 def require_safe(name: str, packed: int, unpacked: int) -> None:
-    """Raises TooLarge: the file would take more than 1 GiB and more than 200 times its packed size."""
+    """Require a safe size. Raises TooLarge: the file would take more than 1 GiB and 200 times its packed size."""
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * packed:
         raise TooLarge(
             f"{name}: unpacked it would take {_size(unpacked)}, more than {_size(MAX_UNPACKED)} and more than "
-            f"{MAX_RATIO} times its packed size; unpack it yourself if that is right"
+            f"{MAX_RATIO} times its packed size. Unpack it yourself if that is right"
         )
 
 
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran's order, and type of an array as numpy.save writes it; then its data follow.
+    """Return shape, whether the order is Fortran's, and type of an array as numpy.save writes it. Its data follow.
 
     Raises:
-        ValueError: it is none, or its rows take no bytes, so that any number of them would fit.
+        ValueError: there is no such header, or rows take no bytes, so that any number of them would fit.
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -39,19 +39,19 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         shape, fortran, dtype = read(file)
     except (OSError, EOFError):
         raise
-    # It is parsed as Python is, and whatever a parser raises may come.
+    # The header is parsed as Python, and the parser may raise any error.
     except Exception as error:
         raise ValueError("no header of an array") from error
     if any(isinstance(side, bool) or side < 0 for side in shape) or 0 in shape[1:] or dtype.itemsize == 0:
-        raise ValueError("an array of nothing")
+        raise ValueError("an array without data")
     return shape, fortran, dtype
 
 
 def read_array(file: IO[bytes], size: int) -> Array:
-    """One array as numpy.save writes it. size: bytes of the whole file, unpacked. Never unpickles.
+    """Return one array as numpy.save writes it. size: bytes of the whole file, unpacked. Never unpickles.
 
     Raises:
-        ValueError: it is none, or its header promises more than there is.
+        ValueError: it is no such array, or its header promises more than there is.
     """
     start = file.tell()
     shape, fortran, dtype = array_header(file)

@@ -1,4 +1,4 @@
-"""Who reads ahead: threads, or processes that hold nothing but a reader."""
+"""Workers that prefetch records: threads, or processes that hold only a reader."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from typing import TypeVar
 from private_learning.records.lazy import Reader, read_inputs
 from private_learning.records.records import Array, DataError
 
-# More find no work while one or two devices compute.
-_MOST = 4
+# More workers would be idle while one or two devices compute.
+_MAX_WORKERS = 4
 T = TypeVar("T")
 
 
 def workers() -> int:
-    """How many threads or processes read."""
-    return min(_MOST, os.cpu_count() or 1)
+    """Return the number of threads or processes that read."""
+    return min(_MAX_WORKERS, os.cpu_count() or 1)
 
 
 def threads() -> ThreadPoolExecutor:
-    """Those of this process."""
+    """Return the threads of this process."""
     return _threads(os.getpid())
 
 
 def fetched(reader: Reader, rows: Array) -> Future[Array]:
-    """What the reader gives of the rows, read in another process, which starts at the first call.
+    """Return the future of the rows' inputs, read in another process. It starts at the first call.
 
     Raises:
         DataError: the reader cannot be sent there.
     """
-    return _processes(_Same(reader), os.getpid()).submit(_fetched, rows)
+    return _processes(_ReaderIdentity(reader), os.getpid()).submit(_fetched, rows)
 
 
-def given(coming: Future[T]) -> T:
-    """What a worker gives.
+def result_of(future: Future[T]) -> T:
+    """Return the result of a worker.
 
     Raises:
-        DataError: as the reader; or its process has ended.
+        DataError: the reader failed, or its process has ended.
     """
     try:
-        return coming.result()
+        return future.result()
     except BrokenProcessPool as error:
         _processes.cache_clear()
         raise DataError(
-            "a process that reads records has ended: it was stopped, or the machine is short of memory. Start again: "
-            "nothing was charged for the step that it read for"
+            "a process that reads records has ended: it was stopped, or the machine is short of memory. Start again. "
+            "The step that it read for was not charged"
         ) from error
 
 
-# By process: a fork has none of its parent's threads.
+# By process: a fork has no threads of its parent.
 @lru_cache(maxsize=1)
 def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers(), thread_name_prefix="wardround-reading")
 
 
 @dataclass(frozen=True, eq=False)
-class _Same:
-    """A reader by itself, not by what it holds."""
+class _ReaderIdentity:
+    """A reader as a cache key, compared by identity and not by value."""
 
     reader: Reader
 
@@ -70,11 +70,11 @@ class _Same:
         return id(self.reader)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.reader is self.reader
+        return isinstance(other, _ReaderIdentity) and other.reader is self.reader
 
 
 @lru_cache(maxsize=2)
-def _processes(reader: _Same, process: int) -> ProcessPoolExecutor:
+def _processes(reader: _ReaderIdentity, process: int) -> ProcessPoolExecutor:
     try:
         sent = pickle.dumps(reader.reader)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -91,7 +91,7 @@ _READERS: list[Reader] = []
 
 
 def _start(sent: bytes) -> None:
-    """In a new process."""
+    """Unpickle the reader in a new process."""
     _READERS[:] = [pickle.loads(sent)]  # noqa: S301 (from the process that started this one)
 
 

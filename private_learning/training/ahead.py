@@ -20,7 +20,7 @@ from torch import Tensor
 
 from private_learning.gradients.slots import Indexed
 from private_learning.records import LazyTable
-from private_learning.records.workers import fetched, given, threads, workers
+from private_learning.records.workers import fetched, result_of, threads, workers
 from private_learning.tasks.inputs import Inputs, LazyInputs
 
 Rows = NDArray[np.int64]
@@ -128,7 +128,7 @@ class _Block:
         Raises:
             DataError: as when they are read here, or the worker has ended.
         """
-        return self.decode(given(self.coming))
+        return self.decode(result_of(self.coming))
 
 
 # Row -> where it is being read, and its place there.

@@ -153,7 +153,7 @@ def test_items_that_change_are_kept_once_in_memory_and_refused_on_demand(
     records = records_of(Augmented(what), lazy=False)
     assert isinstance(records, Examples)
     assert "Every item is kept as it comes now and is not drawn again" in caplog.text
-    with pytest.raises(DataError, match=r"another one each time they are asked for.*public views"):
+    with pytest.raises(DataError, match=r"change with every access.*public views"):
         records_of(Augmented(what), lazy=True)
 
 
@@ -163,7 +163,7 @@ def test_a_label_that_changes_later_never_meets_the_input_of_another_access() ->
     assert isinstance(records, LazyExamples)
     assert records.read([3]).labels.tolist() == [3]
     wards.from_then = 0
-    with pytest.raises(DataError, match="another one each time"):
+    with pytest.raises(DataError, match="change with every access"):
         records.read([3])
 
 

@@ -126,7 +126,7 @@ def test_what_a_spreadsheet_could_not_show_is_no_number_and_no_code(tmp_path: Pa
             "a,b\n1,2\n3,4\n",
             "read by semicolons it is one column, and 1 commas stand in its name: declare --separator c",
         ),
-        ("a;b\n1;2;3\n4;5\n", "1 of 2 rows do not have 2 cells; the first is in line 2 and has 3"),
+        ("a;b\n1;2;3\n4;5\n", "1 of 2 rows do not have 2 cells. The first is in line 2 and has 3"),
         ("a\tb\n1\t2\n", "This file looks as written with tab between cells.*declare --separator tab"),
         ("\ufeffa,b\n1,ä\n", "looks as written with comma between cells, UTF-8"),
     ],
@@ -155,7 +155,7 @@ def test_letters_are_compared_composed(tmp_path: Path) -> None:
         (f"M,M,{SECRET}a\nF,M,b\n", "line 1 names a column twice .columns 1 and 2.*is there a header"),
         (f"A title\n7,{SECRET},1\n8,1,1\n", "line 1 has 1 cells and every other line 3: is there a header"),
         (f"a,b\n7,1,{SECRET}\n8,1,1\n", "line 1 has 2 cells and every other line 3"),
-        (f"a,b\n7,1\n\n8,1,{SECRET}\n9,1\n", "1 of 3 rows do not have 2 cells; the first is in line 4 and has 3"),
+        (f"a,b\n7,1\n\n8,1,{SECRET}\n9,1\n", "1 of 3 rows do not have 2 cells. The first is in line 4 and has 3"),
         (f'a,b\n7,1\n8,"{SECRET}\n9,1\n', "quotation marks of the row that begins in line 3 do not pair"),
         (
             f"a;x,b;y\n1;{SECRET},2;3\n",
@@ -247,7 +247,7 @@ def test_identifiers_stay_as_they_are_written(tmp_path: Path) -> None:
     text = "id,x\n007,1\n7,1\n12345678901234567890,1\n12345678901234567891,1\n17.0,1\n"
     table = load(written(tmp_path, text), patient_column="id")
     assert table.patients == ("007", "7", "12345678901234567890", "12345678901234567891", "17")
-    with pytest.raises(DataError, match="no patient column 'ID' among the 2 columns; did you mean 'id'"):
+    with pytest.raises(DataError, match=r"no patient column 'ID' among the 2 columns\. Did you mean 'id'"):
         load(written(tmp_path, text), patient_column="ID")
 
 

@@ -94,10 +94,10 @@ def test_excluded_patients_are_left_out_whatever_the_records_came_from(tmp_path:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("records.xlsx", "an Excel workbook is not read; save its sheet as 'CSV UTF-8'"),
+        ("records.xlsx", "an Excel workbook is not read. Save its sheet as 'CSV UTF-8'"),
         ("records.doc", "a text table .* is expected"),
         ("a.npz", "belongs to tables"),
-        ("a.csv", "a.csv is a folder; name the file in it"),
+        ("a.csv", "a.csv is a folder. Name the file in it"),
         ("b.csv", "b.csv: there is no such file or folder in /"),
         ("gone", "gone: there is no such file or folder in /"),
         ("empty.csv", "empty.csv: the file is empty"),
@@ -123,11 +123,11 @@ def test_a_program_s_own_table_goes_where_a_path_does() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("records.csv", "name of a file; read it with load_records"),
-        (np.ones((2, 2)), "a ndarray does not say what is a label; make Examples.of"),
-        ((np.ones((2, 2)), np.ones(2)), "a tuple does not say what is a label"),
-        (torch.ones(2, 2), "a Tensor does not say"),
-        (iter([1]), "a data frame, a Table, Examples or a map-style data set"),
+        ("records.csv", "name of a file. Read it with load_records"),
+        (np.ones((2, 2)), "a ndarray does not name its labels. Make Examples.of"),
+        ((np.ones((2, 2)), np.ones(2)), "a tuple does not name its labels"),
+        (torch.ones(2, 2), "a Tensor does not name"),
+        (iter([1]), "A data frame, a Table, Examples or a map-style data set"),
     ],
     ids=["path", "array", "arrays", "tensor", "iterator"],
 )

@@ -183,7 +183,7 @@ def test_sizes_that_differ_broken_files_and_lists_that_do_not_fit_are_refused(tm
 
 def test_one_folder_of_files_has_no_classes(tmp_path: Path) -> None:
     dicom(tmp_path / "p0.dcm", np.zeros((5, 4)))
-    with pytest.raises(DataError, match=r"there are 0 sub-folders with 0 files"):
+    with pytest.raises(DataError, match=r"There are 0 sub-folders with 0 files"):
         load(tmp_path)
 
 

@@ -80,10 +80,10 @@ def test_labels_of_pictures_may_stand_in_a_list(tmp_path: Path) -> None:
             ["a/1.png", "b/2.png", "miller.png"],
             "2 sub-folders with 2 files, and 1 files lie beside them without a class",
         ),
-        (["miller.png"], "there are 0 sub-folders with 0 files, and 1 files lie beside them.*labels.csv"),
+        (["miller.png"], "There are 0 sub-folders with 0 files, and 1 files lie beside them.*labels.csv"),
         (
             ["miller/1.png", "miller/2.png"],
-            "there are 1 sub-folders with 2 files.*An empty sub-folder stands for a class",
+            "There are 1 sub-folders with 2 files.*An empty sub-folder stands for a class",
         ),
     ],
     ids=["beside", "no class", "one class"],

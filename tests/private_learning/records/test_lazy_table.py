@@ -284,7 +284,7 @@ def test_broken_pages_name_the_column_and_no_cell(tmp_path: Path) -> None:
     [
         ({"x": []}, None, "the table has no rows"),
         ({"x": [1.0]}, "who", "no patient column 'who' among the 1 columns"),
-        ({"x": [1.0], "Whoo": ["a"]}, "whoo", "did you mean 'Whoo'"),
+        ({"x": [1.0], "Whoo": ["a"]}, "whoo", "Did you mean 'Whoo'"),
         ({"x": [1.0] * 4, "who": ["a", None, "b", "nan"]}, "who", "2 of 4 records .* the first in row 2"),
     ],
     ids=["empty", "no-patient-column", "like-another", "gaps"],

@@ -101,7 +101,7 @@ def test_one_proposal_for_all_tables_of_a_folder(tmp_path: Path) -> None:
     assert made.format == TableFormat("semicolon", decimal="comma")
     assert {one.name for one in made.columns} >= {"labs value", "patients krea"}
     (tmp_path / "labs.csv").write_text("patient,value\n1,1.5\n")
-    with pytest.raises(DataError, match="tables of one data set are written alike"):
+    with pytest.raises(DataError, match="tables of one data set need one format"):
         propose_format(tmp_path)
 
 

@@ -85,7 +85,7 @@ def test_an_array_in_a_shard_that_promises_too_much_is_refused(tmp_path: Path) -
     "name", ["{0..99999999999}", "{0..999}-{0..999}", "{9..1}", "{a,b}" * 17], ids=map(str, count())
 )
 def test_braces_that_stand_for_none_or_too_many_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=r"the braces stand for .* files; 1 to 100,000"):
+    with pytest.raises(DataError, match=r"the braces stand for .* files. 1 to 100,000"):
         load(tmp_path / f"{name}.tar")
 
 

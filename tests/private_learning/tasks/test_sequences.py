@@ -243,7 +243,7 @@ def test_tables_that_are_none_are_refused(drugs: Any, patients: Any, words: str)
 
 
 def test_a_table_that_is_not_there_and_records_of_another_kind_are_refused() -> None:
-    with pytest.raises(DataError, match="no table of events 'visits'; there are 'drugs', 'ills'"):
+    with pytest.raises(DataError, match=r"no table of events 'visits'\. There are 'drugs', 'ills'"):
         load_task("sequence", {"label": "died", "length": 4, "events.visits": DRUGS}).dataset(histories())
     with pytest.raises(DataError, match=r"takes a folder of tables: patients\.csv"):
         load_task("sequence", PLAIN).dataset(Table.of({"died": [0, 1]}))

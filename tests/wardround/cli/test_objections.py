@@ -73,7 +73,7 @@ def test_a_list_of_which_nobody_is_found_is_a_warning_and_a_row(
     assert "2 of 2: lines 1, 2 of objections.txt" in shown
     assert "no patient is left out: no entry of the exclusion list matches" in caplog.text
     code, shown, _ = check(tmp_path, "patient_id\n1001\n")
-    assert "entries of its list that match nobody │ 1 of 2: lines 1 of objections.txt" in shown
+    assert "entries of its list without a patient │ 1 of 2: lines 1 of objections.txt" in shown
 
 
 def test_identifiers_that_a_spreadsheet_has_cut_are_refused(tmp_path: Path) -> None:

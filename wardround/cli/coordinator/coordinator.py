@@ -1,4 +1,4 @@
-"""The coordinator's own commands: those that touch its database rather than its API."""
+"""Commands of the coordinator that work on its database, not on its API."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 Host = Annotated[str | None, typer.Option(help="address to listen on")]
 Port = Annotated[int | None, typer.Option(help="port to listen on")]
-Working = Annotated[bool | None, typer.Option(help="move rounds on in this process")]
-Check = Annotated[bool, typer.Option(help="only check that the database and the store of model files answer")]
-RoleOption = Annotated[Literal["operator", "viewer"], typer.Option(help="a viewer reads, an operator acts")]
-Label = Annotated[str, typer.Option(help="who holds the key")]
+Working = Annotated[bool | None, typer.Option(help="also run the worker in this process")]
+Check = Annotated[bool, typer.Option(help="only check that the database and the model store answer, then exit")]
+RoleOption = Annotated[
+    Literal["operator", "viewer"], typer.Option(help="operator: may read and change studies. viewer: may only read")
+]
+Label = Annotated[str, typer.Option(help="name of the person who gets the key")]
 KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new file (mode 0600), not to the screen")]
 KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>")]
 
 
 def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
-    """Run the coordinator's API, with a worker inside it unless --no-worker is given."""
+    """Run the coordinator's API. A worker runs in the same process unless --no-worker is given."""
     from server.app import serve as run
 
     settings = _settings(host=host, port=port, worker=worker)
@@ -37,17 +39,17 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
         try:
             run(settings)
         except SystemExit as end:
-            # uvicorn's own code for it is one that hospitals' commands use for something else.
+            # uvicorn exits with a code that has another meaning in the hospitals' commands.
             if end.code:
                 _fail(
-                    f"nothing listens on {settings.host}:{settings.port}; the line above says why. Where another "
-                    "program has the port, choose one with --port or WARDROUND_PORT, an address with --host"
+                    f"the API cannot listen on {settings.host}:{settings.port}. The line above says why. If another "
+                    "program has the port, choose one with --port or WARDROUND_PORT. Choose an address with --host"
                     " or WARDROUND_HOST"
                 )
 
 
 def worker(check: Check = False) -> None:
-    """Move rounds on in a process of its own."""
+    """Run the worker that moves rounds on, in its own process."""
     from server.db.news import news_of
     from server.monitoring import monitored
     from server.telemetry import configure_logging
@@ -71,13 +73,13 @@ def _check(settings: Settings) -> None:
     from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS, NoAnswer, Readiness, Single
 
     def ask() -> None:
-        # Its errors are said once, by whoever waits for it.
+        # The caller that waits for the result prints the errors, once.
         with _opened(settings) as coordinator:
-            for what, result in Readiness(coordinator).ask().items():
+            for dependency, result in Readiness(coordinator).ask().items():
                 try:
                     result.result(CHECK_SECONDS)
                 except TimeoutError as error:
-                    raise NoAnswer(f"{what} gave no answer within {CHECK_SECONDS:g} seconds") from error
+                    raise NoAnswer(f"{dependency} gave no answer within {CHECK_SECONDS:g} seconds") from error
 
     with _plain_errors():
         try:
@@ -88,19 +90,19 @@ def _check(settings: Settings) -> None:
 
 
 def migrate() -> None:
-    """Bring the database to this version's schema and make the signing key if there is none."""
+    """Update the database to the schema of this version. Create the signing key if there is none."""
     from server.coordinator import prepare
 
     with _plain_errors():
         done = prepare(_settings())
     if done.after is None:
-        typer.echo(f"the database is at revision {done.before}: nothing to do")
+        typer.echo(f"the database is at revision {done.before} and needs no change")
     else:
         typer.echo(f"the database went from {_revision(done.before)} to revision {done.after}")
 
 
 def operator_init(label: Label = "", role: RoleOption = "operator", key_file: KeyFile = None) -> None:
-    """Make an API key. It is shown once."""
+    """Create an API key and print it. It is shown only once."""
     from server.services.studies.operators import create_key
     from study_protocol.study.messages import OperatorKeyCreate
 
@@ -109,7 +111,7 @@ def operator_init(label: Label = "", role: RoleOption = "operator", key_file: Ke
 
 
 def operator_list() -> None:
-    """Show all keys, without their secrets."""
+    """List all API keys without their secrets."""
     from server.services.studies.operators import list_keys
 
     with _coordinator(_settings()) as coordinator:
@@ -119,29 +121,29 @@ def operator_list() -> None:
 
 
 def operator_rotate(id: KeyId, key_file: KeyFile = None) -> None:
-    """Make a successor with the same role and label. The old key works until it is revoked."""
+    """Create a new key with the role and label of an old one. The old key works until you revoke it."""
     from server.services.studies.operators import create_key, list_keys
     from study_protocol.study.messages import OperatorKeyCreate
 
     with _coordinator(_settings()) as coordinator:
-        # Not of a revoked key: a rotation must not undo a revocation.
+        # A revoked key has no successor: a rotation must not undo a revocation.
         old = next((key for key in list_keys(coordinator).keys if key.id == id and key.revoked_at is None), None)
         if old is None:
-            _fail(f"no valid key has the id {id}; `wardround operator list` shows them")
+            _fail(f"no valid key has the id {id}. `wardround operator list` shows all keys")
         successor = OperatorKeyCreate(role=old.role, label=old.label)
         _hand_over(lambda: create_key(coordinator, successor), key_file)
 
 
 def operator_revoke(id: KeyId) -> None:
-    """End a key now."""
+    """Revoke an API key. It stops working at once."""
     from server.services.studies.operators import revoke_key
 
     with _coordinator(_settings()) as coordinator:
-        typer.echo(f"{revoke_key(coordinator, id).id} opens nothing any more")
+        typer.echo(f"{revoke_key(coordinator, id).id} is revoked")
 
 
-def _revision(found: str | None) -> str:
-    return "no tables" if found is None else f"revision {found}"
+def _revision(revision: str | None) -> str:
+    return "no tables" if revision is None else f"revision {revision}"
 
 
 def _settings(**options: object) -> Settings:
@@ -170,7 +172,7 @@ def _opened(settings: Settings) -> Generator[Coordinator]:
 
 @contextmanager
 def _plain_errors() -> Generator[None]:
-    """What a person did wrong is one line on standard error, not a traceback."""
+    """Print errors that a person can correct as one line on standard error, without a traceback."""
     from sqlalchemy.exc import DBAPIError
 
     from server.config import SettingsError
@@ -186,25 +188,25 @@ def _plain_errors() -> Generator[None]:
     except (*unusable, StoreAway, NoAnswer, Rejected, OSError) as error:
         _fail(str(error))
     except DBAPIError as error:
-        # Its kind alone: the driver's text may quote the address.
+        # Only the type of the error: the driver's text may quote the address.
         kind = type(error.orig).__name__
-        _fail(f"no database answers ({kind}); check WARDROUND_DATABASE_URL, run `wardround migrate` if it is new")
+        _fail(f"no database answers ({kind}). Check WARDROUND_DATABASE_URL. Run `wardround migrate` if it is new")
 
 
 def _hand_over(make: Callable[[], OperatorKeyView], key_file: Path | None) -> None:
-    """The file comes first: no key is made that nobody can be given."""
+    """Create the key and hand it out. The file is created first, so that no key is lost."""
     if key_file is None:
         typer.echo(make().key or "")
         return
     try:
-        # O_EXCL with the mode: at no moment can others read it, and no file of somebody's is overwritten.
+        # O_EXCL with the mode: other users can never read the file, and no existing file is overwritten.
         handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:
-        _fail(f"{key_file} cannot be made as a new file; no key was made")
+        _fail(f"{key_file} cannot be created as a new file. No key was created")
     with os.fdopen(handle, "w") as file:
-        made = make()
-        file.write(f"{made.key or ''}\n")
-    typer.echo(f"{made.id} is in {key_file}")
+        key = make()
+        file.write(f"{key.key or ''}\n")
+    typer.echo(f"{key.id} is in {key_file}")
 
 
 def _fail(text: str) -> NoReturn:

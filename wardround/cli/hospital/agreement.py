@@ -1,4 +1,4 @@
-"""What `wardround join` shows before anything is written or sent, and the one question that it asks at a terminal."""
+"""The terms that `wardround join` shows before it writes or sends data, and the question that it asks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """Called with what a study asks for. yes: nothing is asked; what the site policy forbids stays forbidden."""
+    """A callback that shows a study's terms and asks for agreement.
+
+    yes: do not ask. The site policy still applies.
+    """
 
     yes: bool
 
     def __call__(self, proposal: StudyProposal) -> None:
-        """Show it, then ask.
+        """Show the terms, then ask.
 
         Raises:
-            PolicyRefused: the site policy says no, whatever a person would say.
+            PolicyRefused: the site policy forbids the study. A person cannot override it.
             NotAgreed: the person at the terminal said no.
         """
         from client_sdk.errors import NotAgreed
@@ -34,17 +37,17 @@ class Question:
         if proposal.joined or self.yes or not at_a_terminal():
             return
         if not typer.confirm("Take part under these terms?", default=False, err=True):
-            raise NotAgreed("not joined: nothing was sent")
+            raise NotAgreed("not joined: no data was sent")
 
 
 def at_a_terminal() -> bool:
-    """Whether there is a person who could answer."""
+    """Return whether standard input is a terminal, so that a person can answer."""
     return sys.stdin.isatty()
 
 
 def terms(proposal: StudyProposal) -> list[list[str]]:
-    """What a person has to know before agreeing: the settings in words, and whether people compared the roster."""
+    """Return the rows that a person has to read before agreeing: the settings in words and the roster's state."""
     from study_protocol.terms import in_words
 
-    roster = "pinned" if proposal.pinned else "not pinned: nobody has compared who the other hospitals are"
+    roster = "pinned" if proposal.pinned else "not pinned: this hospital has not compared who the other hospitals are"
     return [*(list(row) for row in in_words(proposal.settings, mine=True)), ["roster", roster]]

@@ -1,4 +1,4 @@
-"""The two options that give a study's backbone: weights, or a program that is run on the records."""
+"""The two options for a study's backbone: public weights, or a program that runs on the records."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ if TYPE_CHECKING:
 
 Weights = Annotated[
     Path | None,
-    typer.Option("--backbone", help="file of the public weights that the study names (training.backbone), safetensors"),
+    typer.Option(
+        "--backbone", help="safetensors file with the public weights that the study names (training.backbone)"
+    ),
 ]
 Program = Annotated[
     Path | None,
     typer.Option(
-        "--backbone-program", help="ONNX file of the program that a study of task features names, run on the records"
+        "--backbone-program", help="ONNX file of the program that a study with task features runs on the records"
     ),
 ]
 
 
 def backbone_file(weights: Path | None, program: Path | None) -> BackboneFile | None:
-    """What the options give; None: neither is there.
+    """Return the backbone that the options name, or None if both are missing.
 
     Raises:
-        BadParameter: both.
+        BadParameter: both options are given.
     """
     if program is None:
         return weights

@@ -1,4 +1,4 @@
-"""`wardround data …`: how records are written, and what a study would make of them, before anybody is asked."""
+"""The group `wardround data`: show how records are written and try a study's settings on them."""
 
 from __future__ import annotations
 
@@ -35,19 +35,17 @@ if TYPE_CHECKING:
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
-Records = Annotated[Path, typer.Argument(help="records, as `join --data` takes them")]
+Records = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
 SettingsFile = Annotated[
-    Path | None, typer.Option(help="the study's settings, JSON or TOML: ask whoever leads the study")
+    Path | None, typer.Option(help="the study's settings, JSON or TOML. Ask the study lead for the file")
 ]
 Questions = Annotated[
     list[Path],
-    typer.Option("--question", help="a question, TOML or JSON: what it would make of the records; repeatable"),
+    typer.Option("--question", help="question file, TOML or JSON: check that it fits the records. Repeatable"),
 ]
-Confirm = Annotated[
-    bool, typer.Option("--confirm", help="keep how the records are written, for every later study on the data set")
-]
-# Columns that are named one by one, at most.
-_NAMED = 10
+Confirm = Annotated[bool, typer.Option("--confirm", help="store the format, for every later study on the data set")]
+# The largest number of columns that are named one by one.
+_MAX_NAMED_COLUMNS = 10
 
 
 def check(
@@ -69,9 +67,10 @@ def check(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how records are written, and make the training as `join` would. Needs no network, charges and sends nothing.
+    """Check records before `join`: show how they are written, and prepare a study's training with them.
 
-    With --confirm the hospital's ledger of the data set keeps how they are written, and `join` reads them so.
+    Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
+    stores the format, and `join` reads the records with it.
     """
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import check_data
@@ -82,12 +81,15 @@ def check(
         directory = home or load_settings().client_home
         rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
         study = None if settings is None else read_settings(settings)
-        kept = stored_format(directory, dataset)
-        format, proposal = _format(records, FormatOptions(separator, encoding, decimal, dates), kept)
+        stored = stored_format(directory, dataset)
+        table_format, proposal = _format(records, FormatOptions(separator, encoding, decimal, dates), stored)
         if proposal is not None and not as_json:
             show_proposal(records, proposal)
-        read = load(records, format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = {"format": None if format is None else format.to_dict(), "confirmed": format == kept}
+        read = load(records, table_format, patient_column=patient_column, lazy=lazy)
+        report: dict[str, Any] = {
+            "format": None if table_format is None else table_format.to_dict(),
+            "confirmed": table_format == stored,
+        }
         if study is not None:
             checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report(checked) | report
@@ -95,29 +97,31 @@ def check(
                 _show(checked, study)
             _warn(checked.counts)
         if question:
-            asked = [_asked(path, read, rules, show=not as_json) for path in question]
-            report["questions"] = asked
-        if format is not None and format != kept:
-            typed = [str(records), *format.options, *([] if dataset == "records" else ["--dataset", dataset])]
+            question_reports = [_report_question(path, read, rules, show=not as_json) for path in question]
+            report["questions"] = question_reports
+        if table_format is not None and table_format != stored:
+            typed = [str(records), *table_format.options, *([] if dataset == "records" else ["--dataset", dataset])]
             typed += [] if home is None else ["--home", str(home)]
-            report["confirmed"] = _keep(directory, dataset, format, proposal, kept, confirm, typed, as_json)
+            report["confirmed"] = _keep(directory, dataset, table_format, proposal, stored, confirm, typed, as_json)
         if as_json:
             print_json(report)
-        elif format is not None and format == kept:
-            say(f"read as declared: {format}")
-        elif format is None and study is None and not question:
+        elif table_format is not None and table_format == stored:
+            say(f"read as declared: {table_format}")
+        elif table_format is None and study is None and not question:
             say(
-                f"{len(read)} records are read, and need no declared format. What would be made of them is shown with "
-                "--settings or --question"
+                f"{len(read)} records are read, and need no declared format. Add --settings or --question to see how "
+                "they fit a study or a question"
             )
 
 
-def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tuple[TableFormat | None, Proposal | None]:
-    """How to read the records, and what proposed it."""
+def _format(
+    path: Path, options: FormatOptions, stored: TableFormat | None
+) -> tuple[TableFormat | None, Proposal | None]:
+    """Return the format to read the records with, and the proposal that it comes from."""
     from private_learning.records import text_tables
 
-    if kept is not None and not options.are_given:
-        return kept, None
+    if stored is not None and not options.are_given:
+        return stored, None
     if not text_tables(path):
         return options.declared(path), None
     proposal = options.propose(path)
@@ -127,34 +131,38 @@ def _format(path: Path, options: FormatOptions, kept: TableFormat | None) -> tup
 def _keep(
     directory: Path,
     dataset: str,
-    format: TableFormat,
+    table_format: TableFormat,
     proposal: Proposal | None,
-    kept: TableFormat | None,
+    stored: TableFormat | None,
     confirm: bool,
     typed: list[str],
     quiet: bool,
 ) -> bool:
-    """Keep the format if a person says so; otherwise say what keeps it. Raises ConfigurationError: it is in doubt."""
+    """Store the format if a person confirms it. Otherwise print the command that stores it.
+
+    Raises:
+        ConfigurationError: the records leave a doubt about the format.
+    """
     from client_sdk.errors import ConfigurationError
 
     doubtful = "" if proposal is None else proposal.doubtful
-    before = "" if kept is None else f", in place of {kept}"
+    before = "" if stored is None else f", in place of {stored}"
     if confirm and doubtful:
         raise ConfigurationError(
-            f"the records leave a doubt about how they are written, and nothing is kept: {doubtful}"
+            f"the records leave a doubt about how they are written, and no format is stored: {doubtful}"
         )
     if not confirm and not quiet and not doubtful and at_a_terminal():
-        confirm = typer.confirm(f"Keep for data set {dataset}: {format}{before}?", default=False, err=True)
+        confirm = typer.confirm(f"Keep for data set {dataset}: {table_format}{before}?", default=False, err=True)
     if confirm:
-        keep_format(directory, dataset, format)
-        say(f"kept for data set {dataset}: {format}{before}", err=quiet)
+        keep_format(directory, dataset, table_format)
+        say(f"kept for data set {dataset}: {table_format}{before}", err=quiet)
     elif not doubtful:
         say(f"to keep this for data set {dataset}: wardround data check {shlex.join(typed)} --confirm", err=quiet)
     return confirm
 
 
-def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
-    """What a question would make of the records. Raises DataError: it names columns that they have not."""
+def _report_question(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
+    """Return how the records fit a question. Raises DataError: the records lack a column that it names."""
     from client_sdk.api.questions import read_question
     from client_sdk.study.cell_counts import cells_of_question
     from client_sdk.study.patients import AskedPatients
@@ -164,21 +172,29 @@ def _asked(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str,
     if show:
         heads = ["column", "cells", "missing", "neither a value nor a code", "outside the range or list"]
         rows = [
-            [one.column, str(one.cells), *(_share(part, one.cells) for part in (one.missing, one.wrong, one.outside))]
-            for one in counts
+            [
+                column_counts.column,
+                str(column_counts.cells),
+                *(
+                    _share(part, column_counts.cells)
+                    for part in (column_counts.missing, column_counts.wrong, column_counts.outside)
+                ),
+            ]
+            for column_counts in counts
         ]
         table(f"{path.name}: {question.in_words()}", heads, rows)
-        say("nothing was sent or charged; these counts are about your patients and stay here")
+        say("no data was sent or charged. These counts are about your patients and stay here")
     _warn(counts, unusable=True)
-    return {"question": str(path), "columns": [_plain(one) for one in counts]}
+    return {"question": str(path), "columns": [_plain(column_counts) for column_counts in counts]}
 
 
 def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
-    """Of columns whose unit or spelling may be another. unusable: also of cells that fit nothing, which a training
-    refuses.
+    """Warn of columns that may have another unit or spelling.
+
+    unusable: also warn of cells that fit no declaration. A training refuses these.
     """
-    for one in counts:
-        for words in (one.unusable if unusable else "", *one.warnings):
+    for column_counts in counts:
+        for words in (column_counts.unusable if unusable else "", *column_counts.warnings):
             if words:
                 say(f"warning: {words}", err=True)
 
@@ -193,24 +209,27 @@ def _plain(counts: CellCounts) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(counts).items() if name != "filled"}
 
 
-def _show(found: DataCheck, study: StudySettings) -> None:
-    several = f", of up to {found.longest} rows each" if found.longest > 1 else ""
-    drawn = study.privacy.sampling_rate * found.patients * (1 - found.set_aside)
-    aside = [["of them set aside for evaluation", f"about {found.set_aside:.0%}, never trained on"]]
+def _show(report: DataCheck, study: StudySettings) -> None:
+    rows_each = f", of up to {report.longest} rows each" if report.longest > 1 else ""
+    drawn_patients = study.privacy.sampling_rate * report.patients * (1 - report.set_aside)
+    aside = [["of them set aside for evaluation", f"about {report.set_aside:.0%}, never trained on"]]
     rows = [
-        ["rows read", str(found.rows)],
-        ["patients left out by the policy", str(found.excluded)],
-        *([["entries of its list that match nobody", found.unmatched]] if found.unmatched else []),
-        ["patients used", f"{found.patients}{several}"],
-        *(aside if found.set_aside else []),
-        ["rows of each label", ", ".join(f"{label}: {count}" for label, count in found.labels.items()) or "-"],
-        ["model", f"{study.training.task}, {found.parameters} parameters"],
+        ["rows read", str(report.rows)],
+        ["patients left out by the policy", str(report.excluded)],
+        *([["entries of its list without a patient", report.unmatched]] if report.unmatched else []),
+        ["patients used", f"{report.patients}{rows_each}"],
+        *(aside if report.set_aside else []),
+        ["rows of each label", ", ".join(f"{label}: {count}" for label, count in report.labels.items()) or "-"],
+        ["model", f"{study.training.task}, {report.parameters} parameters"],
         *(
-            [["of the first records, without a gradient", f"{found.without_gradient}: they would count as zero"]]
-            if found.without_gradient
+            [["of the first records, without a gradient", f"{report.without_gradient}: they would count as zero"]]
+            if report.without_gradient
             else []
         ),
-        ["drawn in a step", f"{drawn:.1f} on average; the study counts on {study.privacy.expected_batch_size:g}"],
+        [
+            "drawn in a step",
+            f"{drawn_patients:.1f} on average. The study counts on {study.privacy.expected_batch_size:g}",
+        ],
     ]
     table("These records in this study", ["", ""], rows)
     shares = [
@@ -219,18 +238,20 @@ def _show(found: DataCheck, study: StudySettings) -> None:
             *(_share(part, use.values) for part in (use.missing, use.clipped, use.wrong, use.other)),
             str(use.of_others),
         ]
-        for use in found.inputs
+        for use in report.inputs
     ]
     # The last two are about events.
-    shown = 7 if any(use.other or use.of_others for use in found.inputs) else 5
+    column_count = 7 if any(use.other or use.of_others for use in report.inputs) else 5
     heads = ["input", "values", "missing", "clipped to the range", "neither a value nor a code", "other codes"]
     heads.append("of patients not used")
     if shares:
-        table("Inputs", heads[:shown], [row[:shown] for row in shares])
-    if found.unused:
-        more = f", and {len(found.unused) - _NAMED} more" if len(found.unused) > _NAMED else ""
-        say(f"columns that the study does not use: {', '.join(found.unused[:_NAMED])}{more}")
-    say("nothing was sent or charged; these counts are about your patients and stay here")
+        table("Inputs", heads[:column_count], [row[:column_count] for row in shares])
+    if report.unused:
+        more = (
+            f", and {len(report.unused) - _MAX_NAMED_COLUMNS} more" if len(report.unused) > _MAX_NAMED_COLUMNS else ""
+        )
+        say(f"columns that the study does not use: {', '.join(report.unused[:_MAX_NAMED_COLUMNS])}{more}")
+    say("no data was sent or charged. These counts are about your patients and stay here")
 
 
 def _share(part: int, whole: int) -> str:

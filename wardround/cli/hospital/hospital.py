@@ -1,4 +1,4 @@
-"""What a hospital does: `wardround enrol`, `join`, `egress-log`, `roster …`, `doctor` and their like."""
+"""Commands of a hospital: `wardround enrol`, `join`, `egress-log`, `doctor` and the group `roster`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from wardround.cli.shared.shared import (
     typed_again,
 )
 
-Token = Annotated[str, typer.Argument(help="invitation token; - reads it from standard input")]
+Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
     Path,
     typer.Option(
@@ -39,69 +39,72 @@ Data = Annotated[
         "images with one sub-folder a class"
     ),
 ]
-PatientColumn = Annotated[str | None, typer.Option(help="column that says who a row belongs to")]
+PatientColumn = Annotated[str | None, typer.Option(help="column with the patient of each row")]
 Separator = Annotated[
     Literal["comma", "semicolon", "tab", "bar"] | None,
-    typer.Option(help="what stands between the cells of a text table"),
+    typer.Option(help="separator between the cells of a text table"),
 ]
-Encoding = Annotated[str | None, typer.Option(help="of a text table that is not Unicode, for example cp1252")]
-Decimal = Annotated[
-    Literal["point", "comma"] | None, typer.Option(help="the mark of decimal numbers in texts: 1.5 or 1,5")
-]
+Encoding = Annotated[str | None, typer.Option(help="encoding of a text table that is not Unicode, for example cp1252")]
+Decimal = Annotated[Literal["point", "comma"] | None, typer.Option(help="decimal mark of numbers in texts: 1.5 or 1,5")]
 Dates = Annotated[
-    Literal["dmy", "mdy"] | None, typer.Option(help="the order of dates whose year is last; left out: these are none")
+    Literal["dmy", "mdy"] | None,
+    typer.Option(help="order of dates that end with the year. Default: such texts are not read as dates"),
 ]
 Lazy = Annotated[
     bool | None,
     typer.Option(
         "--lazy/--in-memory",
-        help="read Parquet, images, shards and arrays when needed, or all at the start; left out: by their size",
+        help="read Parquet, images, shards and arrays when needed, or all at the start. Default: decided by their size",
     ),
 ]
-TaskName = Annotated[str | None, typer.Option(help="the task you agree to; left out: the one the study names")]
+TaskName = Annotated[str | None, typer.Option(help="task that you agree to. Default: the one that the study names")]
 Device = Annotated[
     str,
-    typer.Option(help="of torch: cpu, cuda, several GPUs as cuda:0,cuda:1 or cuda:all; auto: a GPU if there is one"),
+    typer.Option(
+        help="torch device: cpu, cuda, cuda:0,cuda:1 for several GPUs, cuda:all, or auto: a GPU if there is one"
+    ),
 ]
 Bfloat16 = Annotated[
-    bool, typer.Option("--bfloat16", help="the model computes in bfloat16; norms, sums and noise keep their precision")
+    bool, typer.Option("--bfloat16", help="compute the model in bfloat16. Norms, sums and noise keep their precision")
 ]
-Dataset = Annotated[str, typer.Option(help="name of these records; studies on the same records share its ledger")]
-DataVersion = Annotated[
-    str, typer.Option(help="what you call these records as they are now; queries about another version are refused")
-]
-PolicyFile = Annotated[Path | None, typer.Option(help="site policy; left out: policy.toml in the hospital's directory")]
-Events = Annotated[Path | None, typer.Option(help="file to append one line of JSON to after every round")]
+Dataset = Annotated[str, typer.Option(help="name of these records. Studies on the same records share its ledger")]
+DataVersion = Annotated[str, typer.Option(help="version of these records. Queries about another version are refused")]
+PolicyFile = Annotated[Path | None, typer.Option(help="site policy. Default: policy.toml in the hospital's directory")]
+Events = Annotated[Path | None, typer.Option(help="append one line of JSON to this file after every round")]
 AcceptLost = Annotated[
-    bool, typer.Option("--accept-lost-ledger", help="go on though the ledger is lost: its rounds are charged in full")
+    bool,
+    typer.Option("--accept-lost-ledger", help="continue although the ledger is lost. Its rounds are charged in full"),
 ]
 NoFeatureCache = Annotated[
-    bool, typer.Option("--no-feature-cache", help="compute the backbone's features anew in every run; keep none")
+    bool, typer.Option("--no-feature-cache", help="compute the backbone's features again in every run, and store none")
 ]
 Slot = Annotated[
     float | None,
     typer.Option(
-        help="seconds at whose multiples this hospital answers, of the study's schedule.slots: one for each 1,000 "
-        "patients, rounded up; left out: as declared before, else as the study plans"
+        help="this hospital answers at multiples of this many seconds. One of the study's schedule.slots: one second "
+        "for each 1,000 patients, rounded up. Default: as declared before, else as the study plans"
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask; what the site policy forbids stays forbidden")]
+Yes = Annotated[bool, typer.Option("--yes", help="agree without a question. The site policy still applies")]
 Fingerprint = Annotated[
     list[str],
-    typer.Argument(help="the roster's number as the other hospitals read it to you: twelve groups of five digits"),
+    typer.Argument(help="number of the roster, as the other hospitals read it to you: twelve groups of five digits"),
 ]
 
 
 def enrol(token: Token, server: Server = None, home: Home = None) -> None:
-    """Become a member of a study with an invitation token; makes this hospital's key. May be run again."""
+    """Enrol this hospital in a study with an invitation token, and create its key. Safe to run again."""
     from client_sdk.study.hospital import Hospital
 
     with plain_errors():
-        given = load_settings()
+        settings = load_settings()
         piped = token == "-"  # noqa: S105 (a dash, not a token)
         given_token = typer.get_text_stream("stdin").readline().strip() if piped else token
         enrolled = Hospital.enrol(
-            given.connection(server).url, given_token, directory=home or given.client_home, connection=given.connection
+            settings.connection(server).url,
+            given_token,
+            directory=home or settings.client_home,
+            connection=settings.connection,
         )
         memberships = enrolled.identity.memberships()
         say(f"enrolled: {', '.join(f'{m.study} as {m.client}' for m in memberships)}")
@@ -135,27 +138,27 @@ def join(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take part in a study until it ends. Stopped and started again, it goes on where it was."""
+    """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from client_sdk.guard.policy import SitePolicy
     from wardround.cli.hospital.agreement import Question, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
     from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 
-    # Warnings and one line a round: what a person at the hospital wants to see pass by.
+    # A person at the hospital sees warnings and one line for each round.
     console = show_log()
-    # A file of events that cannot be written is found here, before anything is charged.
-    with plain_errors(), RoundsShown(study, console, events) as shown:
-        here = hospital(home, patient=True)
+    # An events file that cannot be written fails here, before any charge.
+    with plain_errors(), RoundsShown(study, console, events) as display:
+        joining_hospital = hospital(home, patient=True)
         records = read_declared(
             data,
             FormatOptions(separator, encoding, decimal, dates),
-            stored_format(here.directory, dataset),
+            stored_format(joining_hospital.directory, dataset),
             ask=at_a_terminal() and not yes,
             command=typed_again(context, FormatOptions),
             patient_column=patient_column,
             lazy=lazy,
         )
-        outcome = here.join(
+        outcome = joining_hospital.join(
             study,
             task,
             records,
@@ -165,8 +168,8 @@ def join(
             data_version=data_version,
             policy=None if policy is None else SitePolicy.read(policy),
             accept_lost_ledger=accept_lost_ledger,
-            on_round=shown.listener,
-            on_wait=shown.on_wait,
+            on_round=display.listener,
+            on_wait=display.on_wait,
             agree=Question(yes),
             backbone=backbone_file(backbone, backbone_program),
             feature_cache=not no_feature_cache,
@@ -183,25 +186,25 @@ def join(
 
 
 def rotate_key(home: Home = None) -> None:
-    """Replace this hospital's key in every study; run again if interrupted. Others must pin the roster anew."""
+    """Replace this hospital's key in every study. Run it again if interrupted. Then the others pin the new roster."""
     with plain_errors():
-        taken = hospital(home).rotate_key()
-        say(f"new key in: {', '.join(taken) or 'no study'}")
+        studies = hospital(home).rotate_key()
+        say(f"new key in: {', '.join(studies) or 'no study'}")
 
 
 def withdraw(study: StudyName, home: Home = None) -> None:
-    """Leave a study for good, from the next round on. What was sent stays sent."""
+    """Leave a study for good from the next round on. Updates that were sent stay in the study."""
     with plain_errors():
-        here = hospital(home)
-        with here.client(study) as client:
-            client.leave(study, here.identity.membership(study).client, "withdrawn")
+        leaving_hospital = hospital(home)
+        with leaving_hospital.client(study) as client:
+            client.leave(study, leaving_hospital.identity.membership(study).client, "withdrawn")
         say(f"withdrawn from {study}")
 
 
 def own_budget(
     dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Print this hospital's own budget of one data set, over all studies that use it. Works without a network."""
+    """Print this hospital's own budget of one data set over all its studies. Works without a network."""
     from client_sdk.guard.individual import certificate
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
@@ -217,19 +220,19 @@ def own_budget(
             saved = ledger.individual()
         patients = None if saved is None else dataclasses.asdict(certificate(saved))
     if not charges and (elsewhere := not_here(directory, dataset)):
-        say(f"{dataset}: nothing is charged to this data set{elsewhere}", err=True)
+        say(f"{dataset}: this data set has no charges{elsewhere}", err=True)
     if as_json:
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
         return
     if not limits and patients is None:
         say(
-            f"{dataset}: {len(charges)} charges, and no limit of your own to count them against; "
+            f"{dataset}: {len(charges)} charges, and no local limit to compare them with. "
             "[limits.instance] in the site policy sets one"
         )
         return
     rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
     if patients is not None:
-        # Nothing is shown as spent: the patients' own sums are secrets.
+        # The spent column is empty: the sums of single patients are secret.
         rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
     table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
     if patients is not None:
@@ -237,22 +240,22 @@ def own_budget(
 
 
 def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
-    """List everything that left this hospital: when, its digest, and which charge paid for it."""
+    """List all data that left this hospital: its time, its digest, and the charge that paid for it."""
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
 
     with plain_errors():
         directory = home or load_settings().client_home
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
-            found = ledger.departures()
-    if not found and (elsewhere := not_here(directory, dataset)):
-        say(f"{dataset}: nothing left of this data set{elsewhere}", err=True)
+            departures = ledger.departures()
+    if not departures and (elsewhere := not_here(directory, dataset)):
+        say(f"{dataset}: no data of this data set has left the hospital{elsewhere}", err=True)
     if as_json:
-        print_json([dataclasses.asdict(departure) for departure in found])
+        print_json([dataclasses.asdict(departure) for departure in departures])
         return
     rows = [
         [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
-        for d in found
+        for d in departures
     ]
     table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
 
@@ -263,11 +266,11 @@ def show(
     key_file: KeyFile = None,
     home: Home = None,
     qr: Annotated[
-        bool, typer.Option("--qr", help="the number as a QR code too, for a camera at the other screen")
+        bool, typer.Option("--qr", help="also show the number as a QR code, for a camera at the other hospital")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the hospitals, their keys' fingerprints, and the number of all of them together, to be compared."""
+    """Show a study's hospitals, the fingerprints of their keys, and the roster's number to compare."""
     from client_sdk.study.pinning import as_digits, as_qr_code
     from client_sdk.study.verifier import active_fingerprint
     from study_protocol.wire.signing import decode_public_key, fingerprint
@@ -285,18 +288,18 @@ def show(
             say(as_qr_code(digits))
         if asks_with_key(key_file, home):
             say(
-                "The hospitals compare this number with each other by telephone, and each pins it itself. With an API "
-                "key there is nothing to pin."
+                "The hospitals compare this number with each other by telephone, and each one pins it. You asked with "
+                "an API key, which pins no roster."
             )
             return
         say(
-            "Telephone every hospital in it, on a number that the coordinator did not give you: is it in the study, "
-            f"and does it read the same number? Then: wardround roster pin {study} {digits}"
+            "Telephone every hospital in the roster, on a number that the coordinator did not give you. Ask if it is "
+            f"in the study and reads the same number. Then run: wardround roster pin {study} {digits}"
         )
 
 
 def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
-    """Pin the roster whose number you compared with the others. Hospitals that leave need no new pin."""
+    """Pin the roster after you compared its number with the other hospitals. Hospitals that leave need no new pin."""
     from client_sdk.study.pinning import pin_roster
 
     with plain_errors():
@@ -305,7 +308,7 @@ def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:
-    """Check the installation, address, proxy, TLS, clock, key file, disk, policy and ledger. Changes nothing."""
+    """Check the installation, address, proxy, TLS, clock, key file, disk, policy and ledger, without changing them."""
     from client_sdk.study.diagnostics import Finding, examine
     from wardround.installation import clashes, remarks
 

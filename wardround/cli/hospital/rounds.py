@@ -1,4 +1,4 @@
-"""What `wardround join` shows: rounds as they pass by, what is waited for, and a line of JSON for a program."""
+"""The display of `wardround join`: rounds, the current wait, and a line of JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LOG = logging.getLogger("client_sdk.study")
 
 
 class RoundsShown:
-    """A context in which `on_round` and `on_wait` may be called.
+    """A context that provides the callbacks `on_round` and `on_wait`.
 
-    console  rounds and what is waited for are drawn here if it is a terminal, each in one line that renews itself; else
-             the log says what is waited for
-    events   file that a line is appended to after every round, flushed, mode 0600 if it is new; None: no file
+    console  on a terminal, rounds and the current wait are drawn here, each in one line that is updated. Otherwise the
+             log reports each wait
+    events   file to which a line is appended and flushed after every round, with mode 0600 if it is new. None: no file
 
     Raises:
         OSError: the file cannot be written.
@@ -48,17 +48,17 @@ class RoundsShown:
 
     @property
     def listener(self) -> OnRound | None:
-        """`on_round`, where somebody sees it; None without a terminal and a file.
+        """Return `on_round` if there is a terminal or an events file, otherwise None.
 
-        The coordinator is asked for the budget once more for every event, which is a third of a small round's bytes.
+        Each event asks the coordinator for the budget once more, which is a third of a small round's bytes.
         """
         return None if self._live is None and self._events is None else self.on_round
 
     def on_round(self, event: RoundEvent) -> None:
-        """After every round that was answered."""
+        """Display a round after it was answered, and append it to the events file."""
         self._rounds += 1
         if not self._explained and any(limit.spent for limit in event.study_budget):
-            # Not before a round is settled: until then there is nothing to explain.
+            # Not before a round is settled: until then no number needs an explanation.
             self._explained = True
             for line in first_words(event):
                 _LOG.info("%s", line)
@@ -69,7 +69,7 @@ class RoundsShown:
             self._file.flush()
 
     def on_wait(self, waiting: Waiting | None) -> None:
-        """Whenever something is waited for, and with None when it goes on."""
+        """Display the current wait. None: the wait is over."""
         self._waiting: Waiting | None = waiting
         if self._live is not None:
             self._draw()
@@ -99,26 +99,26 @@ class RoundsShown:
 
 
 def spent_line(event: RoundEvent) -> str:
-    """What is left first, then ε against the limits: the study's, as stated to it, and this hospital's."""
-    left = f"{event.rounds_left} {'round' if event.rounds_left == 1 else 'rounds'} left"
+    """Return the rounds left, then ε against the limits of the study, as stated to it, and of this hospital."""
+    rounds_left = f"{event.rounds_left} {'round' if event.rounds_left == 1 else 'rounds'} left"
     share = [] if event.spent_share is None else [f"{number(100 * event.spent_share, 0)} % of the budget spent"]
     study = [_spent("", limit) for limit in event.study_budget]
-    own = [_spent("own ", limit, at_delta=_differs(event, limit)) for limit in event.local.own]
-    return " · ".join([left, *share, "  ".join(["ε", *study, *own])])
+    local_limits = [_spent("own ", limit, at_delta=_differs(event, limit)) for limit in event.local.own]
+    return " · ".join([rounds_left, *share, "  ".join(["ε", *study, *local_limits])])
 
 
 def first_words(event: RoundEvent) -> list[str]:
-    """What a person asks after the first line of numbers, once."""
+    """Return the explanations that follow the first line of numbers. They are shown once."""
     lines = [
         f"ε {limit.level} {limit.definition} begins at {number(limit.fixed_term)}: at a fixed order the conversion to "
-        f"(ε, δ) has a fixed term, which the first round pays for all; every further round adds less{_tight(limit)}"
+        f"(ε, δ) has a fixed term, which the first round pays for all. Every further round adds less{_tight(limit)}"
         for limit in event.study_budget
         if limit.fixed_term is not None and limit.epsilon is not None
     ]
-    apart = [limit for limit in event.local.own if _differs(event, limit)]
-    if apart:
+    other_delta_limits = [limit for limit in event.local.own if _differs(event, limit)]
+    if other_delta_limits:
         lines.append(
-            "this hospital's own limits hold at another delta than the study's: two ε at different delta cannot be "
+            "the limits of this hospital use another delta than the study. Two ε at different delta cannot be "
             "compared. To compare them, write the study's delta into policy.toml before the first round of a data set"
         )
     return lines
@@ -128,26 +128,28 @@ def _tight(limit: LimitSpent) -> str:
     if limit.tight is None or limit.spent is None:
         return ""
     return (
-        f". So far {number(limit.spent)}; by the privacy-loss distribution, which is tight and holds if the study ends "
-        f"for reasons that do not depend on its results, {number(limit.tight)}"
+        f". So far {number(limit.spent)}. The privacy-loss distribution gives {number(limit.tight)}. It is tight and "
+        "holds if the study ends for reasons that do not depend on its results"
     )
 
 
-def _differs(event: RoundEvent, own: LimitSpent) -> bool:
-    """Whether no limit of the study at this level has the same delta."""
-    stated = [limit.delta for limit in event.study_budget if limit.level == own.level and limit.delta is not None]
-    return bool(stated) and own.delta not in stated
+def _differs(event: RoundEvent, local_limit: LimitSpent) -> bool:
+    """Return whether no limit of the study at this level has the same delta."""
+    stated = [
+        limit.delta for limit in event.study_budget if limit.level == local_limit.level and limit.delta is not None
+    ]
+    return bool(stated) and local_limit.delta not in stated
 
 
-def _spent(whose: str, limit: LimitSpent, *, at_delta: bool = False) -> str:
+def _spent(prefix: str, limit: LimitSpent, *, at_delta: bool = False) -> str:
     if limit.epsilon is None:
-        return f"{whose}{limit.level} unbounded"
+        return f"{prefix}{limit.level} unbounded"
     tight = "" if limit.tight is None else f" (tight {number(limit.tight)})"
     delta = f" at delta {limit.delta:g}" if at_delta else ""
-    return f"{whose}{limit.level} {limit.definition} {number(limit.spent)}/{limit.epsilon:g}{delta}{tight}"
+    return f"{prefix}{limit.level} {limit.definition} {number(limit.spent)}/{limit.epsilon:g}{delta}{tight}"
 
 
 def _appended(path: Path) -> TextIO:
-    # Made first: `open` would leave a new file's mode to the umask.
+    # The file is created first: `open` would leave the mode of a new file to the umask.
     path.touch(mode=0o600)
     return path.open("a", encoding="utf-8")

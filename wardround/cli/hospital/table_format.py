@@ -1,4 +1,4 @@
-"""How commands learn how tables are written: from options, the hospital's ledger, a person, or the file itself."""
+"""The table format of a command: from its options, the hospital's ledger, a person, or the file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from private_learning.records.table_format import Dates, Separator
     from study_protocol.cells.spelling import Decimal
 
-# Columns that a person is shown one by one, at most.
-_SHOWN = 20
+# The largest number of columns that are shown one by one.
+_MAX_SHOWN_COLUMNS = 20
 
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """What a command line says of how tables are written."""
+    """The options of a command line that declare the table format."""
 
     separator: Separator | None = None
     encoding: str | None = None
@@ -31,16 +31,16 @@ class FormatOptions:
 
     @property
     def are_given(self) -> bool:
-        """Was anything said?"""
+        """Return whether at least one option is given."""
         return any(value is not None for value in asdict(self).values())
 
     @property
-    def given(self) -> tuple[str, ...]:
-        """As a person types them."""
+    def as_typed(self) -> tuple[str, ...]:
+        """Return the options as a person types them."""
         return tuple(word for name, value in asdict(self).items() if value is not None for word in (f"--{name}", value))
 
     def declared(self, path: Path) -> TableFormat | None:
-        """The format for records at this path; None: the options leave something to be proposed or say nothing."""
+        """Return the format for the records at this path, or None if the options leave a part to be proposed."""
         from private_learning.records import TableFormat, text_tables
 
         if not text_tables(path):
@@ -50,27 +50,29 @@ class FormatOptions:
         return TableFormat(self.separator, self.encoding or "utf-8", True, self.decimal, self.dates)
 
     def propose(self, path: Path) -> Proposal:
-        """What they leave out is proposed by the file. Raises DataError."""
+        """Return the proposal of the file for the options that are left out. Raises DataError."""
         from private_learning.records import propose_format
 
         return propose_format(path, **asdict(self))
 
     def require_fit(self, stored: TableFormat) -> None:
-        """Raises ConfigurationError: they say something else than what was declared before."""
+        """Require that the options fit the stored format. Raises ConfigurationError: they contradict it."""
         from client_sdk.errors import ConfigurationError
         from private_learning.records import TableFormat
 
-        said = asdict(TableFormat(**{name: value for name, value in asdict(self).items() if value is not None}))
-        kept = asdict(stored)
-        if any(said[name] != kept[name] for name, value in asdict(self).items() if value is not None):
+        option_values = asdict(
+            TableFormat(**{name: value for name, value in asdict(self).items() if value is not None})
+        )
+        stored_values = asdict(stored)
+        if any(option_values[name] != stored_values[name] for name, value in asdict(self).items() if value is not None):
             raise ConfigurationError(
-                f"these records are declared with {stored}, and the options say something else: leave them out, or "
-                "declare the records anew with `wardround data check --confirm` and these options"
+                f"these records are declared with {stored}, and the options contradict it. Leave the options out, or "
+                "declare the records again with `wardround data check --confirm` and these options"
             )
 
 
 def stored_format(directory: Path, dataset: str) -> TableFormat | None:
-    """What the hospital's ledger of the data set keeps; None: nobody has declared it."""
+    """Return the format in the hospital's ledger of the data set, or None if no format was declared."""
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
 
@@ -81,49 +83,53 @@ def stored_format(directory: Path, dataset: str) -> TableFormat | None:
         return ledger.table_format
 
 
-def keep_format(directory: Path, dataset: str, format: TableFormat) -> None:
-    """In the hospital's ledger. Raises ConfigurationError: a study that is under way has read the records otherwise."""
+def keep_format(directory: Path, dataset: str, table_format: TableFormat) -> None:
+    """Store the format in the hospital's ledger.
+
+    Raises:
+        ConfigurationError: a running study has read the records with another format.
+    """
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
 
     with HospitalLedger.open(ledger_path(directory, dataset)) as ledger:
-        ledger.declare_format(format)
+        ledger.declare_format(table_format)
 
 
 def read_records(
     path: Path, options: FormatOptions, *, formats: set[TableFormat] | None = None, **reading: Any
 ) -> Records:
-    """Records for a command that keeps nothing: by the options, or by what the file proposes, which is said.
+    """Return records for a command that stores no format: with the options, or with the file's proposal.
 
-    formats: of files that were read before; the same is not said again.
+    A proposal is printed. formats: those of files that were read before, which are not printed again.
 
     Raises:
-        DataError: as `private_learning.records.load`; the file leaves a doubt that the options do not settle.
+        DataError: as `private_learning.records.load`, or the file leaves a doubt that the options do not settle.
     """
     from private_learning.records import DataError, load, text_tables
 
-    format = options.declared(path)
-    if format is None and text_tables(path):
+    table_format = options.declared(path)
+    if table_format is None and text_tables(path):
         proposal = options.propose(path)
         if proposal.doubts:
             raise DataError(f"{path.name}: {proposal.doubtful}")
-        format = proposal.format
-        if formats is None or format not in formats:
-            say(f"{path.name}: read with {format}, as the file itself shows; options can declare it", err=True)
+        table_format = proposal.format
+        if formats is None or table_format not in formats:
+            say(f"{path.name}: read with {table_format}, as the file itself shows. Options can declare it", err=True)
         if formats is not None:
-            formats.add(format)
-    return load(path, format, **reading)
+            formats.add(table_format)
+    return load(path, table_format, **reading)
 
 
 def read_declared(
     path: Path, options: FormatOptions, stored: TableFormat | None, *, ask: bool, command: str, **reading: Any
 ) -> Records:
-    """Records for `join`: by the stored format, by the options, or by what a person at the terminal confirms.
+    """Return records for `join`, read with the stored format, the options, or a proposal that a person confirms.
 
-    ask: is there a person? command: what was typed, to be repeated with the options that it lacks.
+    ask: a person can answer at the terminal. command: the typed command, to be repeated with the missing options.
 
     Raises:
-        ConfigurationError: nobody has declared how the records are written, or the options contradict the ledger.
+        ConfigurationError: the format of the records is not declared, or the options contradict the ledger.
         NotAgreed: the person says that the proposal is wrong.
         DataError: as `private_learning.records.load`.
     """
@@ -132,31 +138,39 @@ def read_declared(
     if stored is not None:
         options.require_fit(stored)
         return load(path, stored, **reading)
-    format = options.declared(path)
-    if format is None and text_tables(path):
+    table_format = options.declared(path)
+    if table_format is None and text_tables(path):
         proposal = options.propose(path)
         if not ask:
             raise _undeclared(path, proposal, options, command)
         show_proposal(path, proposal, to_errors=True)
-        format = _confirmed(proposal)
-    return load(path, format, **reading)
+        table_format = _confirmed(proposal)
+    return load(path, table_format, **reading)
 
 
 def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) -> None:
-    """The format with its reasons, and how the cells of each column are written."""
-    format, why = proposal.format, proposal.reasons
+    """Print the format with its reasons, and how the cells of each column are written."""
+    table_format, reasons = proposal.format, proposal.reasons
     rows = [
-        ["separator", format.separator or "none", why["separator"]],
-        ["encoding", format.encoding.upper(), why["encoding"]],
-        ["header", "first line" if format.header else "none", why["header"]],
-        ["decimal mark", format.decimal or "not declared", why["decimal"]],
-        ["dates", format.dates or "only those that begin with the year", why["dates"]],
+        ["separator", table_format.separator or "none", reasons["separator"]],
+        ["encoding", table_format.encoding.upper(), reasons["encoding"]],
+        ["header", "first line" if table_format.header else "none", reasons["header"]],
+        ["decimal mark", table_format.decimal or "not declared", reasons["decimal"]],
+        ["dates", table_format.dates or "only those that begin with the year", reasons["dates"]],
     ]
     table(f"How {path.name} is written", ["", "", "why"], rows, to_errors=to_errors)
-    first = sorted(proposal.columns, key=lambda one: not (one.point or one.comma or one.thousands or one.day_or_month))
-    table("Its cells", ["column", "cells"], [[one.name, str(one)] for one in first[:_SHOWN]], to_errors=to_errors)
-    if len(first) > _SHOWN:
-        say(f"and {len(first) - _SHOWN} columns more", err=to_errors)
+    first = sorted(
+        proposal.columns,
+        key=lambda column: not (column.point or column.comma or column.thousands or column.day_or_month),
+    )
+    table(
+        "Its cells",
+        ["column", "cells"],
+        [[column.name, str(column)] for column in first[:_MAX_SHOWN_COLUMNS]],
+        to_errors=to_errors,
+    )
+    if len(first) > _MAX_SHOWN_COLUMNS:
+        say(f"and {len(first) - _MAX_SHOWN_COLUMNS} columns more", err=to_errors)
     for remark in proposal.remarks:
         say(f"warning: {remark}", err=True)
     if proposal.doubts:
@@ -166,36 +180,40 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
 def _undeclared(path: Path, proposal: Proposal, options: FormatOptions, command: str) -> Exception:
     from client_sdk.errors import ConfigurationError
 
-    format = proposal.format
+    table_format = proposal.format
     open_fields = [f"--{name}" for name in ("decimal", "dates") if name in proposal.doubts]
-    guess = [] if format.decimal else ["--decimal", "point"]
-    again = f"{command} {shlex.join([*format.options, *guess])}"
+    guess = [] if table_format.decimal else ["--decimal", "point"]
+    example_command = f"{command} {shlex.join([*table_format.options, *guess])}"
     unsure = f". In doubt is {' and '.join(open_fields)}: {proposal.doubtful}" if open_fields else ""
-    look = shlex.join(["wardround", "data", "check", str(path), *options.given])
+    look = shlex.join(["wardround", "data", "check", str(path), *options.as_typed])
     return ConfigurationError(
-        f"nobody has declared how {path.name} is written. It looks like {format}. Look at it with `{look}`, then type "
-        f"what is right, for example: {again}{unsure}"
+        f"the format of {path.name} is not declared. It looks like {table_format}. Look at it with `{look}`, then type "
+        f"what is right, for example: {example_command}{unsure}"
     )
 
 
 def _confirmed(proposal: Proposal) -> TableFormat:
-    """The proposal, completed by a person. Raises NotAgreed: it is wrong."""
+    """Return the format of the proposal after a person completed it. Raises NotAgreed: it is wrong."""
     from dataclasses import replace
 
     from client_sdk.errors import NotAgreed
 
-    format = proposal.format
+    table_format = proposal.format
     if "decimal" in proposal.doubts:
-        format = replace(format, decimal=_chosen("Which mark do decimal numbers have?", ("point", "comma")))
+        table_format = replace(
+            table_format, decimal=_choose_answer("Which decimal mark do the numbers have?", ("point", "comma"))
+        )
     if "dates" in proposal.doubts:
-        format = replace(format, dates=_chosen("Which comes first in a date, day or month?", ("dmy", "mdy")))
-    if not typer.confirm(f"Are these records written with {format}? It is kept for the data set", err=True):
-        raise NotAgreed("not joined, and nothing was sent: declare the format with --separator, --decimal and the like")
-    return format
+        table_format = replace(
+            table_format, dates=_choose_answer("Which comes first in a date, day or month?", ("dmy", "mdy"))
+        )
+    if not typer.confirm(f"Are these records written with {table_format}? It is kept for the data set", err=True):
+        raise NotAgreed("not joined, and no data was sent: declare the format with --separator, --decimal and the like")
+    return table_format
 
 
-def _chosen(question: str, answers: tuple[str, str]) -> Any:
-    """One of two answers. Asked again until it is."""
+def _choose_answer(question: str, answers: tuple[str, str]) -> Any:
+    """Ask until the answer is one of the two, and return it."""
 
     def understood(text: str) -> str:
         if text.strip().lower() not in answers:

@@ -1,4 +1,4 @@
-"""A query and its answer at a terminal, and its tables as CSV."""
+"""Print a query and its answer at a terminal, and write its tables as CSV."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from study_protocol.queries.expected import ExpectedError
     from study_protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
-# Of a curve, which stands above: `--csv` and `--json` have every row.
-_MOST_ROWS = 24
+# Rows that are printed below a curve. `--csv` and `--json` have every row.
+_MAX_ROWS = 24
 
 
 def show_query(query: Query, *, only: str | None = None, words: bool = True) -> None:
-    """What is asked, how far it has come, and its answer. only: name of the one table to show. words: what is asked."""
+    """Print a query, its state and its answer. only: name of the one table to show. words: print the question, too."""
     say(f"query {query.number} of {query.study}: {title_of(query)}")
     if words and query.document.question.title:
         say(query.document.question.in_words())
@@ -36,118 +36,129 @@ def show_query(query: Query, *, only: str | None = None, words: bool = True) -> 
 
 
 def _show_answer(stated: PublishedAnswer, only: str | None) -> None:
-    for one in tables_of(stated.answer, only):
-        show_table(one)
+    for answer_table in tables_of(stated.answer, only):
+        show_table(answer_table)
     for note in stated.answer.notes:
         say(note)
     say(
-        f"{stated.hospitals} hospitals in the sum; noise of standard deviation {number(stated.noise.present)} on every "
-        f"number, of which {at_least(stated.noise.guaranteed)} is sure to protect"
+        f"{stated.hospitals} hospitals in the sum. Every number has noise of standard deviation "
+        f"{number(stated.noise.present)}, of which {at_least(stated.noise.guaranteed)} is sure to protect"
     )
     say(f"charged in round {stated.round}, ledger entry {stated.ledger_entries}")
     say(stated.warning)
 
 
-def show_table(one: AnswerTable) -> None:
-    """Its curves, then its rows, each with a picture of its interval where it has one."""
+def show_table(answer_table: AnswerTable) -> None:
+    """Print the curves of a table, then its rows. A row with an interval has a picture of it."""
     from wardround.cli.shared.text_charts import curves, intervals
 
-    drawn, beside = curves(one), intervals(one)
-    if drawn is not None:
-        say(one.title)
-        for line in drawn:
+    curve_lines, interval_texts = curves(answer_table), intervals(answer_table)
+    if curve_lines is not None:
+        say(answer_table.title)
+        for line in curve_lines:
             say(line)
-    rows = [[_cell(cell) for cell in row] for row in one.rows]
-    columns = list(one.columns)
-    if beside is not None:
-        columns, rows = [*columns, ""], [[*row, picture] for row, picture in zip(rows, beside, strict=True)]
-    shown = rows if drawn is None else rows[:_MOST_ROWS]
-    table(one.title, columns, shown)
-    if len(shown) < len(rows):
-        say(f"{len(rows) - len(shown)} more rows: --csv and --json have all of them")
+    rows = [[_cell(cell) for cell in row] for row in answer_table.rows]
+    columns = list(answer_table.columns)
+    if interval_texts is not None:
+        columns, rows = [*columns, ""], [[*row, picture] for row, picture in zip(rows, interval_texts, strict=True)]
+    displayed_rows = rows if curve_lines is None else rows[:_MAX_ROWS]
+    table(answer_table.title, columns, displayed_rows)
+    if len(displayed_rows) < len(rows):
+        say(f"{len(rows) - len(displayed_rows)} more rows: --csv and --json have all of them")
 
 
 def tables_of(answer: Answer, only: str | None) -> list[AnswerTable]:
-    """All tables, or the one of this name.
+    """Return all tables of the answer, or the one with this name.
 
     Raises:
-        ConfigurationError: there is none of this name; says which there are.
+        ConfigurationError: no table has this name. The message lists the names.
     """
     from client_sdk.errors import ConfigurationError
 
-    found = [one for one in answer.tables if only in (None, one.name)]
-    if not found:
-        named = ", ".join(one.name for one in answer.tables)
-        raise ConfigurationError(f"the answer has no table {only!r}, but {named}")
-    return found
+    tables = [answer_table for answer_table in answer.tables if only in (None, answer_table.name)]
+    if not tables:
+        names = ", ".join(answer_table.name for answer_table in answer.tables)
+        raise ConfigurationError(f"the answer has no table {only!r}, but {names}")
+    return tables
 
 
 def csv_files(path: Path, answer: Answer, only: str | None) -> list[tuple[Path, AnswerTable]]:
-    """Which table goes into which file: the first into `path`, others beside it under their names.
+    """Return the file of each table: the first goes to `path`, the others beside it under their names.
 
     Raises:
         ConfigurationError: as `tables_of`.
     """
-    first, *others = tables_of(answer, only)
-    return [(path, first), *((path.with_name(f"{path.stem}-{one.name}{path.suffix}"), one) for one in others)]
+    first, *further_tables = tables_of(answer, only)
+    return [
+        (path, first),
+        *(
+            (path.with_name(f"{path.stem}-{answer_table.name}{path.suffix}"), answer_table)
+            for answer_table in further_tables
+        ),
+    ]
 
 
 def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
-    """Write the tables; the files' names. Raises OSError: as `require_writable`, and nothing is written."""
+    """Write the tables and return the paths. Raises OSError: as `require_writable`, before a file is written."""
     files = csv_files(path, answer, only)
     for file, _ in files:
         require_writable(file)
-    for file, one in files:
+    for file, answer_table in files:
         with file.open("x", newline="", encoding="utf-8") as open_file:
-            open_file.write(csv_text(one.columns, one.rows, line_end="\r\n"))
+            open_file.write(csv_text(answer_table.columns, answer_table.rows, line_end="\r\n"))
     return [file for file, _ in files]
 
 
-def show_forecast(found: QueryForecast, errors: list[list[str]]) -> None:
-    """What a query would cost, and how exact it would be. errors: of each table of counts its title and errors."""
-    if found.known is not None:
-        say(f"this very question is query {found.known}: asking again costs nothing")
+def show_forecast(forecast: QueryForecast, errors: list[list[str]]) -> None:
+    """Print what a query would cost and how exact it would be. errors: title and errors of each table of counts."""
+    if forecast.known is not None:
+        say(f"this very question is query {forecast.known}. Asking it again is free")
     say(
-        f"{found.cells} numbers; one patient changes them by at most {found.sensitivity:.4g}; noise of standard "
-        f"deviation s = {found.noise_std:.4g} is sure, {found.noise_expected:.4g} if every hospital answers"
+        f"{forecast.cells} numbers. One patient changes them by at most {forecast.sensitivity:.4g}. Noise of standard "
+        f"deviation s = {forecast.noise_std:.4g} is sure, {forecast.noise_expected:.4g} if every hospital answers"
     )
     if errors:
         table("How exact it would be, from the noise alone", ["counts of", "standard error", "95 %"], errors)
     rows = [
-        [one.level, one.definition, number(one.before), number(one.after), f"{one.epsilon:g}"] for one in found.limits
+        [limit.level, limit.definition, number(limit.before), number(limit.after), f"{limit.epsilon:g}"]
+        for limit in forecast.limits
     ]
     table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
     say(
-        "With questions alone these ε hold if the study ends there for reasons that do not depend on its answers; what "
-        "holds for every stop is the limit. In a study that trains, they hold for every stop."
+        "In a study of questions alone, these ε hold if the study ends there for reasons that do not depend on its "
+        "answers. The limit holds for every stop. In a study that trains, these ε hold for every stop."
     )
-    if found.allowed:
+    if forecast.allowed:
         return
-    least = found.least_noise_multiplier
-    helps = "" if least is None else f"; a noise_multiplier of {least:g} would fit"
-    say(f"it would be refused: {found.reason}{helps}")
+    min_noise_multiplier = forecast.least_noise_multiplier
+    helps = "" if min_noise_multiplier is None else f". A noise_multiplier of {min_noise_multiplier:g} would fit"
+    say(f"it would be refused: {forecast.reason}{helps}")
 
 
 def show_expected(errors: Sequence[ExpectedError], patients: int) -> None:
-    """How exact figures would be with so many patients: the noise against having no more of them."""
+    """Print how exact the figures would be with this many patients: the noise beside the sampling error."""
     if not errors:
-        say("for a question of this kind, errors are not foretold by the number of patients")
+        say("for this kind of question, the number of patients does not predict the errors")
         return
     names = ["figure", "if it were", "error from noise", "error from sampling", ""]
     rows = [
-        [one.figure, *(_figure(part) for part in (one.estimate, one.dp_error, one.sampling_error)), _judged(one)]
-        for one in errors
+        [
+            figure_error.figure,
+            *(_figure(part) for part in (figure_error.estimate, figure_error.dp_error, figure_error.sampling_error)),
+            _verdict_on(figure_error),
+        ]
+        for figure_error in errors
     ]
     table(f"With {patients} patients", names, rows)
-    if any(one.noise_decides for one in errors):
+    if any(figure_error.noise_decides for figure_error in errors):
         say(
-            "warning: where the noise decides, an answer says less than the patients could. Ask for fewer cells, bins "
+            "warning: where the noise decides, the noise hides what the patients could show. Ask for fewer cells, bins "
             "or groups, with less noise, or when there are more patients"
         )
 
 
-def _judged(one: ExpectedError) -> str:
-    return "the noise decides" if one.noise_decides else ""
+def _verdict_on(figure_error: ExpectedError) -> str:
+    return "the noise decides" if figure_error.noise_decides else ""
 
 
 def _figure(value: float | None) -> str:

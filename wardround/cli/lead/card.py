@@ -1,4 +1,4 @@
-"""`wardround card`: a released model's card, as Markdown for a hub or as PDF for a board."""
+"""The command `wardround card`: write the card of a released model as Markdown or PDF."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from study_protocol.documents.card import Notes
     from study_protocol.study.messages import Metrics
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="file to write: .md or .pdf")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="file to write, .md or .pdf")]
 NotesFile = Annotated[
     Path | None,
     typer.Option(
-        help="TOML: intended_use, out_of_scope_use, contacts, factors, limitations, ethical_considerations, …"
+        help="TOML file with your notes: intended_use, out_of_scope_use, contacts, factors, limitations, "
+        "ethical_considerations, …"
     ),
 ]
 
@@ -29,14 +30,14 @@ NotesFile = Annotated[
 def card(
     study: StudyName,
     output: Output,
-    round: Round = None,
+    round_number: Round = None,
     notes: NotesFile = None,
     fonts: Fonts = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Write the card of a released model: what it is, how it was trained, what was measured, how private it is."""
+    """Write the card of a released model: its purpose, training, measurements and privacy, as Markdown or PDF."""
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
     from study_protocol.documents.card import Card, Notes
     from study_protocol.documents.markdown import as_markdown
@@ -48,22 +49,22 @@ def card(
         require_writable(output, replaces=True)
         written = Notes() if notes is None else read_notes(notes)
         with reader(study, server, key_file, home) as client:
-            stated = checked(client, study, round, key_file, home)[0].certificate
-            shown = client.study(study)
-            # The certificate is signed; what the coordinator answers otherwise is not.
-            if shown.settings.digest() != stated.settings_sha256:
+            stated = checked(client, study, round_number, key_file, home)[0].certificate
+            received_study = client.study(study)
+            # The certificate is signed. Other answers of the coordinator are not.
+            if received_study.settings.digest() != stated.settings_sha256:
                 raise LedgerNotExtended("the settings that the coordinator shows are not those of its certificate")
-            made = Card(shown, stated, _measured(client, study, stated.round), written)
-        body = as_markdown(made).encode() if output.suffix == ".md" else card_pdf(made, fonts)
+            model_card = Card(received_study, stated, _measured(client, study, stated.round), written)
+        body = as_markdown(model_card).encode() if output.suffix == ".md" else card_pdf(model_card, fonts)
         write_durably(output, body)
         say(f"{output}: {len(body)} bytes")
 
 
 def read_notes(path: Path) -> Notes:
-    """What people wrote.
+    """Return the notes in a TOML file.
 
     Raises:
-        ConfigurationError: not TOML, or an entry that a card does not have.
+        ConfigurationError: the file is not TOML, or has an entry that no card has.
         OSError: no such file.
     """
     from pydantic import ValidationError
@@ -83,12 +84,16 @@ def read_notes(path: Path) -> Notes:
 
 
 def _measured(client: Client, study: str, last: int) -> tuple[tuple[int, Metrics], ...]:
-    """What was measured of this model and of those before it."""
-    found: list[tuple[int, Metrics]] = []
+    """Return the measurements of this model and of those before it, as (round, metrics)."""
+    measurements: list[tuple[int, Metrics]] = []
     after: int | None = None
     while True:
         page = client.rounds(study, after)
-        found += [(one.round, one.metrics) for one in page.rounds if one.metrics is not None and one.round <= last]
+        measurements += [
+            (round_view.round, round_view.metrics)
+            for round_view in page.rounds
+            if round_view.metrics is not None and round_view.round <= last
+        ]
         if page.next is None:
-            return tuple(found)
+            return tuple(measurements)
         after = page.next

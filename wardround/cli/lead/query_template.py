@@ -1,4 +1,4 @@
-"""`wardround query template KIND`: a whole question file, every entry described, to change and to ask."""
+"""The files of `wardround query template`: a question file of each kind, with every entry described."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ low = 100.0
 high = 400.0
 missing_values = ["-9"]
 """
-# What stands in a template; whoever asks has columns of their own. Each stands once, because a column may.
+# Example columns of the templates, to be replaced. Each is used once, because a column may stand only once.
 _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "Range": (
         {"column": "pressure", "low": 60.0, "high": 220.0},
@@ -48,7 +48,7 @@ _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ),
     "Indicator": ({"column": "died", "categories": ["yes"]}, {"column": "diabetes", "categories": ["yes"]}),
 }
-# Where an entry's own rules ask for more than its type says.
+# Examples of entries with rules beyond their type.
 _OF_KIND: Mapping[str, Mapping[str, Any]] = {
     "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}},
 }
@@ -58,53 +58,56 @@ _LAST = ("where", "rows")
 
 
 def kinds() -> dict[str, type[BaseQuestion]]:
-    """Every kind of question by its name."""
+    """Return every kind of question by its name."""
     union, *_ = get_args(Question)
     return {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in get_args(union)}
 
 
 def template(kind: type[BaseQuestion], values: Mapping[str, Any] | None = None) -> str:
-    """The file of a question. values: what it says, as JSON; None: an example."""
+    """Return the file of a question. values: its entries as JSON. None: an example."""
     schema = kind.model_json_schema()
-    known = cast("dict[str, Node]", schema.get("$defs", {}))
-    shown = example(kind) if values is None else values
+    definitions = cast("dict[str, Node]", schema.get("$defs", {}))
+    entry_values = example(kind) if values is None else values
     fields: dict[str, Node] = schema["properties"]
     order = [*_FIRST, *(name for name in fields if name not in _FIRST + _LAST), *_LAST]
-    return "\n".join([HEAD, *(line for name in order for line in _entry(name, fields[name], known, shown))]) + "\n"
+    return (
+        "\n".join([HEAD, *(line for name in order for line in _entry(name, fields[name], definitions, entry_values))])
+        + "\n"
+    )
 
 
 def example(kind: type[BaseQuestion]) -> dict[str, Any]:
-    """What the template of a kind asks, as JSON."""
+    """Return the example question of a kind, as JSON."""
     schema = kind.model_json_schema()
-    made, known = _Examples(), cast("dict[str, Node]", schema.get("$defs", {}))
+    examples, definitions = _Examples(), cast("dict[str, Node]", schema.get("$defs", {}))
     name = get_args(kind.model_fields["kind"].annotation)[0]
-    own = _OF_KIND.get(name, {})
-    asked: dict[str, Any] = {
-        entry: own[entry] if entry in own else made.of(schema["properties"][entry], known)
+    kind_values = _OF_KIND.get(name, {})
+    required_values: dict[str, Any] = {
+        entry: kind_values[entry] if entry in kind_values else examples.of(schema["properties"][entry], definitions)
         for entry in schema["required"]
         if entry not in _FIRST
     }
-    return {"kind": name, "title": "", "noise_multiplier": _NOISE} | asked
+    return {"kind": name, "title": "", "noise_multiplier": _NOISE} | required_values
 
 
 class _Examples:
-    """One example after another, each of another column."""
+    """A supply of example columns. Each one is used once."""
 
     def __init__(self) -> None:
-        self._left = {name: iter(examples) for name, examples in _EXAMPLES.items()}
+        self._remaining = {name: iter(examples) for name, examples in _EXAMPLES.items()}
 
-    def of(self, node: Node, known: Mapping[str, Node], *, inside: bool = False) -> Any:
-        """inside: of a list in a list, where one is enough."""
+    def of(self, node: Node, definitions: Mapping[str, Node], *, inside: bool = False) -> Any:
+        """Return an example for a schema node. inside: a list within a list, for which one item is enough."""
         if "examples" in node:
             return node["examples"][0]
         first: Node = node.get("anyOf", node.get("oneOf", [node]))[0]
         if "$ref" in first:
-            return dict(next(self._left[first["$ref"].removeprefix("#/$defs/")]))
+            return dict(next(self._remaining[first["$ref"].removeprefix("#/$defs/")]))
         if "const" in first or "enum" in first:
             return first["const"] if "const" in first else first["enum"][0]
         match first.get("type"):
             case "array":
-                return [self.of(first["items"], known, inside=True) for _ in range(1 if inside else 2)]
+                return [self.of(first["items"], definitions, inside=True) for _ in range(1 if inside else 2)]
             case "integer":
                 return first.get("minimum", 1)
             case "number":
@@ -115,11 +118,11 @@ class _Examples:
                 return "text"
 
 
-def _entry(name: str, node: Node, known: Mapping[str, Node], values: Mapping[str, Any]) -> Iterator[str]:
+def _entry(name: str, node: Node, definitions: Mapping[str, Node], values: Mapping[str, Any]) -> Iterator[str]:
     value = values.get(name)
     yield ""
     yield from _comment(node.get("description", ""))
-    yield from _parts(node, known)
+    yield from _parts(node, definitions)
     if name == "where" and not value:
         yield '# where = [{ column = "age", low = 18.0 }]'
     elif value is None:
@@ -129,11 +132,11 @@ def _entry(name: str, node: Node, known: Mapping[str, Node], values: Mapping[str
         yield from _value(name, value)
 
 
-def _parts(node: Node, known: Mapping[str, Node]) -> Iterator[str]:
-    """What each table inside has, a line for every entry."""
+def _parts(node: Node, definitions: Mapping[str, Node]) -> Iterator[str]:
+    """Yield a comment for each table within the entry, with a line for each of its entries."""
     for name in dict.fromkeys(_references(node)):
         yield f"# {_KIND_WORDS.get(name, name)}:"
-        for entry, inner in known[name]["properties"].items():
+        for entry, inner in definitions[name]["properties"].items():
             text = f"{entry}: {inner.get('description', '')}"
             yield from (f"#   {line}" for line in textwrap.wrap(text, WIDTH - 4, subsequent_indent="  "))
 
@@ -154,31 +157,31 @@ def _references(node: Any) -> Iterator[str]:
             elif key != "discriminator":
                 yield from _references(value)
     elif isinstance(node, list):
-        for one in cast("list[Any]", node):
-            yield from _references(one)
+        for item in cast("list[Any]", node):
+            yield from _references(item)
 
 
 def _value(name: str, value: Any) -> Iterator[str]:
     parts = cast("list[Any]", value) if isinstance(value, list) else []
-    if any(isinstance(one, dict | list) for one in parts):
+    if any(isinstance(part, dict | list) for part in parts):
         yield f"{name} = ["
-        yield from (f"  {inline(one)}," for one in parts)
+        yield from (f"  {inline(part)}," for part in parts)
         yield "]"
     else:
         yield f"{name} = {inline(value)}"
 
 
 def inline(value: Any) -> str:
-    """A value as TOML writes it in one line; what is null or empty in a table is left out."""
+    """Return a value as TOML in one line. Null, false and empty entries of a table are left out."""
     if isinstance(value, Mapping):
-        said = [
-            (key, one)
-            for key, one in cast("Mapping[str, Any]", value).items()
-            if not (one is None or one is False or one == [])
+        present_entries = [
+            (key, item)
+            for key, item in cast("Mapping[str, Any]", value).items()
+            if not (item is None or item is False or item == [])
         ]
-        return f"{{ {', '.join(f'{key} = {inline(one)}' for key, one in said)} }}"
+        return f"{{ {', '.join(f'{key} = {inline(item)}' for key, item in present_entries)} }}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(inline(one) for one in cast('list[Any]', value))}]"
+        return f"[{', '.join(inline(item) for item in cast('list[Any]', value))}]"
     return toml(value)
 
 

@@ -1,4 +1,4 @@
-"""Ready questions about declared columns: from a file, or from the settings of a study that trains on them."""
+"""Ready questions about declared columns, from a columns file or from the settings of a study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from study_protocol.study.queries import QueryDocument
 
 
-class Columns(Message):
+class ColumnsFile(Message):
     """A columns file: `[[columns]]` with `column` and `low`, `high`, or `categories`, or `edges`."""
 
     columns: Annotated[tuple[Range | Variable, ...], Field(min_length=1)] = Field(description="what is declared")
@@ -27,9 +27,10 @@ class Columns(Message):
 def ready_question(
     name: str, columns: Sequence[Declared], noise_multiplier: float, model: int | None = None
 ) -> QueryDocument:
-    """model: for those about a released model, its number.
+    """Return a ready question about the columns. model: number of the released model that it is about.
 
-    Raises ConfigurationError: no such ready question, or these columns or this noise make none.
+    Raises:
+        ConfigurationError: there is no such ready question, or it does not fit these columns or this noise.
     """
     from study_protocol.study.queries import QueryDocument
 
@@ -49,20 +50,20 @@ def ready_question(
 
 
 def declared(columns: Path | None, settings: AnySettings | None) -> tuple[Declared, ...]:
-    """The columns of a file; without one those that a study's models are trained on.
+    """Return the columns of a file, or without a file the columns that the study trains on.
 
     Raises:
-        ConfigurationError: no file, or one that says something else; or a study that declares no columns.
+        ConfigurationError: the file is not a columns file, or the study declares no columns.
         OSError: the file cannot be read.
     """
     if columns is not None:
         return _from_file(columns)
-    found = () if settings is None else _from_settings(settings)
-    if not found:
+    columns_of_study = () if settings is None else _from_settings(settings)
+    if not columns_of_study:
         raise ConfigurationError(
-            "this study declares no columns: pass --columns; `wardround query template columns` writes such a file"
+            "this study declares no columns: pass --columns. `wardround query template columns` writes such a file"
         )
-    return found
+    return columns_of_study
 
 
 def _from_file(path: Path) -> tuple[Declared, ...]:
@@ -76,9 +77,9 @@ def _from_file(path: Path) -> tuple[Declared, ...]:
     except Unreadable as error:
         raise ConfigurationError(f"{path} is no TOML: {error}") from error
     try:
-        return Columns.model_validate(values).columns
+        return ColumnsFile.model_validate(values).columns
     except ValidationError as error:
-        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, Columns))
+        wrong = "\n".join(f"  {line}" for line in wrong_entries(error, ColumnsFile))
         raise ConfigurationError(f"{path} is no file of columns:\n{wrong}") from error
 
 
@@ -89,16 +90,16 @@ def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
 
     parameters: Mapping[str, Any] = settings.training.task_parameters if isinstance(settings, StudySettings) else {}
     try:
-        found = read_columns(parameters)
+        task_columns = read_columns(parameters)
     except TaskError:
         return ()
     return tuple(
-        Range(column=one.name, low=one.low, high=one.high, missing_values=one.missing_values)
-        if isinstance(one, NumberColumn)
-        else Variable(column=one.name, categories=one.categories, missing_values=one.missing_values)
-        for one in found
-        # Questions know no dates.
-        if not (isinstance(one, NumberColumn) and one.dates)
+        Range(column=column.name, low=column.low, high=column.high, missing_values=column.missing_values)
+        if isinstance(column, NumberColumn)
+        else Variable(column=column.name, categories=column.categories, missing_values=column.missing_values)
+        for column in task_columns
+        # Questions cannot read dates.
+        if not (isinstance(column, NumberColumn) and column.dates)
     )
 
 
@@ -107,4 +108,4 @@ def _first_line(error: ValueError) -> str:
 
     if not isinstance(error, ValidationError):
         return str(error)
-    return "; ".join(str(one["msg"]) for one in error.errors(include_url=False, include_input=False))
+    return "; ".join(str(detail["msg"]) for detail in error.errors(include_url=False, include_input=False))

@@ -1,6 +1,6 @@
-"""The tables of docs/settings.md, read off the models: python -m wardround.cli.lead.reference docs/settings.md
+"""Write the tables of docs/settings.md from the models: python -m wardround.cli.lead.reference docs/settings.md
 
-Replaces what stands between `<!-- study -->` or `<!-- policy -->` and `<!-- end -->`.
+The text between `<!-- study -->` or `<!-- policy -->` and `<!-- end -->` is replaced.
 """
 
 from __future__ import annotations
@@ -14,40 +14,48 @@ from typing import Any
 from client_sdk.guard.policy import SitePolicy
 from study_protocol.study.settings import StudySettings
 from wardround.cli.lead.templates import POLICY, study_values
-from wardround.cli.shared.described import Entry, entries, toml
+from wardround.cli.shared.described import SettingsEntry, entries, toml
 
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = (
-    "| entry | what may stand there | template | left out | what it is, and what it costs |",
+    "| entry | values | template | default | meaning |",
     "|---|---|---|---|---|",
 )
 
 
 def page(text: str) -> str:
-    """`text` with its tables as the models are now."""
+    """Return `text` with the tables of the current models."""
     study = _sections("", entries(StudySettings), study_values(masked=True, bayesian=True))
-    found = {"study": "\n".join(study), "policy": "\n".join(_sections("", entries(SitePolicy), POLICY))}
-    return _PART.sub(lambda part: f"{part[1]}\n{found[part[2]]}\n{part[3]}", text)
+    tables = {"study": "\n".join(study), "policy": "\n".join(_sections("", entries(SitePolicy), POLICY))}
+    return _PART.sub(lambda part: f"{part[1]}\n{tables[part[2]]}\n{part[3]}", text)
 
 
-def _sections(path: str, found: tuple[Entry, ...], chosen: Mapping[str, Any] | None) -> Iterator[str]:
-    """A table of the entries, then those of the sections among them."""
-    rows = [_row(entry, (chosen or {}).get(entry.name)) for entry in found if not entry.inner]
+def _sections(
+    path: str, section_entries: tuple[SettingsEntry, ...], template_values: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Yield the table of the entries, then the tables of the sections among them."""
+    rows = [_row(entry, (template_values or {}).get(entry.name)) for entry in section_entries if not entry.inner]
     if rows:
         yield from (*_HEAD, *rows, "")
-    for entry in found:
+    for entry in section_entries:
         if entry.inner:
-            name, value = f"{path}{entry.name}", (chosen or {}).get(entry.name)
-            needed = {"required": "must be there", "none": "may be left out"}.get(entry.default, "may be left out")
-            yield f"### `{f'[[{name}]]' if entry.many else f'[{name}]'}`"
+            name, value = f"{path}{entry.name}", (template_values or {}).get(entry.name)
+            needed = {"required": "required", "none": "optional"}.get(entry.default, "optional")
+            yield f"### `{f'[[{name}]]' if entry.is_repeated else f'[{name}]'}`"
             yield from ("", f"{_cell(entry.about)} ({needed})", "")
-            # Of several the last: what only some of them have is in it.
-            yield from _sections(f"{name}.", entry.inner, value[-1] if entry.many and value else value)
+            # The last of several, because it has the entries that only some of them have.
+            yield from _sections(f"{name}.", entry.inner, value[-1] if entry.is_repeated and value else value)
 
 
-def _row(entry: Entry, chosen: Any) -> str:
+def _row(entry: SettingsEntry, template_value: Any) -> str:
     plain = entry.default in ("required", "none")
-    template = "" if chosen is None else "see there" if isinstance(chosen, dict) else f"`{toml(chosen)}`"
+    template = (
+        ""
+        if template_value is None
+        else "see there"
+        if isinstance(template_value, dict)
+        else f"`{toml(template_value)}`"
+    )
     left_out = entry.default if plain else f"`{entry.default}`"
     cells = (f"`{entry.name}`", entry.values, template, left_out, entry.about)
     return f"| {' | '.join(_cell(cell) for cell in cells)} |"

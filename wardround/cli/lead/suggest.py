@@ -1,6 +1,6 @@
-"""`wardround plan --suggest`: whole settings from public numbers, and what accuracy to expect of them.
+"""The option `wardround plan --suggest`: whole settings from public numbers, and the accuracy to expect.
 
-The rule is pure and lies in the protocol; here the accounts find its noise, and words are found for its forecast.
+The rule is a pure function in `study_protocol`. This module finds its noise with the accounts and puts it in words.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
 
-MOST_COLUMNS = 1000
-# Settings whose step is further than this from the suggested one, either way, are not what was measured.
+MAX_COLUMNS = 1000
+# Settings with a step that differs from the suggested one by more than this factor were not measured.
 _FAR = 4.0
 _SCHEMES = ("parallel", "sequential")
 
 
 @dataclass(frozen=True)
 class Suggested:
-    """Settings with the numbers that are suggested, and what to expect of them."""
+    """Settings with the suggested numbers, and the accuracy to expect."""
 
     settings: StudySettings
     forecast: AccuracyForecast
@@ -35,14 +35,14 @@ def suggested(
     rounds: int | None = None,
     commonest: float | None = None,
 ) -> Suggested:
-    """Settings that fit these, as JSON, in all that is no number of training.
+    """Return the settings `values`, given as JSON, with suggested numbers of training.
 
-    patients   of every hospital, or of one for all; none: as the settings' expected_batch_size says
+    patients   of every hospital, or one number for all. Empty: as expected_batch_size in the settings says
     rounds     None: as many as the rule takes
     commonest  share of the commonest class, if it is known
 
     Raises:
-        ConfigurationError: the rule was not measured for such a study; says what it was measured for.
+        ConfigurationError: the rule was not measured for such a study. The message says for which it was.
         Unreachable: no noise keeps the limits.
     """
     from accounting.budget.solve import least_noise
@@ -51,26 +51,26 @@ def suggested(
 
     before = _read(values)
     _require_measured(before)
-    chosen = suggestion.ROUNDS if rounds is None else rounds
+    round_count = suggestion.ROUNDS if rounds is None else rounds
     numbers = numbers_of(before, patients, commonest)
     whole = json.loads(json.dumps(before.as_json()))
-    # Numbers of a batch: the mean size for the denominator; a hospital's bound is to hold the largest one whole.
+    # The mean size of a batch is the denominator. The bound of a hospital's sum holds the largest batch.
     radius = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
     whole["privacy"] |= {
         "clip_norm": suggestion.CLIP_NORM,
         "sampling_rate": 1.0,
         "expected_batch_size": numbers.patients,
-        "max_steps": chosen,
+        "max_steps": round_count,
     }
     whole["robustness"]["sum_radius"] = radius
     plan = least_noise(plan_of(_read(whole)))
-    noise = suggestion.relative_noise(numbers, plan.noise_multiplier, chosen)
+    noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["privacy"] |= {"noise_multiplier": plan.noise_multiplier, "classical_order": plan.classical_order}
     if plan.bayesian is not None:
         whole["privacy"]["bayesian"]["filter_order"] = plan.bayesian.filter_order
     whole["training"]["optimiser"] = {
         "name": "plain",
-        "learning_rate": suggestion.learning_rate(noise, chosen),
+        "learning_rate": suggestion.learning_rate(noise, round_count),
         "averaging": suggestion.AVERAGING.model_dump(mode="json"),
     }
     return Suggested(_read(whole), suggestion.forecast_accuracy(numbers, noise))
@@ -87,20 +87,20 @@ def begun(
     scheme: str,
     masked: bool,
 ) -> dict[str, Any]:
-    """Settings of a study to begin with, as JSON: columns are placeholders, of which the names are to be changed.
+    """Return first settings of a study, as JSON. The columns are placeholders to be renamed.
 
     Raises:
-        ConfigurationError: numbers that no such study has.
+        ConfigurationError: no such study can have these numbers.
     """
     from client_sdk.errors import ConfigurationError
     from wardround.cli.lead.templates import study_values
 
-    if not 1 <= columns <= MOST_COLUMNS:
-        raise ConfigurationError(f"--columns: from 1 to {MOST_COLUMNS:,}, not {columns}")
+    if not 1 <= columns <= MAX_COLUMNS:
+        raise ConfigurationError(f"--columns: from 1 to {MAX_COLUMNS:,}, not {columns}")
     if scheme not in _SCHEMES:
         raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
     if len(patients) not in (1, hospitals):
-        raise ConfigurationError("--patients: say it once, or once for each hospital")
+        raise ConfigurationError("--patients: give it once, or once for each hospital")
     values = study_values(masked=masked or scheme == "sequential")
     digits = len(str(columns))
     names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
@@ -116,19 +116,19 @@ def begun(
     }
     values["schedule"]["min_clients"] = hospitals
     if "masking" in values["privacy"]:
-        # Of five or more hospitals one may be missing.
-        least = hospitals if hospitals <= 4 else hospitals - 1
-        values["privacy"]["masking"] |= {"min_survivors": least, "allow_three": hospitals == 3}
-        values["schedule"]["min_clients"] = least
+        # With five or more hospitals, one may be missing.
+        min_hospitals = hospitals if hospitals <= 4 else hospitals - 1
+        values["privacy"]["masking"] |= {"min_survivors": min_hospitals, "allow_three": hospitals == 3}
+        values["schedule"]["min_clients"] = min_hospitals
     return values
 
 
 def expected(
     settings: StudySettings, commonest: float | None = None, rounds: int | None = None
 ) -> tuple[AccuracyForecast, list[str]] | None:
-    """What to expect of settings that somebody chose, and where they are far from what was measured; None: unknown.
+    """Return the accuracy to expect of the settings, and remarks where they are far from the measured ones.
 
-    rounds  that the limits allow; None: they are asked
+    Returns None if the rule was not measured for them. rounds: those that the limits allow. None: computed here.
     """
     from client_sdk.errors import WardroundError
     from private_learning.tasks import TaskError
@@ -142,31 +142,31 @@ def expected(
         return None
     if settings.training.algorithm != "fedsgd" or optimiser.name != "plain":
         return None
-    rounds = _allowed(settings) if rounds is None else rounds
+    rounds = _allowed_rounds(settings) if rounds is None else rounds
     if rounds == 0:
         return None
     noise = suggestion.relative_noise(numbers, privacy.noise_multiplier, rounds, privacy.sampling_rate)
     forecast = suggestion.forecast_accuracy(numbers, noise)
-    # What one step can move the model by: what is compared is learning rate × clip norm.
-    wanted = suggestion.learning_rate(noise, rounds, clip_norm=privacy.clip_norm)
-    ratio = optimiser.learning_rate / wanted
-    found: list[str] = []
+    # The largest move of the model in one step is learning rate × clip norm, so this product is compared.
+    suggested_rate = suggestion.learning_rate(noise, rounds, clip_norm=privacy.clip_norm)
+    ratio = optimiser.learning_rate / suggested_rate
+    remarks: list[str] = []
     if not 1 / _FAR <= ratio <= _FAR:
         far = "larger" if ratio > 1 else "smaller"
-        found.append(
-            f"the learning rate {optimiser.learning_rate:g} is much {far} than {wanted:g}, which is suggested at this "
-            "noise and clip norm: expect worse than the forecast"
+        remarks.append(
+            f"the learning rate {optimiser.learning_rate:g} is much {far} than {suggested_rate:g}, which is suggested "
+            "at this noise and clip norm: expect worse than the forecast"
         )
     if privacy.clip_norm > 2.0:
-        found.append(
+        remarks.append(
             f"the clip norm {privacy.clip_norm:g} is above 2, where few gradients are clipped and all noise grows: "
             "expect worse than the forecast"
         )
-    return forecast, found
+    return forecast, remarks
 
 
-def _allowed(settings: StudySettings) -> int:
-    """Rounds that surely fit the limits; 0 where no budget can be kept."""
+def _allowed_rounds(settings: StudySettings) -> int:
+    """Return the number of rounds that surely fit the limits, or 0 if no budget can be kept."""
     from accounting.budget.forecast import forecast
     from accounting.errors import AccountingError
     from study_protocol.study.plan_of import plan_of
@@ -178,10 +178,10 @@ def _allowed(settings: StudySettings) -> int:
 
 
 def loose_delta(settings: StudySettings) -> list[str]:
-    """Where δ lets whole patients be published."""
+    """Return a warning if δ is so large that whole patients could be published."""
     privacy = settings.privacy
     patients = privacy.expected_clients * privacy.expected_batch_size / privacy.sampling_rate
-    delta = max((one.delta for one in privacy.limits if one.level == "instance"), default=0.0)
+    delta = max((limit.delta for limit in privacy.limits if limit.level == "instance"), default=0.0)
     if delta * patients < 1:
         return []
     return [
@@ -191,43 +191,44 @@ def loose_delta(settings: StudySettings) -> list[str]:
 
 
 def in_words(forecast: AccuracyForecast) -> list[str]:
-    """What is expected, one sentence each."""
+    """Return the forecast in words, one sentence for each part."""
     return [
-        f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy; "
-        f"at most {_points(forecast.lost_at_most)} in four of five studies that were measured",
+        f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy, "
+        f"and at most {_points(forecast.lost_at_most)} in four of five studies that were measured",
         f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
         "patients are like the others', and much more if they are not",
     ]
 
 
 def warnings(forecast: AccuracyForecast) -> list[str]:
-    """Where the model may be of no use."""
-    found: list[str] = []
+    """Return warnings where the model may be of no use."""
+    lines: list[str] = []
     if forecast.may_be_below_alone:
-        found.append(
+        lines.append(
             "warning: a hospital alone, without privacy, may do better than this study. It pays where hospitals see "
             "different patients, or with more of them, a larger ε, or fewer columns"
         )
     if forecast.may_be_below_commonest:
-        found.append(
-            "warning: this model may be no better than naming the commonest class every time: what can be learnt "
-            "beyond it is often no more than what the noise takes"
+        lines.append(
+            "warning: this model may be no better than naming the commonest class every time. The gain over it is "
+            "often no larger than the loss from the noise"
         )
     elif forecast.commonest is None:
-        found.append(
-            "note: how common the commonest class is was not said (--commonest 0.9). Where a model without privacy is "
-            f"better than naming it by less than {_points(forecast.lost_at_most)} points, this study may learn nothing"
+        lines.append(
+            "note: the share of the commonest class is not given (--commonest 0.9). If a model without privacy is "
+            f"better than naming that class by less than {_points(forecast.lost_at_most)} points, this study may be "
+            "of no use"
         )
-    return found
+    return lines
 
 
-def as_json(found: Suggested) -> dict[str, Any]:
+def as_json(suggestion: Suggested) -> dict[str, Any]:
     return {
-        "settings": found.settings.as_json(),
+        "settings": suggestion.settings.as_json(),
         "accuracy": {
-            **asdict(found.forecast),
-            "may_be_below_alone": found.forecast.may_be_below_alone,
-            "may_be_below_commonest": found.forecast.may_be_below_commonest,
+            **asdict(suggestion.forecast),
+            "may_be_below_alone": suggestion.forecast.may_be_below_alone,
+            "may_be_below_commonest": suggestion.forecast.may_be_below_commonest,
         },
     }
 
@@ -252,7 +253,11 @@ def _read(values: Mapping[str, Any]) -> StudySettings:
 
 
 def _require_measured(settings: StudySettings) -> None:
-    """Raises ConfigurationError: the rule is for logistic regression of patients' records."""
+    """Require settings of the kind that the rule was measured for: logistic regression of patients' records.
+
+    Raises:
+        ConfigurationError: they are of another kind.
+    """
     from client_sdk.errors import ConfigurationError
 
     if settings.training.task != "logistic-regression":
@@ -266,19 +271,19 @@ def _require_measured(settings: StudySettings) -> None:
         raise ConfigurationError(_unmeasured("another clipping than flat around zero"))
 
 
-def _unmeasured(what: str) -> str:
+def _unmeasured(case: str) -> str:
     return (
-        f"no settings are suggested for {what}: the rule was measured with task logistic-regression in the schemes "
+        f"no settings are suggested for {case}: the rule was measured with task logistic-regression in the schemes "
         "parallel and sequential. Take a template, and try it with `wardround simulate` on records of your own"
     )
 
 
 def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest: float | None = None) -> PublicNumbers:
-    """What the settings of a logistic regression say to everybody; arguments as of `suggested`.
+    """Return the public numbers in the settings of a logistic regression. Arguments are as in `suggested`.
 
     Raises:
         ConfigurationError: patients of another number of hospitals.
-        TaskError: a description of columns that is none.
+        TaskError: the description of the columns is not valid.
     """
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
@@ -287,7 +292,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     privacy, training = settings.privacy, settings.training
     hospitals = round(privacy.expected_clients)
     if len(patients) not in (0, 1, hospitals):
-        raise ConfigurationError("--patients: say it once, or once for each hospital")
+        raise ConfigurationError("--patients: give it once, or once for each hospital")
     task: Any = tasks.load(training.task, training.task_parameters)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     numbers = PublicNumbers(

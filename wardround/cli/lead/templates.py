@@ -1,6 +1,6 @@
-"""`wardround study template` and `wardround policy template`: whole settings files to begin with, each entry described.
+"""The commands `wardround study template` and `policy template`: whole settings files with every entry described.
 
-What is chosen stands here; what it means comes from the models that check it.
+The chosen values stand here. The descriptions come from the models that check the files.
 """
 
 from __future__ import annotations
@@ -19,36 +19,30 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-Out = Annotated[
-    Path | None, typer.Option("--output", "-o", help="file to write, not overwritten; left out: standard output")
-]
-Bayesian = Annotated[bool, typer.Option("--bayesian", help="with a Bayesian limit beside the classical one")]
+Out = Annotated[Path | None, typer.Option("--output", "-o", help="new file to write. Default: standard output")]
+Bayesian = Annotated[bool, typer.Option("--bayesian", help="add a Bayesian limit to the classical one")]
 Masked = Annotated[
-    bool, typer.Option("--masked", help="updates are summed under masks: the coordinator sees no single one")
+    bool, typer.Option("--masked", help="sum updates under masks, so that the coordinator sees no single update")
 ]
 ClientLevel = Annotated[
-    bool, typer.Option("--client-level", help="protects hospitals as a whole, not patients; needs --masked")
+    bool, typer.Option("--client-level", help="protect whole hospitals instead of patients. Needs --masked")
 ]
 
 Evaluated = Annotated[
     bool,
-    typer.Option(
-        "--evaluation", help="a fifth of the patients is set aside, and models are evaluated on them by queries"
-    ),
+    typer.Option("--evaluation", help="set a fifth of the patients aside, and evaluate models on them by queries"),
 ]
-TaskName = Annotated[
-    str | None, typer.Option("--task", help="which built-in task is trained; left out: logistic-regression")
-]
-Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone: nothing is trained")]
+TaskName = Annotated[str | None, typer.Option("--task", help="built-in task to train. Default: logistic-regression")]
+Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone, without training")]
 
 DEFAULT_TASK = "logistic-regression"
 _TRAINING: Mapping[str, Any] = {
     "algorithm": "fedsgd",
     "local_steps": 1,
 }
-# The squared error curves eight times as much as a logistic loss: with steps of 1 the model swings.
+# The squared error has eight times the curvature of a logistic loss. With steps of 1 the model oscillates.
 _SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
-# Four hospitals with some 120 patients each, all of whom take part in every step: the largest sum for one noise.
+# Four hospitals with about 120 patients each. All patients take part in every step: the largest sum for one noise.
 _PRIVACY: Mapping[str, Any] = {
     "scheme": "parallel",
     "limits": [{"level": "instance", "definition": "classical", "epsilon": 3.0, "delta": 1e-5}],
@@ -85,7 +79,7 @@ _BAYESIAN: Mapping[str, Any] = {
     "adversary": "path",
     "conversion": "improved",
 }
-# Twenty hospitals, for their noise is shared by their sum: with four of them little of a model would be left.
+# Twenty hospitals, because their sum shares one noise. With four hospitals the noise would hide the model.
 _CLIENT_LEVEL: Mapping[str, Any] = {
     "scheme": "client",
     "central_noise": "distributed",
@@ -126,14 +120,14 @@ STATISTICS_HEAD = """\
 POLICY_HEAD = """\
 # The site policy of one hospital: policy.toml in the hospital's directory (WARDROUND_CLIENT_HOME).
 # It is read before every study and asked before every round. No study can switch it off.
-# An entry that is left out has its strict reading; an entry that is misspelt is an error.
+# An entry that is left out has its strict value. A misspelt entry is an error.
 # Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
 # separator is refused, and an entry that matches no patient is warned of (docs/hospital.md, "Who is left out"):
 # excluded_patients_file = "withdrawn-consent.txt\""""
 
 
 _STATISTICS: Mapping[str, Any] = {"max_queries": 200, "max_cells": 10_000}
-# Three evaluations of 30 rounds keep a limit of 3, with noise to spare for questions about everybody.
+# Three evaluations of 30 rounds keep a limit of 3, and leave budget for questions about all patients.
 _EVALUATION: Mapping[str, Any] = {
     "share": 0.2,
     "every": 10,
@@ -142,7 +136,7 @@ _EVALUATION: Mapping[str, Any] = {
 
 
 def statistics_values(*, masked: bool = False) -> dict[str, Any]:
-    """What the template of a study of queries alone writes down, as JSON."""
+    """Return the values in the template of a study of queries alone, as JSON."""
     privacy = {"scheme": "statistics", "limits": [dict(limit) for limit in _PRIVACY["limits"]]}
     return {
         "statistics": dict(_STATISTICS),
@@ -159,10 +153,10 @@ def study_values(
     client_level: bool = False,
     evaluation: bool = False,
 ) -> dict[str, Any]:
-    """What a template of a study writes down, as JSON.
+    """Return the values in a template of a study, as JSON.
 
     Raises:
-        ConfigurationError: there is no such task, or these do not go together; says why, and what does.
+        ConfigurationError: there is no such task, or the options do not fit together. The message says which do.
     """
     from client_sdk.errors import ConfigurationError
     from private_learning.tasks.examples import EXAMPLES
@@ -173,8 +167,8 @@ def study_values(
     if client_level and not masked:
         raise ConfigurationError(
             "--client-level without --masked: the coordinator would see every hospital's update without noise. "
-            'Add --masked; who wants this nevertheless says central_noise = "coordinator" and leaves the section '
-            "[privacy.masking] out"
+            'Add --masked. To allow it nevertheless, set central_noise = "coordinator" and leave out the section '
+            "[privacy.masking]"
         )
     if client_level and bayesian:
         raise ConfigurationError(
@@ -184,7 +178,7 @@ def study_values(
     if evaluation and (client_level or bayesian):
         raise ConfigurationError(
             "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
-            "they draw on statistics.allowance, which somebody has to choose (docs/statistics.md)"
+            "they draw on statistics.allowance, which you have to choose (docs/statistics.md)"
         )
     rate = _SMALLER_STEPS.get(task, 1.0)
     training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
@@ -205,26 +199,26 @@ def study_values(
 
 
 def _evaluation_of(name: str) -> dict[str, Any]:
-    """With the question that fits the task's example. Raises ConfigurationError: there is none."""
+    """Return the evaluation with the question that fits the task's example. Raises ConfigurationError: none fits."""
     from client_sdk.errors import ConfigurationError
     from private_learning.tasks import Classification, load
     from private_learning.tasks.examples import EXAMPLES
     from private_learning.tasks.regression import Regression
 
     task = load(name, EXAMPLES[name])
-    asked = dict(_EVALUATION["question"])
+    question = dict(_EVALUATION["question"])
     if isinstance(task, Regression):
-        asked |= {"prediction": "number", "low": task.low, "high": task.high}
-        asked |= {"largest_error": (task.high - task.low) / 2}
+        question |= {"prediction": "number", "low": task.low, "high": task.high}
+        question |= {"largest_error": (task.high - task.low) / 2}
     elif isinstance(task, Classification):
-        asked |= {} if task.classes == 2 else {"prediction": "classes", "classes": task.classes}
+        question |= {} if task.classes == 2 else {"prediction": "classes", "classes": task.classes}
     else:
         raise ConfigurationError(f"--evaluation with --task {name}: no question evaluates {task.predicts} yet")
-    return {**_EVALUATION, "question": asked}
+    return {**_EVALUATION, "question": question}
 
 
 def study_text(values: Mapping[str, Any]) -> str:
-    """The settings file that says `values`, every entry described."""
+    """Return the settings file with these values and every entry described."""
     from study_protocol.study.any_settings import StatisticsSettings, trains
     from study_protocol.study.settings import StudySettings
 
@@ -234,7 +228,7 @@ def study_text(values: Mapping[str, Any]) -> str:
 
 
 def policy_text() -> str:
-    """A whole site policy, every entry described."""
+    """Return a whole site policy with every entry described."""
     from client_sdk.guard.policy import SitePolicy
 
     return _text(POLICY_HEAD, SitePolicy, POLICY)
@@ -260,41 +254,41 @@ def study_template(
     statistics: Statistics = False,
     output: Out = None,
 ) -> None:
-    """Print a whole settings file for a study, every entry described; change it and pass it to `study create`."""
+    """Write a settings file for a study in which every entry is described. Edit it for `study create`."""
     from client_sdk.errors import ConfigurationError
 
     with plain_errors():
         if statistics:
             if bayesian or client_level or evaluation or task is not None:
                 raise ConfigurationError(
-                    "--statistics goes with --masked alone: every cost of a query is known beforehand, for anybody, "
-                    "and a query counts patients, not hospitals"
+                    "--statistics goes with --masked alone: the cost of a query is public and known beforehand, and a "
+                    "query counts patients, not hospitals"
                 )
             hand_out(study_text(statistics_values(masked=masked)), output)
             return
-        chosen = study_values(
+        values = study_values(
             task=task or DEFAULT_TASK,
             bayesian=bayesian,
             masked=masked,
             client_level=client_level,
             evaluation=evaluation,
         )
-        hand_out(study_text(chosen), output)
+        hand_out(study_text(values), output)
 
 
 def policy_template(output: Out = None) -> None:
-    """Print a whole site policy, every entry described; it belongs into the hospital's directory as policy.toml."""
+    """Write a site policy in which every entry is described. Save it as policy.toml in the hospital's directory."""
     with plain_errors():
         hand_out(policy_text(), output)
 
 
 def hand_out(text: str, output: Path | None) -> None:
-    """On standard output, or into a new file. Raises OSError: it is there already, or cannot be written."""
+    """Print the text, or write it to a new file. Raises OSError: the file exists or cannot be written."""
     if output is None:
         typer.echo(text, nl=False)
         return
     require_writable(output)
-    # O_EXCL: a file that somebody has edited is never lost.
+    # O_EXCL: an edited file is never lost.
     with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
         file.write(text)
     say(f"{output} is written")

@@ -1,4 +1,4 @@
-"""`wardround certificate …`: a study's privacy as one signed document, to keep, to lay before a board, to check."""
+"""The group `wardround certificate`: show, export and verify the signed document of a study's privacy."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ if TYPE_CHECKING:
     from study_protocol.study.certificate import Certificate
 
 Round = Annotated[
-    int | None, typer.Option("--round", help="of the model that this round released; left out: of the study now", min=1)
+    int | None,
+    typer.Option("--round", help="certificate of the model that this round released. Default: of the study now", min=1),
 ]
 Out = Annotated[
-    Path | None, typer.Option("--output", "-o", help="file to write: .json (the signed document) or .pdf (to read)")
+    Path | None, typer.Option("--output", "-o", help="file to write: .json (the signed document) or .pdf (for reading)")
 ]
 Form = Annotated[
-    str | None, typer.Option("--format", help="json, pdf, or registry: the entry of the public registry of deployments")
+    str | None,
+    typer.Option("--format", help="json, pdf, or registry: the entry for the public registry of deployments"),
 ]
-CertificateFile = Annotated[Path, typer.Argument(help="a certificate as JSON", dir_okay=False)]
-PdfFile = Annotated[Path, typer.Option("--output", "-o", help="the PDF to write")]
-ModelFile = Annotated[Path | None, typer.Option("--model", help="a model's file: is it the one that is named?")]
+CertificateFile = Annotated[Path, typer.Argument(help="certificate file, JSON", dir_okay=False)]
+PdfFile = Annotated[Path, typer.Option("--output", "-o", help="PDF file to write")]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", help="model file: check that it is the model of the certificate")
+]
 LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", help="from `wardround ledger export`: every ε is computed again from it")
+    Path | None, typer.Option("--ledger", help="export from `wardround ledger export`: compute every ε again from it")
 ]
 Fonts = Annotated[
     Path | None, typer.Option(help="folder with fonts for scripts that are not built in", exists=True, file_okay=False)
@@ -52,7 +56,7 @@ _BAD, _NOT_KNOWN = 4, 1
 
 def show(
     study: StudyName,
-    round: Round = None,
+    round_number: Round = None,
     output: Out = None,
     form: Form = None,
     fonts: Fonts = None,
@@ -60,25 +64,25 @@ def show(
     key_file: KeyFile = None,
     home: Home = None,
 ) -> None:
-    """Print the certificate of a study in words, or write it to a file; its signature is checked first."""
+    """Print the certificate of a study in words, or write it to a file, after checking its signature."""
     with plain_errors():
-        chosen = _form(output, form)
+        file_format = _form(output, form)
         require_writable(output, replaces=True)
         with reader(study, server, key_file, home) as client:
-            document, why = checked(client, study, round, key_file, home)
-        body = None if chosen is None else _written(document, chosen, fonts)
+            document, key_words = checked(client, study, round_number, key_file, home)
+        body = None if file_format is None else _written(document, file_format, fonts)
         if body is None:
             _print(document.certificate)
-            say(f"signed with {why}")
+            say(f"signed with {key_words}")
         elif output is None:
             say(body.decode().rstrip("\n"))
         else:
             write_durably(output, body)
-            say(f"{output}: {len(body)} bytes, signed with {why}")
+            say(f"{output}: {len(body)} bytes, signed with {key_words}")
 
 
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
-    """Make the PDF of a certificate that is at hand, if nobody changed it. Whose it is, `verify` says."""
+    """Render a certificate file as PDF after checking its signature. Use `certificate verify` to see who signed it."""
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
     from study_protocol.documents.shown import certificate_pdf
@@ -87,9 +91,9 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         require_writable(output, replaces=True)
         document = opened(file.read_bytes(), str(file))
         key = document.certificate.coordinator_key
-        # A PDF of made-up numbers would look like any other.
+        # A PDF with forged numbers would look like any other.
         if check.check_signature(document, key, "its own key", is_confirmed=False).result == "bad":
-            raise LedgerNotExtended(f"{file}: something was changed after it was signed; no PDF is made of it")
+            raise LedgerNotExtended(f"{file}: the certificate was changed after it was signed. No PDF was written")
         body = certificate_pdf(document, fonts)
         write_durably(output, body)
         say(f"{output}: {len(body)} bytes")
@@ -103,33 +107,37 @@ def verify(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate without a network. Exit code 0: all is good; 4: something is wrong; 1: not known."""
+    """Check a certificate without a network. Exit code 0: valid. 4: a check failed. 1: the signer is not known."""
     from study_protocol.documents import check
 
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
-        key, whose, known = _key(document, coordinator_key, home)
-        found = [check.check_signature(document, key, whose, is_confirmed=known)]
+        key, key_words, is_named = _key(document, coordinator_key, home)
+        checks = [check.check_signature(document, key, key_words, is_confirmed=is_named)]
         if model is not None:
-            found.append(check.check_model(document.certificate, model))
+            checks.append(check.check_model(document.certificate, model))
         if ledger is not None:
-            found += _against(document, ledger, key)
+            checks += _against(document, ledger, key)
     if as_json:
-        print_json([vars(one) for one in found])
+        print_json([vars(result_of_check) for result_of_check in checks])
     else:
         stated = document.certificate
         title = f"Certificate of {stated.study}, round {stated.round}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC"
-        table(title, ["check", "result", "what was found"], [[one.subject, one.result, one.words] for one in found])
-    results = {one.result for one in found}
+        table(
+            title,
+            ["check", "result", "what was found"],
+            [[result_of_check.subject, result_of_check.result, result_of_check.words] for result_of_check in checks],
+        )
+    results = {result_of_check.result for result_of_check in checks}
     if results != {"good"}:
         raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
 
 
-def opened(body: bytes, what: str) -> OpenedCertificate:
-    """A certificate, of which nothing is believed yet.
+def opened(body: bytes, source: str) -> OpenedCertificate:
+    """Return the certificate in these bytes, without checking its signature.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the bytes are no certificate.
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.documents.check import NoCertificate
@@ -138,18 +146,20 @@ def opened(body: bytes, what: str) -> OpenedCertificate:
     try:
         return read(body)
     except NoCertificate as error:
-        raise ConfigurationError(f"{what}: {error}; ask for it again (wardround certificate show)") from error
+        raise ConfigurationError(f"{source}: {error}. Get it again with `wardround certificate show`") from error
 
 
 def _form(output: Path | None, form: str | None) -> str | None:
     from client_sdk.errors import ConfigurationError
 
-    chosen = form or (None if output is None else output.suffix.removeprefix(".").lower())
-    if chosen not in (None, "json", "pdf", "registry"):
-        raise ConfigurationError(f"{chosen!r} is none of json, pdf, registry: end the file's name so, or pass --format")
-    if chosen == "pdf" and output is None:
+    file_format = form or (None if output is None else output.suffix.removeprefix(".").lower())
+    if file_format not in (None, "json", "pdf", "registry"):
+        raise ConfigurationError(
+            f"{file_format!r} is none of json, pdf, registry: end the file's name so, or pass --format"
+        )
+    if file_format == "pdf" and output is None:
         raise ConfigurationError("a PDF goes into a file: pass -o certificate.pdf")
-    return chosen
+    return file_format
 
 
 def _written(document: OpenedCertificate, form: str, fonts: Path | None) -> bytes:
@@ -167,41 +177,44 @@ def _written(document: OpenedCertificate, form: str, fonts: Path | None) -> byte
 
 
 def checked(
-    client: Client, study: str, round: int | None, key_file: Path | None, home: Path | None
+    client: Client, study: str, round_number: int | None, key_file: Path | None, home: Path | None
 ) -> tuple[OpenedCertificate, str]:
-    """A study's certificate, fresh from its coordinator, and whose signature it has, in words.
+    """Return a study's certificate from its coordinator, and words for the key that signed it.
 
     Raises:
-        LedgerNotExtended: not the coordinator's signature, or another certificate than the one asked for.
+        LedgerNotExtended: the coordinator did not sign it, or it is another certificate than the requested one.
     """
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
 
-    document = opened(client.certificate(study, round), f"the certificate of {study}")
+    document = opened(client.certificate(study, round_number), f"the certificate of {study}")
     trusted = trust(client, study, None, key_file, home, "records")
-    stated, found = document.certificate, check.check_signature(document, trusted.key, trusted.why, is_confirmed=True)
-    if found.result != "good":
-        raise LedgerNotExtended(f"the certificate's signature: {found.words}")
+    stated, signature_check = (
+        document.certificate,
+        check.check_signature(document, trusted.key, trusted.reason, is_confirmed=True),
+    )
+    if signature_check.result != "good":
+        raise LedgerNotExtended(f"the certificate's signature: {signature_check.words}")
     about = stated.round, None if stated.model is None else stated.model.version
-    if stated.study != study or (round is not None and about != (round, round)):
+    if stated.study != study or (round_number is not None and about != (round_number, round_number)):
         raise LedgerNotExtended(f"this is the certificate of {stated.study}, round {stated.round}")
-    return document, trusted.why
+    return document, trusted.reason
 
 
-def _key(document: OpenedCertificate, given: str | None, home: Path | None) -> tuple[str, str, bool]:
-    """Whose signature must be there, in words, and whether somebody other than the document says so."""
+def _key(document: OpenedCertificate, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
+    """Return the key that must have signed, words for it, and whether it comes from outside of the document."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError
     from client_sdk.identity import Identity
 
     stated = document.certificate
-    if given is not None:
-        trusted = named_key(given, stated.coordinator_key, needed=True)
-        return trusted.key, trusted.why, True
+    if given_key is not None:
+        trusted = named_key(given_key, stated.coordinator_key, needed=True)
+        return trusted.key, trusted.reason, True
     try:
         pinned = Identity.open(home or load().client_home).membership(stated.study).coordinator_key
     except ConfigurationError:
-        # A directory that is named must be there; nobody needs one to look at a document.
+        # A directory that is named must exist. A document can be checked without one.
         if home is not None:
             raise
         return stated.coordinator_key, "the key that the document itself names", False
@@ -214,9 +227,9 @@ def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
     from study_protocol.documents import check
 
     stated = document.certificate
-    entries, told = read_export(path)
+    entries, export = read_export(path)
     try:
-        require_signed(key, stated.study, told.head, entries)
+        require_signed(key, stated.study, export.head, entries)
         audited(stated.study, entries)
     except LedgerNotExtended as error:
         return [check.Check("ledger", "bad", str(error))]
@@ -230,14 +243,14 @@ def _print(stated: Certificate) -> None:
         say(line)
     rows = [
         [
-            one.level,
-            one.definition,
-            number(one.spent),
-            number(one.epsilon),
-            exact_delta(one),
+            stated_limit.level,
+            stated_limit.definition,
+            number(stated_limit.spent),
+            number(stated_limit.epsilon),
+            exact_delta(stated_limit),
         ]
-        for one in stated.limits
-        if one.epsilon is not None
+        for stated_limit in stated.limits
+        if stated_limit.epsilon is not None
     ]
     table(
         f"{stated.title or stated.study}, round {stated.round}",

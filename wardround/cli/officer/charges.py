@@ -1,4 +1,4 @@
-"""Rounds of training and queries in one column: what each has charged to every limit."""
+"""The charges of rounds and queries in one table: what each has charged to every limit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ NEWEST = 20
 
 
 @dataclass(frozen=True)
-class Charge:
-    """A round that is charged. before: per limit what was spent before it; None: of the round before nothing is known.
+class RoundCharge:
+    """A round that is charged.
 
-    title  of the query that it answers; None: a round of training
-    used   per limit the share of μ² that the query uses up, with questions alone; None: the limit is charged in ε
+    title   of the query that it answers. None: a round of training
+    before  for each limit, the amount spent before this round. None: the round before is not known
+    used    for each limit, the share of μ² that the query uses up, with questions alone. None: it is charged in ε
     """
 
     view: RoundView
@@ -31,32 +32,32 @@ class Charge:
     used: tuple[float | None, ...]
 
     @property
-    def what(self) -> str:
-        """In a few words."""
+    def title_in_words(self) -> str:
+        """Return the round or the query in a few words."""
         if self.view.query is None:
             return "round of training"
         return f"query {self.view.query}: {self.title}" if self.title else f"query {self.view.query}"
 
     def cells(self) -> list[str]:
-        """Per limit: ε afterwards and what came on top, or the share of μ² that was used up."""
-        after = [one.spent for one in self.view.spent or []]
+        """Return, for each limit, ε afterwards with the increase, or the share of μ² that was used up."""
+        after = [limit.spent for limit in self.view.spent or []]
         pasts = self.before or (None,) * len(after)
         return [_cell(*each) for each in zip(after, pasts, self.used, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        spent = None if self.view.spent is None else [one.model_dump(mode="json") for one in self.view.spent]
+        """Return the charge as JSON."""
+        spent = None if self.view.spent is None else [limit.model_dump(mode="json") for limit in self.view.spent]
         about = {"round": self.view.round, "query": self.view.query, "title": self.title, "state": self.view.state}
         return about | {"ended_at": self.view.model_dump(mode="json")["ended_at"], "spent": spent}
 
 
-def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[Charge]:
-    """The newest charges, or all of them, in order."""
+def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[RoundCharge]:
+    """Return the newest charges, or all of them, in order."""
     from client_sdk.api.pages import all_queries
     from study_protocol.study.query_words import title_of
 
     views: list[RoundView] = []
-    # One more than is shown: what it left is what the first shown one began with.
+    # One more than is shown: the first shown charge begins with what this one left.
     after: int | None = 0 if everything else max(0, statement.round - NEWEST - 1)
     begins = after
     while after is not None:
@@ -66,54 +67,62 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
     queries: dict[int, Query] = {}
     if any(view.query is not None for view in views):
         queries = {query.number: query for query in all_queries(client, study)}
-    allowed = [None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None]
-    found: list[Charge] = []
+    allowances = [
+        None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None
+    ]
+    charges: list[RoundCharge] = []
     before: tuple[float, ...] | None = None
     for view in views:
         if view.spent is None:
             continue
-        # Before the first round nothing is spent.
+        # The amount spent before the first round is 0.
         past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
         query = None if view.query is None else queries.get(view.query)
-        used = tuple(None if most is None else _share(query, most) for most in allowed)
-        found.append(Charge(view, None if query is None else title_of(query), past, used))
-        before = tuple(one.spent for one in view.spent)
-    return found if everything else found[-NEWEST:]
+        used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
+        charges.append(RoundCharge(view, None if query is None else title_of(query), past, used))
+        before = tuple(limit.spent for limit in view.spent)
+    return charges if everything else charges[-NEWEST:]
 
 
-def show_charges(charges: list[Charge], *, everything: bool, rounds: int) -> None:
-    """The table; nothing where nothing was charged."""
+def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -> None:
+    """Print the table of charges, if there are any."""
     if not charges:
         return
     limits = [
-        f"{'ε' if used is None else 'μ² used'} {one.level} {one.definition}"
-        for one, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
+        f"{'ε' if used is None else 'μ² used'} {entry.level} {entry.definition}"
+        for entry, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
     ]
     rows = [
-        [str(one.view.round), one.what, _state(one.view), since(one.view.ended_at or one.view.started_at), *one.cells()]
-        for one in charges
+        [
+            str(entry.view.round),
+            entry.title_in_words,
+            _state(entry.view),
+            since(entry.view.ended_at or entry.view.started_at),
+            *entry.cells(),
+        ]
+        for entry in charges
     ]
     table(
-        "Charges: ε afterwards (and what came on top), or the share of μ² that was used up",
+        "Charges: ε afterwards (and the increase), or the share of μ² that was used up",
         ["round", "what", "state", "when", *limits],
         rows,
     )
     if not everything and rounds > len(charges):
-        say(f"the newest {len(charges)}; --all has every charge")
+        say(f"these are the newest {len(charges)} charges. --all shows every charge")
 
 
-def _share(query: Query | None, allowed: float) -> float:
-    """Δ²/s² of a query as a share of the most that all of them may have."""
-    if query is None or not allowed > 0:
+def _share(query: Query | None, allowance: float) -> float:
+    """Return Δ²/s² of a query as a share of the allowance of all queries."""
+    if query is None or not allowance > 0:
         return math.inf
     cost = query.document.cost()
-    return (cost.sensitivity / cost.noise_std) ** 2 / allowed
+    return (cost.sensitivity / cost.noise_std) ** 2 / allowance
 
 
 def _cell(after: float, before: float | None, used: float | None) -> str:
     if used is not None:
         return percent(used) if math.isfinite(used) else "unknown"
-    # Rounded up like everything that is spent.
+    # Rounded up, like every amount spent.
     return number(after) if before is None else f"{number(after)} (+{number(max(0.0, after - before))})"
 
 

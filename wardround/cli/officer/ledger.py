@@ -1,4 +1,4 @@
-"""`wardround budget` and `ledger …`: what is spent, and the coordinator's ledger, fetched whole and checked here."""
+"""The command `wardround budget` and the group `ledger`: the spent budget, and the checked ledger of a study."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from wardround.cli.shared.shared import (
 if TYPE_CHECKING:
     from study_protocol.study.messages import BudgetStatement, LimitStatement
 
-Everything = Annotated[bool, typer.Option("--all", help="every charge, not the newest alone")]
-Out = Annotated[Path, typer.Option("--out", help="file to write, one JSON entry a line")]
+Everything = Annotated[bool, typer.Option("--all", help="show every charge, not only the newest")]
+Out = Annotated[Path, typer.Option("--out", help="file to write, with one JSON entry on each line")]
 
 
 def budget(
@@ -43,19 +43,19 @@ def budget(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the budget of a study: the enforced numbers first, what each means, and what each round and query cost."""
+    """Print the budget of a study: the enforced numbers and their meaning, and the cost of each round and query."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         statement = client.budget(study)
         charges = read_charges(client, study, statement, everything=everything)
     if as_json:
-        print_json(statement.model_dump(mode="json") | {"charges": [one.as_json() for one in charges]})
+        print_json(statement.model_dump(mode="json") | {"charges": [charge.as_json() for charge in charges]})
     else:
         show(statement)
         show_charges(charges, everything=everything, rounds=statement.round)
 
 
 def show(statement: BudgetStatement) -> None:
-    """The table, and one sentence a certificate."""
+    """Print the table of limits, and one sentence for each certificate."""
     reason = ending(statement.stop_reason or "no further round fits")
     state = "may continue" if statement.can_continue else f"ended: {reason}"
     if statement.pause_reason is not None:
@@ -69,25 +69,25 @@ def show(statement: BudgetStatement) -> None:
             say(f"{limit.level} {limit.definition}: {_used(limit)}")
         for report in limit.reports if limit.used is not None else ():
             say(f"{limit.level} {limit.definition}: ε {number(report.epsilon)}: {report.certificate['assumption']}")
-    say(f"ledger: {statement.ledger.entries} entries; the newest stands for all of them: {statement.ledger.head}")
+    say(f"ledger: {statement.ledger.entries} entries. The newest stands for all of them: {statement.ledger.head}")
 
 
 def _used(limit: LimitStatement) -> str:
-    """How far a limit of questions alone is used up."""
-    used, allowed = limit.used or (0.0, 0.0)
+    """Return in words how far a limit of questions alone is used up."""
+    used, allowance = limit.used or (0.0, 0.0)
     share = f", {percent(min(1.0, limit.spent_share or 0.0))}"
-    return f"used {used:.4g} of μ² = {allowed:.4g}{share}"
+    return f"used {used:.4g} of μ² = {allowance:.4g}{share}"
 
 
 def _row(limit: LimitStatement) -> list[str]:
     if limit.state == "unbounded":
-        return [limit.level, limit.definition, "unbounded", "", "", "", "", limit.state, "nothing protects this level"]
+        return [limit.level, limit.definition, "unbounded", "", "", "", "", limit.state, "no limit protects this level"]
     return [
         limit.level,
         limit.definition,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining, round_down=True) if limit.used is None else f"{_left(limit)} of μ²",
+        number(limit.remaining, round_down=True) if limit.used is None else f"{_remaining_share(limit)} of μ²",
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,
@@ -95,12 +95,12 @@ def _row(limit: LimitStatement) -> list[str]:
     ]
 
 
-def _left(limit: LimitStatement) -> str:
+def _remaining_share(limit: LimitStatement) -> str:
     return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, round_down=True)} %"
 
 
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:
-    """Write the whole ledger to a file, checked on the way; the last line holds the head and who signed it."""
+    """Check the whole ledger and write it to a file. The last line holds the head and its signers."""
     from client_sdk.study.audit import require_signed
 
     with plain_errors():
@@ -115,7 +115,7 @@ def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile 
             "roster": client.roster(study).model_dump(mode="json"),
             "witnesses": [witness.model_dump(mode="json") for witness in page.witnesses],
         }
-        told = [*(entry.to_dict() for entry in entries), signed]
-        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in told]
+        lines_of_export = [*(entry.to_dict() for entry in entries), signed]
+        lines = [json.dumps(line, sort_keys=True, ensure_ascii=False) for line in lines_of_export]
         write_durably(out, "".join(f"{line}\n" for line in lines).encode())
-    say(f"{len(entries)} entries; the newest stands for all of them: sha256:{entries[-1].sha256}")
+    say(f"{len(entries)} entries. The newest stands for all of them: sha256:{entries[-1].sha256}")

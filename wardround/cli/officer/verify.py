@@ -1,4 +1,4 @@
-"""`wardround ledger verify`: a coordinator's ledger, over the network or from a file, checked from its first entry."""
+"""The command `wardround ledger verify`: check a ledger from its first entry, over the network or from a file."""
 
 from __future__ import annotations
 
@@ -36,69 +36,73 @@ if TYPE_CHECKING:
     from client_sdk.study.audit import Audited
     from study_protocol.study.messages import BudgetStatement, LedgerPage, Roster, SignedLedgerHead, WitnessedHead
 
-File = Annotated[Path | None, typer.Option("--file", help="an export, checked without a network")]
+File = Annotated[Path | None, typer.Option("--file", help="export to check without a network")]
 CoordinatorKey = Annotated[
     str | None,
     typer.Option(
         "--coordinator-key",
-        help="the coordinator's key or its fingerprint, as a hospital's `wardround doctor` prints it",
+        help="the coordinator's key or its fingerprint, as `wardround doctor` prints it at a hospital",
     ),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 
 
 @dataclass(frozen=True)
-class Joined:
-    """What the hospital that asks knows itself, with one data set.
+class AskingHospital:
+    """The asking hospital's own knowledge of a study, with one data set.
 
-    settings_sha256  under which settings it joined; None: not with this data set, and `where` says with which others
-    seen             up to which entry it saw the ledger, and the hash of that one; 0: none
+    settings_sha256  digest of the settings that it joined under. None: not with this data set
+    other_data_sets  the data sets that it joined with instead, as the end of a sentence
+    seen_entries     the number of ledger entries that it saw, with the hash of the last. 0: none
     """
 
     membership: Membership
     own_key: str
     dataset: str
     settings_sha256: str | None
-    seen: int
+    seen_entries: int
     seen_sha256: str
-    where: str
+    other_data_sets: str
 
     def compared(self, entries: Sequence[Entry], settings_sha256: str) -> list[str]:
-        """What holds beside what anybody can check, in words.
+        """Return in words what holds beyond the public checks.
 
         Raises:
-            LedgerNotExtended: other settings than it joined under, or not the ledger that it saw.
+            LedgerNotExtended: the settings are not those that it joined under, or this is not the ledger that it saw.
         """
         from client_sdk.errors import LedgerNotExtended
 
         if self.settings_sha256 is None:
             return [
-                f"data set {self.dataset} takes no part here: nothing of this hospital's own was compared{self.where}"
+                f"data set {self.dataset} takes no part here, so no knowledge of this hospital was compared"
+                f"{self.other_data_sets}"
             ]
         if self.settings_sha256 != settings_sha256:
             raise LedgerNotExtended("the settings in entry 1 are not those that this hospital joined under")
         words = ["these are the settings that this hospital joined under"]
-        if not self.seen:
+        if not self.seen_entries:
             return words
-        if self.seen > len(entries):
-            raise LedgerNotExtended(f"this hospital saw {self.seen} entries, and {len(entries)} are shown")
-        if entries[self.seen - 1].sha256 != self.seen_sha256:
-            raise LedgerNotExtended(f"entry {self.seen} is not the one that this hospital saw: compare `ledger seen`")
-        return [*words, f"entries 1 to {self.seen} are those that this hospital saw"]
+        if self.seen_entries > len(entries):
+            raise LedgerNotExtended(f"this hospital saw {self.seen_entries} entries, and {len(entries)} are shown")
+        if entries[self.seen_entries - 1].sha256 != self.seen_sha256:
+            raise LedgerNotExtended(
+                f"entry {self.seen_entries} is not the one that this hospital saw: compare `ledger seen`"
+            )
+        return [*words, f"entries 1 to {self.seen_entries} are those that this hospital saw"]
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """Whose signature must be on the head, why that key is believed, and the hospital that asks, if one does."""
+    """The key that must have signed the head, the reason to trust it, and the asking hospital, if there is one."""
 
     key: str
-    why: str
-    hospital: Joined | None = None
+    reason: str
+    hospital: AskingHospital | None = None
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is told with a ledger: the signed head, and the hospitals' signatures."""
+class LedgerExport:
+    """The documents that come with a ledger: the signed head, the roster, and the hospitals' signatures."""
 
     coordinator_key: str
     head: SignedLedgerHead
@@ -118,31 +122,31 @@ def verify(
     colluders: Colluders = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every entry, the plan against the settings, every ε from the raw events, and say who vouches for them."""
+    """Check a study's ledger: every entry, the plan, and every ε from the raw events. Show who signed it."""
     from client_sdk.study.verifier import strangers
 
     with plain_errors():
         if file is not None:
-            entries, told = read_export(file)
-            trusted, shown = named_key(coordinator_key, told.coordinator_key, needed=True), None
+            entries, export = read_export(file)
+            trusted, budget_shown = named_key(coordinator_key, export.coordinator_key, needed=True), None
         else:
             with reader(study, server, key_file, home) as client:
-                # Both first: the ledger may grow meanwhile, and what was seen and shown must be somewhere inside it.
+                # Both come first: the ledger may grow meanwhile, and the seen and stated entries must lie within it.
                 trusted = trust(client, study, coordinator_key, key_file, home, dataset)
-                shown = client.budget(study)
+                budget_shown = client.budget(study)
                 entries, page = fetch(client, study)
-                told = Told(trusted.key, page.head, client.roster(study), page.witnesses)
-        found, rows = _checked(study, entries, told.head, trusted, shown)
-        words = [f"the newest entry (the ledger's head) is signed with {trusted.why}", *found.words()]
-        words += [f"under masks: {line}" for line in sums(found.settings.privacy.masking)]
+                export = LedgerExport(trusted.key, page.head, client.roster(study), page.witnesses)
+        audit, rows = _checked(study, entries, export.head, trusted, budget_shown)
+        words = [f"the newest entry (the ledger's head) is signed with {trusted.reason}", *audit.words()]
+        words += [f"under masks: {line}" for line in sums(audit.settings.privacy.masking)]
         unknown = None
         if (asks := trusted.hospital) is not None:
-            words += asks.compared(entries, found.settings.digest())
+            words += asks.compared(entries, audit.settings.digest())
             pinned = asks.membership.pinned is not None
-            unknown = strangers(asks.membership, told.roster, asks.own_key) if pinned else None
-        vouched = Witnesses.of(entries, told.roster, told.witnesses, roster, colluders, unknown)
+            unknown = strangers(asks.membership, export.roster, asks.own_key) if pinned else None
+        vouched = Witnesses.of(entries, export.roster, export.witnesses, roster, colluders, unknown)
     if as_json:
-        answer = {"study": study, "entries": len(entries), "head": found.head, "limits": rows, "found": words}
+        answer = {"study": study, "entries": len(entries), "head": audit.head, "limits": rows, "found": words}
         print_json(answer | {"witnesses": vouched.to_json()})
         return
     columns = ["level", "definition", "shown", "recomputed"]
@@ -158,44 +162,49 @@ def _checked(
     entries: Sequence[Entry],
     signed: SignedLedgerHead,
     trusted: Trusted,
-    shown: BudgetStatement | None,
+    budget_shown: BudgetStatement | None,
 ) -> tuple[Audited, list[dict[str, Any]]]:
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
     from study_protocol.documents.compare import difference, in_form_of
 
     require_signed(trusted.key, study, signed, entries)
-    found = audited(study, entries)
-    if shown is None:
-        limits = found.budget.statements()
-        return found, _compare(limits, limits)
-    if not 0 < shown.ledger.entries <= len(entries):
-        raise LedgerNotExtended("the budget that is shown stands on entries that the ledger does not have")
-    if entries[shown.ledger.entries - 1].sha256 != shown.ledger.head.removeprefix("sha256:"):
-        raise LedgerNotExtended("the budget that is shown does not hang on this ledger")
-    then = audited(study, entries[: shown.ledger.entries])
-    stated, recomputed = [limit.model_dump(mode="json") for limit in shown.limits], then.budget.statements()
+    audit = audited(study, entries)
+    if budget_shown is None:
+        limits = audit.budget.statements()
+        return audit, _compare(limits, limits)
+    if not 0 < budget_shown.ledger.entries <= len(entries):
+        raise LedgerNotExtended("the budget that is shown refers to entries that the ledger does not have")
+    if entries[budget_shown.ledger.entries - 1].sha256 != budget_shown.ledger.head.removeprefix("sha256:"):
+        raise LedgerNotExtended("the budget that is shown does not belong to this ledger")
+    then = audited(study, entries[: budget_shown.ledger.entries])
+    stated, recomputed = [limit.model_dump(mode="json") for limit in budget_shown.limits], then.budget.statements()
     rows = _compare(recomputed, stated)
-    if not all(_same(row["shown"], row["recomputed"]) for row in rows):
+    if not all(_agrees(row["shown"], row["recomputed"]) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
     budget = then.budget
-    # A limit that was left out or made up is found below.
+    # A missing or invented limit is found below.
     if len(stated) == len(recomputed):
         recomputed = [in_form_of(*pair) for pair in zip(stated, recomputed, strict=True)]
-    said = {"round": shown.round, "max_steps": shown.max_steps, "can_continue": shown.can_continue, "limits": stated}
+    stated_budget = {
+        "round": budget_shown.round,
+        "max_steps": budget_shown.max_steps,
+        "can_continue": budget_shown.can_continue,
+        "limits": stated,
+    }
     found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
-    if (different := difference(said, found_again | {"limits": recomputed}, "budget")) is not None:
+    if (different := difference(stated_budget, found_again | {"limits": recomputed}, "budget")) is not None:
         raise LedgerNotExtended(f"the budget that is shown is not the one that the ledger gives: {different}")
-    return found, rows
+    return audit, rows
 
 
 def trust(
-    client: Client, study: str, given: str | None, key_file: Path | None, home: Path | None, dataset: str
+    client: Client, study: str, given_key: str | None, key_file: Path | None, home: Path | None, dataset: str
 ) -> Trusted:
-    """The key pinned at enrolment where a hospital asks; else the one a person named; else the one that is shown."""
+    """Return the key pinned at enrolment if a hospital asks, else the named key, else the key that is shown."""
     if not asks_with_key(key_file, home):
         return _pinned(study, home, dataset)
-    return named_key(given, client.study(study).coordinator_key, needed=False)
+    return named_key(given_key, client.study(study).coordinator_key, needed=False)
 
 
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
@@ -204,50 +213,53 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     from client_sdk.guard.seen import SeenHead
     from study_protocol.wire.signing import encode_public_key
 
-    here = hospital(home)
-    directory, membership = here.identity.directory, here.identity.membership(study)
-    path, joined, seen = ledger_path(directory, dataset), None, SeenHead()
+    asking_hospital = hospital(home)
+    directory, membership = asking_hospital.identity.directory, asking_hospital.identity.membership(study)
+    path, joined, seen_head = ledger_path(directory, dataset), None, SeenHead()
     if path.exists():
         with HospitalLedger.open(path, read_only=True) as ledger:
-            opened, seen = ledger.opened(study), ledger.seen_ledger(study).head
+            opened, seen_head = ledger.opened(study), ledger.seen_ledger(study).head
         joined = None if opened is None else str(opened["settings_sha256"])
-    own_key, where = encode_public_key(here.identity.key.public_key()), not_here(directory, dataset)
-    asks = Joined(membership, own_key, dataset, joined, seen.sequence, seen.sha256, where)
+    own_key, other_data_sets = (
+        encode_public_key(asking_hospital.identity.key.public_key()),
+        not_here(directory, dataset),
+    )
+    asks = AskingHospital(membership, own_key, dataset, joined, seen_head.sequence, seen_head.sha256, other_data_sets)
     return Trusted(membership.coordinator_key, "the key that was pinned at enrolment", asks)
 
 
-def named_key(given: str | None, shown: str, *, needed: bool) -> Trusted:
-    """The key that a person named, by itself or by its fingerprint.
+def named_key(given_key: str | None, shown_key: str, *, needed: bool) -> Trusted:
+    """Return the key that a person named, by itself or by its fingerprint.
 
     Raises:
-        ConfigurationError: none is named, and there is nobody to ask.
-        LedgerNotExtended: the coordinator shows another one.
+        ConfigurationError: no key is named although one is needed.
+        LedgerNotExtended: the coordinator shows another key.
     """
     from client_sdk.api.answered import names
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
     from study_protocol.wire.signing import SigningError, decode_public_key, fingerprint
 
     try:
-        mark = fingerprint(decode_public_key(shown))
+        mark = fingerprint(decode_public_key(shown_key))
     except SigningError as error:
-        raise LedgerNotExtended("what is shown as the coordinator's key is none") from error
-    if given is not None:
-        if not names(given, shown, mark):
+        raise LedgerNotExtended("the coordinator shows a key that is not valid") from error
+    if given_key is not None:
+        if not names(given_key, shown_key, mark):
             raise LedgerNotExtended("the coordinator's key is not the one that you named")
-        return Trusted(shown, "the key that you named")
+        return Trusted(shown_key, "the key that you named")
     if needed:
         raise ConfigurationError(
             "name the coordinator's key with --coordinator-key: its fingerprint, as `wardround doctor` prints it at a "
             "hospital that takes part"
         )
-    return Trusted(shown, f"the key that the coordinator shows, which nobody compared: fingerprint {mark}")
+    return Trusted(shown_key, f"the key that the coordinator shows, which was not compared: fingerprint {mark}")
 
 
 def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
-    """Every entry up to the head of the last page, which comes with them; the chain verified from the first.
+    """Return every entry up to the head of the last page, and that page. The chain is verified from its first entry.
 
     Raises:
-        LedgerNotExtended: the chain is broken, empty, or does not lead to the head.
+        LedgerNotExtended: the chain is broken or empty, or does not lead to the head.
     """
     from accounting.budget.ledger import Entry, LedgerError, verify_chain
     from client_sdk.errors import LedgerNotExtended
@@ -257,7 +269,7 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
         while True:
             page = client.ledger(study, len(entries))
             entries += [Entry.from_dict(entry.model_dump(mode="json")) for entry in page.entries]
-            # An empty page ends it too, else a head that is never reached would be asked for without end.
+            # An empty page ends it, too. Otherwise the loop would never end if the head is never reached.
             if not page.entries or len(entries) >= page.head.head.entries:
                 break
         reached = verify_chain(entries)
@@ -270,11 +282,11 @@ def fetch(client: Client, study: str) -> tuple[list[Entry], LedgerPage]:
     return entries, page
 
 
-def read_export(path: Path) -> tuple[list[Entry], Told]:
-    """The entries of an export, and what its last line tells.
+def read_export(path: Path) -> tuple[list[Entry], LedgerExport]:
+    """Return the entries of an export, and the documents in its last line.
 
     Raises:
-        LedgerNotExtended: it is none; names the line.
+        LedgerNotExtended: the file is no export. The message names the line.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -294,34 +306,34 @@ def read_export(path: Path) -> tuple[list[Entry], Told]:
             raise LedgerNotExtended(f"line {place} of the export is no entry")
         parsed.append(cast("dict[str, Any]", value))
     if not parsed or set(parsed[-1]) != {"head", "coordinator_key", "roster", "witnesses"}:
-        raise LedgerNotExtended("the export does not end with the signed head: export the ledger anew")
+        raise LedgerNotExtended("the export does not end with the signed head: export the ledger again")
     last = parsed.pop()
     try:
-        told = Told(
+        export = LedgerExport(
             str(last["coordinator_key"]),
             SignedLedgerHead.model_validate(last["head"]),
             Roster.model_validate(last["roster"]),
             TypeAdapter(list[WitnessedHead]).validate_python(last["witnesses"]),
         )
-        return [Entry.from_dict(value) for value in parsed], told
+        return [Entry.from_dict(value) for value in parsed], export
     except LedgerError as error:
         raise LedgerNotExtended(str(error)) from error
     except ValidationError as error:
         raise LedgerNotExtended("the export does not end with a signed head") from error
 
 
-def _same(shown: float | None, recomputed: float | None) -> bool:
+def _agrees(stated: float | None, recomputed: float | None) -> bool:
     # Another processor may round the last bits of a float in another way.
-    if shown is None or recomputed is None:
-        return shown is recomputed
-    return math.isclose(shown, recomputed, rel_tol=1e-9)
+    if stated is None or recomputed is None:
+        return stated is recomputed
+    return math.isclose(stated, recomputed, rel_tol=1e-9)
 
 
-def _compare(found: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _compare(recomputed_limits: list[dict[str, Any]], stated_limits: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    recomputed = {(limit["level"], limit["definition"]): limit["spent"] for limit in found}
-    for limit in shown:
+    recomputed = {(limit["level"], limit["definition"]): limit["spent"] for limit in recomputed_limits}
+    for limit in stated_limits:
         level, definition = limit["level"], limit["definition"]
-        again = recomputed.get((level, definition))
-        rows.append({"level": level, "definition": definition, "shown": limit["spent"], "recomputed": again})
+        recomputed_spent = recomputed.get((level, definition))
+        rows.append({"level": level, "definition": definition, "shown": limit["spent"], "recomputed": recomputed_spent})
     return rows

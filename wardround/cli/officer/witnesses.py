@@ -1,4 +1,4 @@
-"""`wardround ledger seen`, and what `ledger verify` says of the hospitals that vouch for a ledger."""
+"""The command `wardround ledger seen`, and the witnesses that `ledger verify` reports."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 SeenIn = Annotated[
     str | None,
-    typer.Option("--dataset", help="as in join; left out: what this auditor saw, or the hospital with `records`"),
+    typer.Option("--dataset", help="data set, as in `join`. Default: that of the auditor, or `records`"),
 ]
 Fingerprint = Annotated[
-    str | None, typer.Option("--roster", help="the roster's number in quotes, as a person at a hospital read it to you")
+    str | None,
+    typer.Option("--roster", help="number of the roster in quotes, as a person at a hospital read it to you"),
 ]
 Colluders = Annotated[
-    int | None, typer.Option(min=0, help="how many hospitals may sign for the coordinator; left out: as the study says")
+    int | None,
+    typer.Option(min=0, help="number of hospitals that may sign for the coordinator. Default: as the study says"),
 ]
-EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="this entry instead of the newest")]
+EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="show this entry instead of the newest")]
 
 
 def seen(
@@ -40,56 +42,61 @@ def seen(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the coordinator's ledger as it was seen here: to compare on the telephone. Works without a network."""
+    """Print the hash of the newest ledger entry seen here, to compare by telephone. Works without a network."""
     from client_sdk.errors import ConfigurationError
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path, seen_in
 
     with plain_errors():
         directory = home or load_settings().client_home
-        chosen = dataset or seen_in(directory)
-        with HospitalLedger.open(ledger_path(directory, chosen), read_only=True) as ledger:
-            kept = ledger.seen_ledger(study)
-            number = kept.head.sequence if entry is None else entry
-            sha256 = kept.hash_of(number)
+        dataset_name = dataset or seen_in(directory)
+        with HospitalLedger.open(ledger_path(directory, dataset_name), read_only=True) as ledger:
+            ledger_view = ledger.seen_ledger(study)
+            number = ledger_view.head.sequence if entry is None else entry
+            sha256 = ledger_view.hash_of(number)
         if sha256 is None:
-            which = f"entry {number}" if number else "entry"
+            entry_words = f"entry {number}" if number else "entry"
             raise ConfigurationError(
-                f"with data set {chosen} this hospital has seen no {which} of the ledger of {study}"
-                f"{not_here(directory, chosen)}"
+                f"with data set {dataset_name} this hospital has seen no {entry_words} of the ledger of {study}"
+                f"{not_here(directory, dataset_name)}"
             )
     if as_json:
         print_json({"study": study, "entry": number, "sha256": sha256})
     else:
-        # In groups, for whoever reads it out.
+        # In groups, for reading it out.
         typer.echo(f"{study}, entry {number}: {' '.join(sha256[i : i + 8] for i in range(0, 64, 8))}")
 
 
 def evidence(
-    study: Annotated[str | None, typer.Argument(help="the study; left out: all")] = None,
+    study: Annotated[str | None, typer.Argument(help="name of the study. Default: all studies")] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the proofs against coordinators that this hospital keeps. Works without a network."""
+    """Show the stored proofs against coordinators. Works without a network."""
     from client_sdk.study.evidence import proofs_in
 
     with plain_errors():
         directory = _evidence_of(home or load_settings().client_home)
-        found = {name: kept for name, kept in proofs_in(directory).items() if study in (None, name)}
+        proofs = {name: proof for name, proof in proofs_in(directory).items() if study in (None, name)}
     if as_json:
-        print_json(found)
+        print_json(proofs)
         return
-    if not found:
+    if not proofs:
         say("no proof is kept here" if study is None else f"no proof about {study} is kept here")
         return
     rows = [
-        [name, kept["at"], kept["code"], kept["said"], str(directory / f"{name}.json")] for name, kept in found.items()
+        [name, proof["at"], proof["code"], proof["said"], str(directory / f"{name}.json")]
+        for name, proof in proofs.items()
     ]
     table("Proofs against coordinators", ["study", "kept at", "code", "what was found", "file"], rows)
 
 
 def _evidence_of(directory: Path) -> Path:
-    """Where proofs would lie. Raises ConfigurationError: nobody's directory, where no proof says nothing."""
+    """Return the folder of the proofs.
+
+    Raises:
+        ConfigurationError: the directory belongs to no hospital or auditor, so that an empty list would mislead.
+    """
     from client_sdk.errors import ConfigurationError
 
     if not (directory / "identity.key").exists() and not (directory / "evidence").exists():
@@ -101,17 +108,19 @@ def _evidence_of(directory: Path) -> Path:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """Who vouches for a ledger.
+    """The hospitals and auditors that vouch for a ledger.
 
-    found      what each hospital has signed;  outside: each outside witness, who is no part of the agreement
-    compared   the roster has the fingerprint that a person gave, or this hospital pinned it: its keys are the
+    hospitals  the signatures of the hospitals
+    agreed     the entries that enough hospitals have signed
+    compared   the roster has the fingerprint that a person gave, or this hospital pinned it. Then its keys are the
                hospitals' own
-    strangers  who is in the roster and not in the one that this hospital pinned; None: it pinned none, or none asks
-    colluders  how many of them may sign whatever the coordinator wants
-    outside    what the auditors whom the settings name have signed; whose their keys are, the operator says
+    colluders  the number of hospitals that may sign any ledger for the coordinator
+    strangers  members of the roster that are not in the pinned one. None: no hospital asks, or it pinned none
+    outside    the signatures of the auditors that the settings name. They are no part of the agreement, and the
+               operator states their keys
     """
 
-    found: Sequence[Voucher]
+    hospitals: Sequence[Voucher]
     agreed: HeadAgreement
     compared: bool
     colluders: int
@@ -128,13 +137,14 @@ class Witnesses:
         colluders: int | None,
         strangers: Sequence[str] | None = None,
     ) -> Witnesses:
-        """What the signatures say of these entries.
+        """Return what the signatures say about these entries.
 
-        fingerprint  of the roster, in digits or hex, from a person;  colluders: None takes the study's own number
+        fingerprint  of the roster, in digits or hex, from a person
+        colluders    None: the study's own number
 
         Raises:
-            ConfigurationError: `fingerprint` is no whole one.
-            RosterNotPinned: the roster has another one.
+            ConfigurationError: `fingerprint` is not complete.
+            RosterNotPinned: the roster has another fingerprint.
             LedgerForked: a member or an outside witness has signed another ledger.
         """
         from client_sdk.errors import RosterNotPinned
@@ -145,39 +155,39 @@ class Witnesses:
         if fingerprint is not None:
             require_whole(fingerprint)
             if not is_fingerprint(fingerprint, active_fingerprint(roster)):
-                raise RosterNotPinned("the roster that is shown has another number than the one that you were told")
-        found = vouchers(entries, roster.members, signed)
+                raise RosterNotPinned("the roster that is shown has another number than the one that you named")
+        hospital_vouchers = vouchers(entries, roster.members, signed)
         outside = outside_vouchers(entries, _outside(entries[0]), signed)
         assumed = _colluders(entries[0]) if colluders is None else colluders
         compared = fingerprint is not None or (strangers is not None and not strangers)
-        return cls(found, agreement(found, assumed), compared, assumed, strangers, outside)
+        return cls(hospital_vouchers, agreement(hospital_vouchers, assumed), compared, assumed, strangers, outside)
 
     def to_json(self) -> dict[str, Any]:
-        """What `ledger verify --json` says."""
-        said = {
-            "signed": _as_json(self.found),
+        """Return the witnesses as `ledger verify --json` prints them."""
+        signatures = {
+            "signed": _as_json(self.hospitals),
             "outside": _as_json(self.outside),
             "needed": self.agreed.needed,
             "vouched": self.agreed.entries,
         }
-        return said | {"colluders": self.colluders, "roster_compared": self.compared}
+        return signatures | {"colluders": self.colluders, "roster_compared": self.compared}
 
     def show(self) -> None:
-        """The table, and what it means."""
-        table("Which hospitals have signed this ledger", ["hospital", "up to entry", ""], _rows(self.found))
+        """Print the table of witnesses, and its meaning."""
+        table("Hospitals that have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
         if self.outside:
             table(
-                "Which auditors have signed it, whom the operator named",
+                "Auditors named by the operator that have signed it",
                 ["auditor", "up to entry", ""],
                 _rows(self.outside),
             )
-        needed, of = self.agreed.needed, f"{len(self.found)} hospital{'s' * (len(self.found) != 1)}"
-        lies = f"while at most {self.colluders} of them sign whatever the coordinator wants"
+        needed, of = self.agreed.needed, f"{len(self.hospitals)} hospital{'s' * (len(self.hospitals) != 1)}"
+        lies = f"while at most {self.colluders} of them sign any ledger for the coordinator"
         if self.agreed.entries:
             last = self.agreed.entries
             typer.echo(f"entries 1 to {last} are what the hospitals saw: at least {needed} of {of} signed them, {lies}")
-        elif needed > len(self.found):
-            typer.echo(f"{of}: too few to confirm a ledger {lies}; it would take {needed}")
+        elif needed > len(self.hospitals):
+            typer.echo(f"{of}: too few to confirm a ledger {lies}. It would take {needed}")
         else:
             typer.echo(f"no entry is signed by the {needed} of {of} that it takes {lies}: they may have seen others")
         if self.compared:
@@ -191,19 +201,21 @@ class Witnesses:
             )
 
 
-def _rows(found: Sequence[Voucher]) -> list[list[str]]:
-    return [[one.client, str(one.entries) if one.entries else "-", one.reason] for one in found]
+def _rows(vouchers: Sequence[Voucher]) -> list[list[str]]:
+    return [[voucher.client, str(voucher.entries) if voucher.entries else "-", voucher.reason] for voucher in vouchers]
 
 
-def _as_json(found: Sequence[Voucher]) -> list[dict[str, Any]]:
-    return [{"client": one.client, "entries": one.entries, "why": one.reason or None} for one in found]
+def _as_json(vouchers: Sequence[Voucher]) -> list[dict[str, Any]]:
+    return [
+        {"client": voucher.client, "entries": voucher.entries, "why": voucher.reason or None} for voucher in vouchers
+    ]
 
 
 def _outside(opening: Entry) -> list[OutsideWitness]:
     from study_protocol.study.outside_witness import OutsideWitness
 
-    named = opening.body["settings"]["schedule"].get("witnesses", [])
-    return [OutsideWitness.model_validate(one) for one in named]
+    declared = opening.body["settings"]["schedule"].get("witnesses", [])
+    return [OutsideWitness.model_validate(value) for value in declared]
 
 
 def _colluders(opening: Entry) -> int:

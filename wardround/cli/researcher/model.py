@@ -1,4 +1,4 @@
-"""`wardround predict`, `evaluate` and `export`: a released model in use."""
+"""The commands `wardround predict`, `evaluate` and `export`: use a released model."""
 
 from __future__ import annotations
 
@@ -27,20 +27,17 @@ if TYPE_CHECKING:
     from private_learning.tasks.segmentation import Segmentation
 
 _OWN_RECORDS = (
-    "note: these numbers are computed from the records in the file. Whoever learns them learns something about the "
-    "patients in it, and no privacy budget counts that: do not pass them on if the patients took part in the study or "
-    "are not to be disclosed."
+    "note: these numbers are computed from the records in the file. They reveal information about its patients, and no "
+    "privacy budget counts that. Do not pass them on if the patients took part in the study or must not be disclosed."
 )
 _DECLARED = (
-    "note: every reader of the study will see these numbers. The patients of this set are outside its guarantee: use "
-    "records that are public or that nobody's privacy rests on."
+    "note: every reader of the study will see these numbers. The patients of this set are outside its guarantee. Use "
+    "public records, or records without private data."
 )
-ModelFile = Annotated[Path, typer.Argument(help="a released model: what `wardround study model` wrote")]
-NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file; labels may lack")]
-IdColumn = Annotated[str | None, typer.Option(help="column of the patient, copied into the output")]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="file to write; one that exists is kept. Left out: printed")
-]
+ModelFile = Annotated[Path, typer.Argument(help="file of a released model, from `wardround study model`")]
+NewRecords = Annotated[Path, typer.Option("--data", help="records: a .csv, .parquet or .npz file. Labels are optional")]
+IdColumn = Annotated[str | None, typer.Option(help="column with the patient, copied into the output")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="new file to write. Default: standard output")]
 
 
 def predict(
@@ -54,13 +51,15 @@ def predict(
     dates: Dates = None,
     interval: Annotated[
         float | None,
-        typer.Option(help="between 0 and 1, such as 0.9: how sure the model is (task bayesian-logistic-regression)"),
+        typer.Option(
+            help="probability of an interval around each prediction, such as 0.9 (task bayesian-logistic-regression)"
+        ),
     ] = None,
     backbone: Weights = None,
     backbone_program: Program = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict what becomes of new records: one line each, as CSV; masks of images as arrays (.npz)."""
+    """Predict the labels of new records, as CSV with one line for each. Masks of images are arrays (.npz)."""
     with plain_errors():
         require_writable(output)
         from client_sdk.released import load_model
@@ -75,7 +74,7 @@ def predict(
         if as_json:
             print_json(rows)
         if output is not None:
-            # They are of patients: readable for whoever asked alone.
+            # Predictions are about patients: only the user of this command may read the file.
             write_durably(output, _csv(rows).encode(), mode=0o600)
             say(f"{output}: {len(rows)} records", err=as_json)
         elif not as_json:
@@ -92,25 +91,29 @@ def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> R
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="a released model's file; with --watch a study's name")],
+    model: Annotated[str, typer.Argument(help="file of a released model. With --watch: name of a study")],
     data: Annotated[Path, typer.Option("--data", help="records with labels")],
-    patient_column: Annotated[str | None, typer.Option(help="column of the patient, who may have several rows")] = None,
+    patient_column: Annotated[str | None, typer.Option(help="column with the patient of each row")] = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="put the numbers beside every round of the study until it ends")
+        bool,
+        typer.Option(
+            "--watch",
+            help="measure every released model of a study until it ends, and publish the numbers in the study",
+        ),
     ] = False,
-    name: Annotated[str, typer.Option(help="with --watch: what the set is called in the study")] = "",
-    every: Annotated[float, typer.Option(help="with --watch: seconds between two questions", min=0.05)] = 5.0,
+    name: Annotated[str, typer.Option(help="with --watch: name of this set of records in the study")] = "",
+    every: Annotated[float, typer.Option(help="with --watch: seconds between two requests", min=0.05)] = 5.0,
     backbone: Weights = None,
     backbone_program: Program = None,
     server: Server = None,
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how good a model is on records whose labels are known."""
+    """Measure a model on records with known labels."""
     with plain_errors():
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_records, data, options, patient_column=patient_column)
@@ -121,19 +124,21 @@ def evaluate(
         from client_sdk.released.evaluation import evaluated
 
         if not Path(model).exists():
-            raise FileNotFoundError(f"{model}: there is no such model file; to follow a study of this name add --watch")
+            raise FileNotFoundError(
+                f"{model}: there is no such model file. To follow a study of this name, add --watch"
+            )
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
-        found = evaluated(released, read())
+        scores = evaluated(released, read())
         say(_OWN_RECORDS, err=True)
-        _show(f"{model} on {data}", found, released, as_json)
+        _show(f"{model} on {data}", scores, released, as_json)
 
 
 def export(
     model: ModelFile,
-    onnx: Annotated[Path | None, typer.Option(help="file to write, for ONNX runtimes")] = None,
-    torch: Annotated[Path | None, typer.Option(help="file to write (.pt2), for torch.export.load")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write")] = None,
+    torch: Annotated[Path | None, typer.Option(help="file to write (.pt2) for torch.export.load")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="example records, for a task that has none of its own; none of them is written")
+        Path | None, typer.Option(help="example records for a task without examples. They are not written")
     ] = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -142,10 +147,10 @@ def export(
     backbone: Weights = None,
     backbone_program: Program = None,
 ) -> None:
-    """Write a model for other programs: encoded inputs to probabilities. Checked before it is written."""
+    """Write a model for other programs, from encoded inputs to probabilities, after checking its predictions."""
     with plain_errors():
         if onnx is None and torch is None:
-            raise typer.BadParameter("say --onnx FILE, --torch FILE or both")
+            raise typer.BadParameter("give --onnx FILE, --torch FILE or both")
         for path in (onnx, torch):
             require_writable(path)
         from client_sdk.released import load_model
@@ -159,9 +164,12 @@ def export(
                 _written(path, make(released, examples))
 
 
-def _written(path: Path, made: Exported) -> None:
-    write_durably(path, made.data, mode=0o666)
-    say(f"{path}: {len(made.data)} bytes; its predictions differ by at most {made.difference:.1g} from the model's own")
+def _written(path: Path, exported: Exported) -> None:
+    write_durably(path, exported.data, mode=0o666)
+    say(
+        f"{path}: {len(exported.data)} bytes. Its predictions differ by at most {exported.difference:.1g} from those "
+        "of the model"
+    )
 
 
 def _watch(
@@ -176,7 +184,7 @@ def _watch(
     from client_sdk.released.evaluation import watch
 
     if not name:
-        raise typer.BadParameter("--watch needs --name: what the set is called where the study's numbers are shown")
+        raise typer.BadParameter("--watch needs --name: the name of this set beside the study's numbers")
     records = read()
     say(_DECLARED, err=True)
 
@@ -187,26 +195,28 @@ def _watch(
         watch(client, study, records, name, every=every, on_metrics=on_metrics, backbone=backbone)
 
 
-def _show(title: str, found: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
+def _show(title: str, scores: Scores | dict[str, float], model: ReleasedModel, as_json: bool) -> None:
     from client_sdk.released.scores import Scores
     from private_learning.tasks import Classification
 
-    if not isinstance(found, Scores):
-        given: dict[str, Any] = dict(found)
+    if not isinstance(scores, Scores):
+        values: dict[str, Any] = dict(scores)
     else:
-        given = vars(found)
+        values = vars(scores)
     if as_json:
-        print_json(given)
+        print_json(values)
         return
-    rows = [[name, _shown(value)] for name, value in given.items() if name != "confusion"]
-    if isinstance(found, Scores) and isinstance(model.task, Classification):
+    rows = [[name, _score_text(value)] for name, value in values.items() if name != "confusion"]
+    if isinstance(scores, Scores) and isinstance(model.task, Classification):
         names = model.task.class_names
-        counts = [(i, j, n) for i, row in enumerate(found.confusion) for j, n in enumerate(row) if n or len(names) == 2]
+        counts = [
+            (i, j, n) for i, row in enumerate(scores.confusion) for j, n in enumerate(row) if n or len(names) == 2
+        ]
         rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
     table(title, ["", ""], rows)
 
 
-def _shown(value: float | None) -> str:
+def _score_text(value: float | None) -> str:
     return (
         "unknown: a class has no record"
         if value is None
@@ -223,24 +233,24 @@ def _predictions(
     from private_learning.tasks import Classification
 
     classes = model.task.class_names if isinstance(model.task, Classification) else None
-    found = model(records)
-    names = model.task.prediction_names(found.shape[1])
-    # Both ends in one column each, after the predictions: none without --interval.
+    predictions = model(records)
+    names = model.task.prediction_names(predictions.shape[1])
+    # Both ends have a column each, after the predictions. Without --interval there are none.
     ends = [()] * len(records.patients) if interval is None else model.intervals(records, interval).tolist()
-    each = zip(records.patients, found.tolist(), ends, strict=True)
-    for row, (patient, given, between) in enumerate(each, start=1):
-        # Without a name of its own a record is the n-th of its file.
-        own: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
-        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), between, strict=False))
+    each = zip(records.patients, predictions.tolist(), ends, strict=True)
+    for row, (patient, outputs, interval_ends) in enumerate(each, start=1):
+        # A record without a patient is named by its row in the file.
+        row_values: dict[str, Any] = {id_column: patient} if id_column is not None else {"row": row}
+        uncertain = dict(zip((f"{names[-1]}_low", f"{names[-1]}_high"), interval_ends, strict=False))
         computed = set(names) | (set[str]() if classes is None else {"predicted"})
         if id_column in computed | uncertain.keys():
             raise DataError(f"the output has a column {id_column!r} of its own: name another --id-column")
-        own |= dict(zip(names, given, strict=True))
-        yield own | uncertain | ({} if classes is None else {"predicted": classes[given.index(max(given))]})
+        row_values |= dict(zip(names, outputs, strict=True))
+        yield row_values | uncertain | ({} if classes is None else {"predicted": classes[outputs.index(max(outputs))]})
 
 
 def _write_masks(model: ReleasedModel, task: Segmentation, records: Records, output: Path | None) -> None:
-    """Arrays masks (n, height, width), of the study's mask values, and patients, if the records name them."""
+    """Write the arrays `masks` (n, height, width), with the study's mask values, and `patients`, if they are named."""
     from private_learning.records import DataError
 
     if output is None or output.suffix != ".npz":
@@ -264,7 +274,11 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def _print(text: str) -> None:
-    """Raises DataError: this output cannot hold the identifiers as they are; an escaped one would be another."""
+    """Print the text.
+
+    Raises:
+        DataError: the encoding of the output lacks a letter. An escaped identifier would be another one.
+    """
     from private_learning.records import DataError
 
     used = sys.stdout.encoding or "utf-8"
@@ -272,6 +286,6 @@ def _print(text: str) -> None:
         text.encode(used)
     except UnicodeEncodeError as error:
         raise DataError(
-            f"the predictions hold letters that {used}, in which this output is written, has not: write a file with -o"
+            f"the predictions hold letters that the encoding of this output, {used}, lacks: write a file with -o"
         ) from error
     typer.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""`wardround simulate`: a study's own settings on records at hand, in one process, before any hospital is asked."""
+"""The command `wardround simulate`: run a study's settings on your own records, before any hospital takes part."""
 
 from __future__ import annotations
 
@@ -23,40 +23,50 @@ if TYPE_CHECKING:
     from simulation.report import SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
-SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as `study create` takes them")]
-Data = Annotated[
-    list[Path], typer.Option(help="records as a hospital has them; repeated: every file is one client of its own")
-]
-Clients = Annotated[int | None, typer.Option(help="among how many clients one file is shared out", min=1)]
+SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as for `study create`")]
+Data = Annotated[list[Path], typer.Option(help="records of a hospital. Repeatable: each file is one client")]
+Clients = Annotated[int | None, typer.Option(help="number of clients that share one file", min=1)]
 Split = Annotated[
-    str, typer.Option(help="how: iid; labels:K, K shards of one label a client; dirichlet:ALPHA; column:NAME")
+    str,
+    typer.Option(
+        help="how one file is split: iid, labels:K (K shards of one label for each client), dirichlet:ALPHA or "
+        "column:NAME"
+    ),
 ]
-Test = Annotated[Path | None, typer.Option(help="records to measure on; left out: a share of the patients is held out")]
-TestShare = Annotated[float, typer.Option(help="of the patients of every file, held out", min=0.0, max=0.9)]
-Seeds = Annotated[int, typer.Option(help="how often, each time with other noise, split and held-out patients", min=1)]
-FirstSeed = Annotated[int, typer.Option(help="of the first; the others follow", min=0)]
+Test = Annotated[Path | None, typer.Option(help="records to measure on. Default: a share of the patients is held out")]
+TestShare = Annotated[
+    float, typer.Option(help="share of the patients of every file that is held out", min=0.0, max=0.9)
+]
+Seeds = Annotated[
+    int, typer.Option(help="number of runs, each with another noise, split and set of held-out patients", min=1)
+]
+FirstSeed = Annotated[int, typer.Option(help="seed of the first run. The others follow", min=0)]
 BackendName = Annotated[
     str,
-    typer.Option("--backend", help="auto, loop, forked, ray (a cluster), or vectorised (linear models, many clients)"),
+    typer.Option("--backend", help="auto, loop, forked, ray (a cluster) or vectorised (linear models, many clients)"),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="processes of the backends forked and ray; left out: one for each processor")
+    int | None, typer.Option(help="processes of the backends forked and ray. Default: one for each processor")
 ]
 Address = Annotated[
-    str | None, typer.Option(help="of a running cluster, for the backend ray; left out: one is started here")
+    str | None, typer.Option(help="address of a running cluster for the backend ray. Default: start one here")
 ]
 NoBaselines = Annotated[
-    bool, typer.Option("--no-baselines", help="do not train without noise, pooled and alone for comparison")
+    bool,
+    typer.Option("--no-baselines", help="do not train the baselines: without noise, pooled, and each hospital alone"),
 ]
-Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg; one that exists is replaced")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="write everything as JSON; replaced as well")]
+Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg. An existing file is replaced")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="write all results as JSON. An existing file is replaced")
+]
 Checkpoints = Annotated[
-    Path | None, typer.Option("--checkpoints", help="folder: after a kill the same command goes on there")
+    Path | None,
+    typer.Option("--checkpoints", help="folder for checkpoints. After a crash the same command continues from it"),
 ]
 
 
-# Rows of the table at most, but for the last.
-_SHOWN = 12
+# The largest number of rows in the table, without the last.
+_MAX_SHOWN_POINTS = 12
 # 128 + SIGINT, as shells count.
 _INTERRUPTED = 130
 
@@ -87,9 +97,9 @@ def simulate(
     checkpoints: Checkpoints = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study on records at hand: accuracy by round beside ε by round, until the budget ends it. Asks nobody.
+    """Simulate a study on your own records: show accuracy and ε by round, until the budget ends. Needs no network.
 
-    Records and noise are drawn from a seed, so that nothing here protects anybody: for records that you may see.
+    Records and noise are drawn from a seed, so the simulation protects no patient. Use records that you may see.
     """
     with plain_errors(), ExitStack() as quietly:
         from simulation.backends.choice import backend_called
@@ -97,16 +107,16 @@ def simulate(
         from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
 
-        # Said once, in the help; not for every seed.
+        # The help says this once, so it is not repeated for every seed.
         quietly.enter_context(_errors_alone("study_protocol.randomness.source"))
-        chosen = read_settings(settings)
+        study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
         source = Source.read(
             data, test, partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
         )
         dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
         simulation = Simulation(
-            chosen,
+            study_settings,
             dealer,
             backend,
             backend_called(backend, workers, address),
@@ -116,12 +126,12 @@ def simulate(
         )
         _require_writable(plot, output)
         simulation.check()
-        # The same rows once more: what is said of them was said.
+        # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
         for note in simulation.notes(first_seed):
             say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))
-        # First what no full disk can take away.
+        # Print first: a full disk cannot lose what is printed.
         if as_json:
             print_json(report.to_dict())
         else:
@@ -138,7 +148,7 @@ def simulate(
 
 
 def _require_writable(plot: Path | None, output: Path | None) -> None:
-    """Before hours of work: folders that are there, and what draws the chart."""
+    """Check the output folders and the chart package before hours of work."""
     if plot is not None:
         if plot.suffix not in (".png", ".svg"):
             raise typer.BadParameter("a chart is a .png or an .svg", param_hint="--plot")
@@ -149,7 +159,7 @@ def _require_writable(plot: Path | None, output: Path | None) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Generator[None]:
-    """Errors of writing say which file: a full disk does not."""
+    """Add the path to errors of writing, because the error of a full disk has none."""
     try:
         yield
     except OSError as error:
@@ -158,7 +168,7 @@ def _naming(path: Path) -> Generator[None]:
 
 @contextmanager
 def _errors_alone(logger: str) -> Generator[None]:
-    """Within, it says nothing less than an error."""
+    """Let the logger report only errors within the context."""
     log = logging.getLogger(logger)
     level = log.level
     log.setLevel(logging.ERROR)
@@ -169,7 +179,7 @@ def _errors_alone(logger: str) -> Generator[None]:
 
 
 def _run(simulation: Simulation, seeds: range) -> SimulationReport:
-    """With a bar on standard error, which shows the round and what is spent. After Ctrl-C: the seeds that are done."""
+    """Run the seeds with a progress bar on standard error. After Ctrl-C, return the seeds that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -182,8 +192,8 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
         for seed in seeds:
             task = progress.add_task(f"seed {seed}", total=simulation.settings.rounds, spent="")
 
-            def show(shown: RoundShown, task: object = task) -> None:
-                spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in shown.spent)
+            def show(round_result: RoundShown, task: object = task) -> None:
+                spent = ", ".join("∞" if value is None else f"{value:.3g}" for value in round_result.spent)
                 progress.update(task, advance=1, spent=f"ε {spent}")  # type: ignore[arg-type]
 
             try:
@@ -192,9 +202,13 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
                 break
             progress.remove_task(task)
     if len(runs) < len(seeds):
-        kept = simulation.checkpoints
-        how = "--checkpoints FOLDER would have kept its rounds" if kept is None else "the same command goes on with it"
-        say(f"stopped during seed {seeds[len(runs)]}: {how}", err=True)
+        checkpoint_folder = simulation.checkpoints
+        advice = (
+            "--checkpoints FOLDER would have kept its rounds"
+            if checkpoint_folder is None
+            else "the same command continues it"
+        )
+        say(f"stopped during seed {seeds[len(runs)]}: {advice}", err=True)
         if not runs:
             raise typer.Exit(_INTERRUPTED)
     return SimulationReport(simulation.settings, simulation.backend, tuple(runs))
@@ -222,16 +236,16 @@ def _show(report: SimulationReport) -> None:
     if metric is not None:
         compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
         table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
-    for missed in (one for run in report.runs for one in run.missed):
+    for missed in (missed_note for run in report.runs for missed_note in run.missed):
         say(f"note: {missed}", err=True)
     for warning in report.warnings():
         say(f"warning: {warning}", err=True)
 
 
 def _some(report: SimulationReport):
-    """At most a dozen points, the last among them."""
+    """Return about a dozen points, the last among them."""
     points = report.points()
-    step = max(1, -(-len(points) // _SHOWN))
+    step = max(1, -(-len(points) // _MAX_SHOWN_POINTS))
     return [point for at, point in enumerate(points, start=1) if at % step == 0 or at == len(points) or at == 1]
 
 

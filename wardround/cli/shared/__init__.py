@@ -1,1 +1,1 @@
-"""What commands of several roles share: output, settings files, texts."""
+"""Modules that commands of several roles share: output, settings files, texts."""

@@ -1,4 +1,4 @@
-"""The entries of a settings file in words, read off the models that check it, and as TOML with comments."""
+"""The entries of a settings file, read off the models that check it: in words, and as TOML with comments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 Node = dict[str, Any]
 WIDTH = 118
-# As pydantic names them, where a validator follows them, and as JSON Schema does.
+# Names of the bounds in pydantic, if a validator follows them, and in JSON Schema.
 _BOUNDS = {
     "above": ("gt", "exclusiveMinimum"),
     "below": ("lt", "exclusiveMaximum"),
@@ -22,55 +22,55 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class SettingsEntry:
     """One entry of a settings file.
 
-    values  what may stand there, in words
-    about   what it is
-    default  TOML of what it is where it is left out; "required"; "none", where there is no such thing then
-    inner   the entries of a section
-    many    the section may stand several times
+    values       the allowed values, in words
+    about        its meaning
+    default      its default as TOML. "required": it has none. "none": the entry is then absent
+    inner        the entries of a section
+    is_repeated  the section may stand several times
     """
 
     name: str
     values: str
     about: str
     default: str
-    inner: tuple[Entry, ...] = ()
-    many: bool = False
+    inner: tuple[SettingsEntry, ...] = ()
+    is_repeated: bool = False
 
 
-def entries(model: type[BaseModel]) -> tuple[Entry, ...]:
-    """Every entry of the model, sections with theirs."""
+def entries(model: type[BaseModel]) -> tuple[SettingsEntry, ...]:
+    """Return every entry of the model. Sections have their own entries."""
     schema = model.model_json_schema()
     return _entries(schema, cast("dict[str, Node]", schema.get("$defs", {})))
 
 
-def _entries(schema: Node, known: Mapping[str, Node]) -> tuple[Entry, ...]:
+def _entries(schema: Node, definitions: Mapping[str, Node]) -> tuple[SettingsEntry, ...]:
     required: list[str] = schema.get("required", [])
-    return tuple(_entry(name, node, known, name in required) for name, node in schema["properties"].items())
+    return tuple(_entry(name, node, definitions, name in required) for name, node in schema["properties"].items())
 
 
-def _entry(name: str, node: Node, known: Mapping[str, Node], required: bool) -> Entry:
+def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: bool) -> SettingsEntry:
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
-    # TOML has no null: what may be null is left out there.
+    # TOML has no null: an entry that may be null is left out.
     optional = len(kinds) < len(node.get("anyOf", [node]))
-    many = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
-    section = kinds[0]["items"] if many else kinds[0]
+    is_repeated = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
+    section = kinds[0]["items"] if is_repeated else kinds[0]
     inner = ()
     if "$ref" in section:
-        inner = _entries(known[section["$ref"].removeprefix("#/$defs/")], known)
+        inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
     default = "required" if required else toml(node["default"]) if node.get("default") is not None else "none"
     if optional and required:
         default = "none"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
-    return Entry(name, words, node.get("description", ""), default, inner, many)
+    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated)
 
 
 def _words(node: Node) -> str:
     if "enum" in node:
-        *others, last = (json.dumps(one) for one in node["enum"])
-        return f"{', '.join(others)} or {last}"
+        *first_values, last = (json.dumps(value) for value in node["enum"])
+        return f"{', '.join(first_values)} or {last}"
     match node.get("type"):
         case "array":
             return "list of texts" if node["items"].get("type") == "string" else "list of numbers"
@@ -96,21 +96,23 @@ def _range(node: Node) -> str:
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """Return a value as TOML."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(toml(one) for one in cast('list[object]', value))}]"
-    # A whole float keeps its point, for strict numbers tell them apart.
+        return f"[{', '.join(toml(item) for item in cast('list[object]', value))}]"
+    # A whole float keeps its point, because strict models tell floats from integers.
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def template(found: tuple[Entry, ...], values: Node, path: str = "", *, described: bool = True) -> Iterator[str]:
-    """Lines of TOML: each entry below its description, those that `values` lacks as comments.
+def template(
+    section_entries: tuple[SettingsEntry, ...], values: Node, path: str = "", *, described: bool = True
+) -> Iterator[str]:
+    """Yield lines of TOML: each entry below its description. Entries that `values` lacks become comments.
 
-    values     what to write down, as the model's JSON
-    described  without it the entries alone
+    values     the values to write, as the model's JSON
+    described  False: the entries without their descriptions
     """
-    sections = [entry for entry in found if entry.values == "section" or entry.many]
-    for entry in found:
+    sections = [entry for entry in section_entries if entry.values == "section" or entry.is_repeated]
+    for entry in section_entries:
         if entry not in sections:
             yield from _line(entry, values.get(entry.name), described)
     for entry in sections:
@@ -121,19 +123,19 @@ def template(found: tuple[Entry, ...], values: Node, path: str = "", *, describe
             yield f"# [{name}]: left out"
         elif not entry.inner:
             yield f"[{name}]"
-            # Keys such as column.age have a dot of their own.
-            yield from (f"{key if key.isalpha() else toml(key)} = {toml(one)}" for key, one in value.items())
-        elif entry.many:
-            for place, one in enumerate(value):
+            # Keys such as column.age contain a dot.
+            yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
+        elif entry.is_repeated:
+            for place, item in enumerate(value):
                 yield from () if place == 0 else ("",)
                 yield f"[[{name}]]"
-                yield from template(entry.inner, one, f"{name}.", described=described and place == 0)
+                yield from template(entry.inner, item, f"{name}.", described=described and place == 0)
         else:
             yield f"[{name}]"
             yield from template(entry.inner, value, f"{name}.", described=described)
 
 
-def _line(entry: Entry, value: Any, described: bool) -> Iterator[str]:
+def _line(entry: SettingsEntry, value: Any, described: bool) -> Iterator[str]:
     if described:
         yield from _comment(f"{entry.about} ({entry.values})")
     if value is not None:

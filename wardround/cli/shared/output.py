@@ -1,32 +1,32 @@
-"""Files that a command is told to write: what keeps them from being written is said before the work is done."""
+"""Checks of output files before the work of a command begins."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# Of most disks 255 bytes; `durable.replacing` puts a dot, a process number and .tmp around it.
+# Most disks allow 255 bytes. `durable.replacing` puts a dot, a process number and .tmp around the name.
 _LONGEST_NAME = 255 - len("..1234567890.tmp")
 
 
 def require_writable(path: Path | None, *, replaces: bool = False) -> None:
-    """Nothing where no file is named.
+    """Require that the file can be written. None: no file is named, and the check passes.
 
-    replaces  whether a file that is there is replaced; a folder never is
+    replaces  an existing file is replaced. A folder never is
 
     Raises:
-        OSError: of the kind that fits; the text names the file, what is in the way and what to do.
+        OSError: of the kind that fits. The text names the file, the obstacle and the remedy.
     """
     if path is None:
         return
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise OSError(f"{path}: the name is too long")
     try:
-        there = path.is_symlink() or path.exists()
+        exists = path.is_symlink() or path.exists()
         directory, folder = path.is_dir(), path.absolute().parent
         if directory:
             raise IsADirectoryError(f"{path} is a folder: name a file in it")
-        if there and not replaces:
+        if exists and not replaces:
             raise FileExistsError(
                 f"{path} exists already, and is not overwritten: choose another name, or move it away"
             )
@@ -36,8 +36,8 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}: make it first, or name another one")
     except PermissionError as error:
         raise PermissionError(f"{path}: {path.parent} cannot be looked into: name another folder") from error
-    # Also for what replaces a file: it is written beside that one and renamed.
+    # This is needed to replace a file, too: the new one is written beside it and renamed.
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(
-            f"{path}: nothing can be written into {path.parent}: name another folder, or change its rights"
+            f"{path}: no file can be written into {path.parent}: name another folder, or change its rights"
         )

@@ -1,4 +1,4 @@
-"""A settings file: read with every wrong entry named, or written with other numbers in it, comments and all."""
+"""Settings files: read them with every wrong entry named, or write them with changed numbers and all comments."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _MAY_BE_NULL = ("bayesian", "client_clip_norm", "histogram_noise", "masking", "a
 
 
 def read_settings(path: Path) -> StudySettings:
-    """The settings of a study that trains, from JSON or TOML.
+    """Return the settings of a study that trains, from JSON or TOML.
 
     Raises:
-        ConfigurationError: neither of the two, or not a study; every wrong entry is named, no value.
+        ConfigurationError: the file is neither of the two, or no study. The message names every wrong entry, no value.
         OSError: no such file.
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.study.any_settings import StatisticsSettings
 
-    found = read_any_settings(path)
-    if isinstance(found, StatisticsSettings):
-        raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which trains nothing")
-    return found
+    settings = read_any_settings(path)
+    if isinstance(settings, StatisticsSettings):
+        raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which does not train")
+    return settings
 
 
 def read_any_settings(path: Path) -> AnySettings:
-    """The settings of any study, from JSON or TOML. Raises as `read_settings`."""
+    """Return the settings of any study, from JSON or TOML. Raises as `read_settings`."""
     return _read_text(path, path.read_bytes())
 
 
 def _read_text(path: Path, written: bytes) -> AnySettings:
-    """What the file says, or would say. Raises ConfigurationError as `read_settings`."""
+    """Return the settings in the text of a file. Raises ConfigurationError as `read_settings`."""
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
@@ -65,7 +65,7 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
         raise ConfigurationError(f"{path} is no {kind}: {error}") from error
     except RecursionError as error:
         raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
-    # TypeError: TOML has dates and times, which JSON has not and no setting is.
+    # TypeError: TOML has dates and times. JSON has none, and no setting is one.
     except TypeError as error:
         raise ConfigurationError(f"{path} is not a study: a date or time in it has no quotation marks") from error
     except ValueError as error:
@@ -73,11 +73,11 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
 
 
 def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
-    """TOML has no null: there, what a study does not have is left out."""
+    """Return the values with null for entries that are left out, because TOML has no null."""
     from study_protocol.study.settings import StudySettings
 
     privacy = values.get("privacy")
-    # What should be a table and is none is named with the other wrong entries.
+    # A value that should be a table is reported with the other wrong entries.
     if isinstance(privacy, dict):
         for name in _MAY_BE_NULL if form is StudySettings else ("masking",):
             cast("dict[str, Any]", privacy).setdefault(name, None)
@@ -87,7 +87,7 @@ def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:
 
 
 def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings, dict[str, Any]]:
-    """The settings whose plan this is, and the entries that differ, by their dotted names.
+    """Return the settings with this plan, and the entries that differ, by their dotted names.
 
     Raises:
         ConfigurationError: no settings have this plan.
@@ -104,21 +104,21 @@ def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings
     for name, new in replaced.items():
         _put(values, name, new)
     try:
-        found = StudySettings.model_validate_json(json.dumps(values))
+        changed = StudySettings.model_validate_json(json.dumps(values))
     except ValidationError as error:
         wrong = "; ".join(wrong_entries(error, StudySettings))
         raise ConfigurationError(f"no study can have the numbers that were found: {wrong}") from error
-    if plan_of(found) != plan:
+    if plan_of(changed) != plan:
         raise ConfigurationError("no study can have the numbers that were found")
-    return found, replaced
+    return changed, replaced
 
 
-def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: Mapping[str, Any]) -> None:
-    """The file with these entries replaced; comments and order stay. It is whole, or not there.
+def write_settings(source: Path, target: Path, settings: StudySettings, replaced: Mapping[str, Any]) -> None:
+    """Write the file with these entries replaced. Comments and order stay. The target is complete or absent.
 
     Raises:
-        ConfigurationError: TOML is to become JSON or the other way round, or what would be written is something else.
-        OSError: the target is there already, is a link, or cannot be written.
+        ConfigurationError: source and target are not both TOML or both JSON, or the result would have other settings.
+        OSError: the target exists, is a link, or cannot be written.
     """
     from client_sdk.errors import ConfigurationError
     from private_learning.durable import write_durably
@@ -127,22 +127,22 @@ def write_settings(source: Path, target: Path, wanted: StudySettings, replaced: 
         raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")
     text = source.read_bytes().decode("utf-8-sig")
     written = (_json(text, replaced) if source.suffix == ".json" else _toml(text, replaced)).encode()
-    if _read_text(target, written) != wanted:
+    if _read_text(target, written) != settings:
         raise ConfigurationError(f"{source} is written in a form that could not be changed: copy the lines by hand")
     require_writable(target)
     write_durably(target, written, mode=0o666)
 
 
 def _entries(plan: Plan) -> dict[str, Any]:
-    """The entries of a settings file that `--solve` may change."""
-    found: dict[str, Any] = {
+    """Return the entries of a settings file that `--solve` may change."""
+    entries: dict[str, Any] = {
         "privacy.noise_multiplier": plan.noise_multiplier,
         "privacy.max_steps": plan.max_steps,
         "privacy.classical_order": plan.classical_order,
     }
     if plan.bayesian is not None:
-        found["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
-    return found | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
+        entries["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
+    return entries | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
 
 
 def _json(text: str, replaced: Mapping[str, Any]) -> str:

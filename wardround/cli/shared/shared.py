@@ -1,7 +1,14 @@
-"""What every command shares: its options, who asks, how answers and errors are shown.
+"""The parts that every command shares: options, clients, and the printing of answers and errors.
 
-Exit codes: 0 done; 1 not possible as asked; 2 wrong usage; 3 refused by this hospital's own rules; 4 the coordinator
-is not trusted; 5 the coordinator cannot be reached, or something else answers there; 6 training met NaN or an infinity.
+Exit codes:
+
+0  done
+1  not possible as requested
+2  wrong usage
+3  refused by this hospital's own rules
+4  the coordinator is not trusted
+5  the coordinator cannot be reached, or another service answers at its address
+6  training met NaN or an infinity
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def a_name(value: str) -> str:
-    """A study's or hospital's name, refused before anybody is asked."""
+    """Return the name of a study or hospital. An invalid name is refused before any request."""
     from study_protocol.wire.values import NAME_PATTERN
 
     if re.fullmatch(NAME_PATTERN, value) is None:
@@ -44,71 +51,73 @@ def a_name(value: str) -> str:
 
 
 StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
-Server = Annotated[str | None, typer.Option(help="address of the coordinator; else WARDROUND_SERVER")]
-KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key; else WARDROUND_OPERATOR_KEY(_FILE)")]
-Home = Annotated[Path | None, typer.Option(help="the hospital's directory; else WARDROUND_CLIENT_HOME")]
+Server = Annotated[str | None, typer.Option(help="address of the coordinator. Default: WARDROUND_SERVER")]
+KeyFile = Annotated[
+    Path | None, typer.Option(help="file with the operator key. Default: WARDROUND_OPERATOR_KEY(_FILE)")
+]
+Home = Annotated[Path | None, typer.Option(help="the hospital's directory. Default: WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def typed_again(context: typer.Context, without: type[Any]) -> str:
-    """The command that is running, to be pasted: with everything that its command line said.
+    """Return the running command with all options of its command line, ready to paste.
 
-    without: a dataclass whose fields are options that are left out.
+    without: a dataclass. Options with the names of its fields are left out.
     """
-    left_out = {one.name for one in fields(without)}
+    left_out = {option.name for option in fields(without)}
     words = ["wardround", context.info_name or ""]
-    for one in context.command.params:
-        name = one.name or ""
+    for option in context.command.params:
+        name = option.name or ""
         source = context.get_parameter_source(name)
         if source is None or source.name != "COMMANDLINE" or name in left_out:
             continue
         value = context.params[name]
         if isinstance(value, bool):
-            words.append((one.opts if value else one.secondary_opts)[0])
+            words.append((option.opts if value else option.secondary_opts)[0])
         else:
-            words += [*(one.opts[:1] if one.opts[0].startswith("-") else []), str(value)]
+            words += [*(option.opts[:1] if option.opts[0].startswith("-") else []), str(value)]
     return shlex.join(words)
 
 
 def operator(server: str | None, key_file: Path | None) -> Client:
-    """The API as the operator.
+    """Return a client with the operator's key.
 
     Raises:
-        ConfigurationError: no address or no key.
+        ConfigurationError: the address or the key is missing.
     """
     from client_sdk.api.client import Client, OperatorKey
     from client_sdk.api.config import read_secret
     from client_sdk.errors import ConfigurationError
 
-    given = load()
+    settings = load()
     if key_file is not None:
         key = read_secret(key_file)
-    elif given.operator_key is not None:
-        key = given.operator_key.get_secret_value()
+    elif settings.operator_key is not None:
+        key = settings.operator_key.get_secret_value()
     else:
         raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_OPERATOR_KEY")
-    return Client(given.connection(server), OperatorKey(key))
+    return Client(settings.connection(server), OperatorKey(key))
 
 
 def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
-    """The hospital enrolled in the directory. patient: its requests are repeated for ever, as `join` needs it."""
+    """Return the hospital enrolled in the directory. patient: repeat requests for ever, as `join` needs it."""
     from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
 
-    given = load()
-    dialled = partial(given.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
-    return Hospital.open(home or given.client_home, connection=dialled if patient else given.connection)
+    settings = load()
+    dialled = partial(settings.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
+    return Hospital.open(home or settings.client_home, connection=dialled if patient else settings.connection)
 
 
 def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
-    """Whether an operator or a viewer asks; who names a hospital's directory asks as that hospital."""
+    """Return whether an operator or a viewer asks. A named hospital directory means that the hospital asks."""
     return home is None and (key_file is not None or load().operator_key is not None)
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
-    """Whoever may read: the operator or viewer if there is a key, else the hospital.
+    """Return a client that may read: with the key of an operator or viewer if there is one, else as the hospital.
 
     Raises:
-        ConfigurationError: `server` is not the coordinator that the hospital enrolled with; or as `operator`.
+        ConfigurationError: as `operator`, or `server` is not the coordinator that the hospital enrolled with.
     """
     from client_sdk.errors import ConfigurationError
 
@@ -118,41 +127,41 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
     enrolled = asks.identity.membership(study).url
     if server is not None and server.rstrip("/") != enrolled:
         raise ConfigurationError(
-            f"this hospital enrolled with {enrolled}, and asks nobody else about {study}: leave --server out, or pass "
-            "--key-file to ask with an API key"
+            f"this hospital enrolled with {enrolled}, and asks no other server about {study}: leave --server out, or "
+            "pass --key-file to ask with an API key"
         )
     return asks.client(study)
 
 
 def not_here(directory: Path, dataset: str) -> str:
-    """The end of a sentence on a data set without an entry: which others have a ledger in this hospital's directory."""
-    others = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
-    return f"; --dataset names another one: {', '.join(others)}" if others else ""
+    """Return the end of a message on a data set without entries: the other data sets with a ledger here."""
+    other_names = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
+    return f"; --dataset names another one: {', '.join(other_names)}" if other_names else ""
 
 
 @contextmanager
 def plain_errors() -> Generator[None]:
-    """One line on standard error and an exit code, instead of a traceback."""
+    """Print expected errors as one line on standard error, and exit with a code instead of a traceback."""
     from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped, UnexpectedAnswer
 
     try:
         yield
     except Exception as error:
-        # Who reads no further, as `| head`, has no question.
-        gone = isinstance(error, BrokenPipeError) and output_is_closed()
-        if gone or not isinstance(error, _expected()):
+        # A reader that closed the pipe, such as `| head`, needs no message.
+        is_broken_pipe = isinstance(error, BrokenPipeError) and output_is_closed()
+        if is_broken_pipe or not isinstance(error, _expected()):
             raise
         codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
         print(f"wardround: {printable(_in_words(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:
-        print("wardround: stopped; everything that was sent or charged is on the disk", file=sys.stderr)
+        print("wardround: stopped. All that was sent or charged is on the disk", file=sys.stderr)
         # 128 + SIGINT, as shells count.
         raise typer.Exit(130) from None
 
 
 def _in_words(error: Exception) -> str:
-    """Without the number that Python puts before what the operating system says."""
+    """Return the message without the error number that Python puts before the operating system's text."""
     if isinstance(error, IsADirectoryError) and error.filename is not None:
         return f"{error.filename} is a folder: name a file"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
@@ -161,35 +170,35 @@ def _in_words(error: Exception) -> str:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """What a person can do something about. Everything else is a bug and shows its traceback."""
+    """Return the errors that a person can correct. Any other error is a bug and shows its traceback."""
     from accounting.errors import AccountingError
     from client_sdk.errors import WardroundError
     from private_learning.records import DataError
     from private_learning.tasks import TaskError
     from study_protocol.wire.tensors import TensorError
 
-    # Limits and orders of a policy reach the accounts, which name what is wrong with them.
+    # Limits and orders of a policy reach the accounts, which report their faults.
     return (WardroundError, AccountingError, DataError, TensorError, OSError, TaskError)
 
 
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     document = value if isinstance(value, dict | list) else value.model_dump(mode="json")
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     typer.echo(escaped(text))
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """A line on standard output, or on standard error.
+    """Print a line on standard output, or on standard error.
 
-    Whatever a command shows of the coordinator's words goes through here, `table`, `print_json`, `plain_errors` and, in
-    logs, `PlainLines`.
+    Texts of the coordinator are printed only by this function, `table`, `print_json`, `plain_errors` and, in logs,
+    `PlainLines`.
     """
     typer.echo(printable(text), err=err)
 
 
 class PlainLines(logging.Filter):
-    """Log records as plain text, whatever they quote. To be put on a handler."""
+    """A filter for log handlers that makes the quoted texts of log records plain."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = printable(record.getMessage()), None
@@ -197,7 +206,7 @@ class PlainLines(logging.Filter):
 
 
 def show_log() -> Console:
-    """What is logged on a hospital's side, as lines on standard error; the console that they are written to."""
+    """Send the log of a hospital's packages to standard error, and return its console."""
     from rich.console import Console
     from rich.logging import RichHandler
 
@@ -211,20 +220,20 @@ def show_log() -> Console:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: bool = False) -> None:
-    """A table on standard output (or error), as wide as it needs to be when nobody looks at a terminal."""
+    """Print a table on standard output (or error). Without a terminal it is 160 characters wide."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     stream = sys.stderr if to_errors else sys.stdout
     console = Console(width=None if stream.isatty() else 160, stderr=to_errors)
-    # As Text: in a string, square brackets would be markup.
-    made = Table(title=Text(printable(title)), title_justify="left", show_header=any(columns))
+    # `Text`, because square brackets in a string would be markup.
+    rich_table = Table(title=Text(printable(title)), title_justify="left", show_header=any(columns))
     for column in columns:
-        made.add_column(column)
+        rich_table.add_column(column)
     for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(made)
+        rich_table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(rich_table)
 
 
 _WHY_ENDED = {
@@ -233,16 +242,16 @@ _WHY_ENDED = {
     "max-queries-reached": "as many queries as statistics.max_queries were answered",
     "stopped": "an operator stopped it",
     "deleted": "an operator deleted the study before it began",
-    "database-differs": "somebody changed the coordinator's database without its key, and what it says may be theirs; "
-    "its operator keeps a copy, finds out who, and restores it from a backup or opens a new study",
+    "database-differs": "the coordinator's database was changed without its key, and may hold forged data. The "
+    "operator keeps a copy, finds the cause, and restores a backup or opens a new study",
 }
 
 
 def ending(stop_reason: str) -> str:
-    """Why a study has ended, with what to do where something has to be done."""
+    """Return why a study has ended, and the remedy if there is one."""
     return f"{stop_reason}: {_WHY_ENDED[stop_reason]}" if stop_reason in _WHY_ENDED else stop_reason
 
 
 def since(moment: datetime) -> str:
-    """A time of the coordinator's, on this machine's clock."""
+    """Return a time of the coordinator in the time zone of this machine."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"

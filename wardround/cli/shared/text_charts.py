@@ -1,4 +1,4 @@
-"""Tables of answers as charts of text: a mark and its interval beside each row, curves on a grid of characters."""
+"""Charts of answers as text: a mark and its interval beside each row, and curves on a grid of characters."""
 
 from __future__ import annotations
 
@@ -9,45 +9,48 @@ from functools import partial
 
 from study_protocol.queries.answer import AnswerTable, Plot
 
-# How wide an interval's picture and a grid are, in characters, and how high a grid is.
+# The width of an interval's picture and of a grid, and the height of a grid, in characters.
 BAR_WIDTH, GRID_WIDTH, GRID_HEIGHT = 28, 64, 14
 _MARKS = "●○▲△■□◆◇"
 _BAND = "·"
 
 
 Point = tuple[float, float, float | None, float | None]
-"""x, y, low, high; the interval may be unknown."""
+"""(x, y, low, high). The ends of the interval may be unknown."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve, its points in order of x."""
+    """A named curve with its points in order of x."""
 
     name: str
     points: tuple[Point, ...]
 
 
 def intervals(table: AnswerTable) -> list[str] | None:
-    """Beside each row its estimate and interval, all on one scale from zero or the least end; None: no such picture."""
+    """Return a picture of the estimate and interval of each row, or None if the table has none.
+
+    All pictures have one scale, from zero or from the lowest end.
+    """
     if table.plot is None or table.plot.kind in ("steps", "line"):
         return None
     rows = [_numbers(table, row, table.plot) for row in table.rows]
-    ends = [one for row in rows if row is not None for one in row if one is not None]
+    ends = [end for row in rows if row is not None for end in row if end is not None]
     if not ends:
         return None
-    least, most = min(0.0, *ends) if table.plot.kind == "bars" else min(ends), max(0.0, *ends)
-    return [_interval(row, least, most, filled=table.plot.kind == "bars") for row in rows]
+    lowest, highest = min(0.0, *ends) if table.plot.kind == "bars" else min(ends), max(0.0, *ends)
+    return [_interval(row, lowest, highest, filled=table.plot.kind == "bars") for row in rows]
 
 
 def curves(table: AnswerTable) -> list[str] | None:
-    """The table's curves on a grid of characters, with axes and a legend; None: it has none, or no numbers."""
+    """Return the table's curves on a grid of characters, with axes and a legend, or None without curves or numbers."""
     if table.plot is None or table.plot.kind not in ("steps", "line"):
         return None
-    found = _curves(table, table.plot)
-    points = [point for curve in found for point in curve.points]
+    table_curves = _curves(table, table.plot)
+    points = [point for curve in table_curves for point in curve.points]
     if not points:
         return None
-    return _Grid(found, steps=table.plot.kind == "steps").lines(table.plot)
+    return _Grid(table_curves, steps=table.plot.kind == "steps").lines(table.plot)
 
 
 def _numbers(
@@ -62,32 +65,34 @@ def _number(table: AnswerTable, row: Sequence[float | str | None], name: str | N
     return float(value) if isinstance(value, int | float) else None
 
 
-def _interval(row: tuple[float, float | None, float | None] | None, least: float, most: float, *, filled: bool) -> str:
+def _interval(
+    row: tuple[float, float | None, float | None] | None, lowest: float, highest: float, *, filled: bool
+) -> str:
     if row is None:
         return ""
     y, low, high = row
-    place = {name: _place(value, least, most, BAR_WIDTH) for name, value in (("y", y), ("zero", 0.0))}
+    place = {name: _place(value, lowest, highest, BAR_WIDTH) for name, value in (("y", y), ("zero", 0.0))}
     cells = [" "] * BAR_WIDTH
     if filled:
         for at in range(place["zero"], place["y"] + 1):
             cells[at] = "█"
     if low is not None and high is not None:
-        first, last = _place(low, least, most, BAR_WIDTH), _place(high, least, most, BAR_WIDTH)
+        first, last = _place(low, lowest, highest, BAR_WIDTH), _place(high, lowest, highest, BAR_WIDTH)
         for at in range(first, last + 1):
             cells[at] = "─" if cells[at] == " " else "▒"
     cells[place["y"]] = "●"
     return "".join(cells).rstrip()
 
 
-def _place(value: float, least: float, most: float, width: int) -> int:
-    """Which of `width` characters, from 0."""
-    if most <= least:
+def _place(value: float, lowest: float, highest: float, width: int) -> int:
+    """Return the position among `width` characters, from 0."""
+    if highest <= lowest:
         return 0
-    return min(width - 1, max(0, round((value - least) / (most - least) * (width - 1))))
+    return min(width - 1, max(0, round((value - lowest) / (highest - lowest) * (width - 1))))
 
 
 def _curves(table: AnswerTable, plot: Plot) -> list[Curve]:
-    found: dict[str, list[Point]] = {}
+    points_of: dict[str, list[Point]] = {}
     for place, row in enumerate(table.rows):
         numbers = _numbers(table, row, plot)
         if numbers is None:
@@ -95,8 +100,8 @@ def _curves(table: AnswerTable, plot: Plot) -> list[Curve]:
         # Bins without a number stand one after another.
         x = _number(table, row, plot.x)
         name = "" if plot.by is None else str(row[table.columns.index(plot.by)])
-        found.setdefault(name, []).append((float(place) if x is None else x, *numbers))
-    return [Curve(name, tuple(sorted(points, key=lambda one: one[0]))) for name, points in found.items()]
+        points_of.setdefault(name, []).append((float(place) if x is None else x, *numbers))
+    return [Curve(name, tuple(sorted(points, key=lambda point: point[0]))) for name, points in points_of.items()]
 
 
 class _Grid:
@@ -104,7 +109,7 @@ class _Grid:
         self._curves, self._steps = curves, steps
         points = [point for curve in curves for point in curve.points]
         tall = [y for _, *ys in points for y in ys if y is not None]
-        self._left, self._right = min(x for x, *_ in points), max(x for x, *_ in points)
+        self._min_x, self._max_x = min(x for x, *_ in points), max(x for x, *_ in points)
         self._bottom, self._top = min(0.0, *tall), max(tall)
         self._cells = [[" "] * GRID_WIDTH for _ in range(GRID_HEIGHT)]
 
@@ -115,35 +120,39 @@ class _Grid:
             self._draw(curve, partial(self._put, mark))
         labels = {0: f"{self._top:.4g}", GRID_HEIGHT - 1: f"{self._bottom:.4g}"}
         wide = max(map(len, labels.values()))
-        drawn = [f"{labels.get(row, ''):>{wide}} ┤{''.join(cells).rstrip()}" for row, cells in enumerate(self._cells)]
-        first, last = f"{self._left:.4g}", f"{self._right:.4g}"
+        grid_lines = [
+            f"{labels.get(row, ''):>{wide}} ┤{''.join(cells).rstrip()}" for row, cells in enumerate(self._cells)
+        ]
+        first, last = f"{self._min_x:.4g}", f"{self._max_x:.4g}"
         below = f"{first}{plot.x:^{max(0, GRID_WIDTH - len(first) - len(last))}}{last}"
-        named = [f"{mark} {curve.name}" for mark, curve in zip(_MARKS * 8, self._curves, strict=False) if curve.name]
+        curve_labels = [
+            f"{mark} {curve.name}" for mark, curve in zip(_MARKS * 8, self._curves, strict=False) if curve.name
+        ]
         band = [f"{_BAND} 95 % interval"] if plot.low is not None else []
-        legend = "   ".join([*named, *band])
+        legend = "   ".join([*curve_labels, *band])
         pad = " " * (wide + 2)
-        return [*drawn, f"{' ' * wide} └{'─' * GRID_WIDTH}", pad + below, *([pad + legend] if legend else [])]
+        return [*grid_lines, f"{' ' * wide} └{'─' * GRID_WIDTH}", pad + below, *([pad + legend] if legend else [])]
 
     def _draw(self, curve: Curve, put: Callable[[int, Point], None]) -> None:
         for column in range(GRID_WIDTH):
-            x = self._left + (self._right - self._left) * column / max(1, GRID_WIDTH - 1)
+            x = self._min_x + (self._max_x - self._min_x) * column / max(1, GRID_WIDTH - 1)
             point = self._at(curve, x)
             if point is not None:
                 put(column, point)
 
     def _at(self, curve: Curve, x: float) -> Point | None:
-        """The curve at x: of steps the last point that is not behind it, else between its neighbours."""
-        # Half a character further, so that a step stands where it is.
-        near = x + (self._right - self._left) / GRID_WIDTH / 2 + math.ulp(abs(x))
+        """Return the curve at x: for steps the last point up to x, else a point between its neighbours."""
+        # Half a character further, so that a step stands at its own place.
+        near = x + (self._max_x - self._min_x) / GRID_WIDTH / 2 + math.ulp(abs(x))
         before = [point for point in curve.points if point[0] <= near]
         if not before:
             return None
         last = before[-1]
         after = curve.points[len(before) : len(before) + 1]
         if self._steps or not after:
-            return last if self._steps or abs(last[0] - x) <= (self._right - self._left) / GRID_WIDTH else None
+            return last if self._steps or abs(last[0] - x) <= (self._max_x - self._min_x) / GRID_WIDTH else None
         share = min(1.0, max(0.0, (x - last[0]) / (after[0][0] - last[0])))
-        y, low, high = (_between(one, other, share) for one, other in zip(last[1:], after[0][1:], strict=True))
+        y, low, high = (_between(start, end, share) for start, end in zip(last[1:], after[0][1:], strict=True))
         return None if y is None else (x, y, low, high)
 
     def _band(self, column: int, point: Point) -> None:
@@ -160,5 +169,5 @@ class _Grid:
         return GRID_HEIGHT - 1 - _place(y, self._bottom, self._top, GRID_HEIGHT)
 
 
-def _between(one: float | None, other: float | None, share: float) -> float | None:
-    return None if one is None or other is None else one + (other - one) * share
+def _between(start: float | None, end: float | None, share: float) -> float | None:
+    return None if start is None or end is None else start + (end - start) * share

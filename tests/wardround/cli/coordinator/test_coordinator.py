@@ -51,7 +51,7 @@ def test_migrate_is_repeatable_and_keeps_the_key(environment: dict[str, str], tm
     keys = [path for path in (tmp_path / "home").iterdir() if stat.S_IMODE(path.stat().st_mode) == 0o600]
     before = {path.name: path.read_bytes() for path in keys}
     assert before
-    assert _run("migrate") == (0, f"the database is at revision {head()}: nothing to do\n", "")
+    assert _run("migrate") == (0, f"the database is at revision {head()} and needs no change\n", "")
     assert {path.name: path.read_bytes() for path in keys} == before
 
 
@@ -101,7 +101,7 @@ def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monk
         monkeypatch.setenv("WARDROUND_PORT", str(taken.getsockname()[1]))
         code, _, complaint = _run("serve")
     assert code == 1
-    assert "nothing listens on 127.0.0.1" in complaint
+    assert "the API cannot listen on 127.0.0.1" in complaint
     assert "--port or WARDROUND_PORT" in complaint
 
 

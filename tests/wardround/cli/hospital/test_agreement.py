@@ -76,7 +76,7 @@ def test_a_person_at_a_terminal_is_asked_once(
     run("study", "start", "sepsis", operator=True)
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     no = join(run, tmp_path, input="n\n", code=1)
-    assert "not joined: nothing was sent" in no.stderr
+    assert "not joined: no data was sent" in no.stderr
     assert not joined(tmp_path)
     said = " ".join(no.stderr.replace("│", " ").split())
     for line in (
@@ -86,7 +86,7 @@ def test_a_person_at_a_terminal_is_asked_once(
         "multiplier 1 that is sure, at clip norm 1",
         "the coordinator: your update, with noise that is added here; who takes part",
         "the coordinator: your log-moments without noise, yours alone",
-        "not pinned: nobody has compared who the other hospitals are",
+        "not pinned: this hospital has not compared who the other hospitals are",
     ):
         assert line in said
     ended = threading.Event()

@@ -25,7 +25,7 @@ def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_charges_without_a_limit_of_ones_own_are_told(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
-    assert "2 charges, and no limit of your own" in run("own-budget").stdout
+    assert "2 charges, and no local limit" in run("own-budget").stdout
 
 
 @pytest.mark.slow

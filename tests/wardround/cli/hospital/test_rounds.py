@@ -84,15 +84,14 @@ def test_the_jump_and_the_tight_number_are_explained() -> None:
     (said,) = first_words(replace(event(), study_budget=(stated,)))
     assert "begins at 1.201" in said
     # Tight, under the condition that a running number has.
-    assert "So far 2.001; by the privacy-loss distribution, which is tight and holds if the study ends" in said
-    assert said.endswith("1.501")
+    assert "So far 2.001. The privacy-loss distribution gives 1.501. It is tight and holds if the study ends" in said
     assert "(tight 1.501)" in spent_line(replace(event(), study_budget=(stated,)))
 
 
 def test_limits_at_another_delta_are_not_compared() -> None:
     apart = replace(event(), local=Local(0.5, (replace(LIMIT, delta=1e-6),)))
     assert "at delta 1e-06" in spent_line(apart)
-    assert any("two ε at different delta cannot be compared" in line for line in first_words(apart))
+    assert any("Two ε at different delta cannot be compared" in line for line in first_words(apart))
     assert first_words(event()) == []
 
 

@@ -65,7 +65,7 @@ def test_a_check_proposes_and_keeps_nothing_unless_somebody_confirms(home: Path,
 def test_a_doubt_is_never_kept_and_names_columns_and_counts(home: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", ["id;krea", "a;250.000", "b;180.000"])
     result = check(path, "--confirm", code=1)
-    assert "nothing is kept: 2 cells may be decimal numbers or thousands" in said(result)
+    assert "no format is stored: 2 cells may be decimal numbers or thousands" in said(result)
     assert "column krea: 2 with a point that may mean thousands): declare --decimal" in said(result)
     assert stored_format(home, "records") is None
     check(path, "--decimal", "point", "--confirm")
@@ -252,7 +252,7 @@ def test_what_join_prints_can_be_pasted_with_everything_that_was_typed(run: Run,
     assert words[-len(declared) :] == declared
     assert sorted(words[3 : -len(declared)]) == sorted(typed[1:-2])
     # The printed command gets past the question.
-    assert "nobody has declared" not in run(*words[1:], code=1).stderr
+    assert "is not declared" not in run(*words[1:], code=1).stderr
 
 
 def test_a_person_at_a_terminal_settles_a_doubt_and_is_asked_until_the_answer_is_one(

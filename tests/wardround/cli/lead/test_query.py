@@ -111,7 +111,7 @@ def test_an_answer_is_shown_with_pictures_and_written_as_tables(
         "No noise protects",
     ):
         assert words in shown
-    assert "nobody compared" in shown
+    assert "was not compared" in shown
     rows = list(csv.reader(csv_file.read_text().splitlines()))
     assert rows[0][:2] == ["age", "estimate"]
     assert [row[0] for row in rows[1:]][-1] == "missing"
@@ -153,12 +153,12 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     shown = run("query", "show", "registry", "1", *home).stdout
     assert shown.index("How many patients there are by age") < shown.index("4 numbers leave this hospital")
     assert shown.count("How many patients there are by age") == 1
-    assert "nobody here has decided" in shown
+    assert "not decided here" in shown
     assert "--yes" in run("query", "approve", "registry", "1", *home, code=1).output
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     declined = run("query", "approve", "registry", "1", *home, code=1, input="n\n")
     assert "Answer it?" in declined.output
-    assert "nothing was written" in declined.output
+    assert "no decision was written" in declined.output
     approvals = Approvals(registry[0].directory / "outbox" / "registry")
     digest = read_question(asked).digest()
     assert not approvals.has(digest)
@@ -203,7 +203,7 @@ def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, r
         ready = ("ask", "registry", "--ready", name, "--columns", columns, "--noise", "20")
         shown = run(*ready, "--plan", operator=True).stdout
         assert "cholesterol" in shown
-    assert "one patient changes them by at most 1.732" in shown
+    assert "One patient changes them by at most 1.732" in shown
     nowhere = run("ask", "registry", "--ready", "table-one", "--noise", "6", code=1, operator=True)
     assert "declares no columns" in nowhere.output
     # A study that trains has declared them.

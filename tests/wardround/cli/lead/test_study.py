@@ -249,7 +249,7 @@ def masking_of(run: Run, tmp_path: Path, *, neighbours: int | None, min_clients:
 @pytest.mark.slow
 def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Live, run: Run, tmp_path: Path) -> None:
     slow, shown = masking_of(run, tmp_path, neighbours=None, min_clients=301)
-    assert "exchanges masks with all others, 300 or more: sound, but slow" in slow
+    assert "exchanges masks with all others, 300 or more. This is sound, but slow" in slow
     assert "shares two secrets with all others" in shown
     for neighbours, min_clients in ((60, 301), (None, 300)):
         said, shown = masking_of(run, tmp_path, neighbours=neighbours, min_clients=min_clients)

@@ -30,7 +30,7 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
-from wardround.cli.shared.described import Entry, entries
+from wardround.cli.shared.described import SettingsEntry, entries
 from wardround.cli.shared.settings_file import read_settings
 from wardround.demo.scenarios import data_folder
 
@@ -123,7 +123,7 @@ def test_every_entry_is_named_and_described(run: Run, noun: str, model: type[Bas
     assert max(len(line) for line in text.splitlines()) <= 120
 
 
-def _all(found: tuple[Entry, ...]) -> Iterator[Entry]:
+def _all(found: tuple[SettingsEntry, ...]) -> Iterator[SettingsEntry]:
     for entry in found:
         yield entry
         yield from _all(entry.inner)

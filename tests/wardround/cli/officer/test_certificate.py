@@ -89,7 +89,7 @@ def test_a_coordinator_that_signs_a_smaller_epsilon_is_found_by_the_ledger(here:
     changed = written.with_name("changed.json")
     changed.write_text(json.dumps(value))
     said = run("certificate", "pdf", str(changed), "-o", str(written.with_name("changed.pdf")), code=4).stderr
-    assert "something was changed after it was signed" in said
+    assert "the certificate was changed after it was signed" in said
     assert not written.with_name("changed.pdf").exists()
     # Nor can it put other words beside the numbers unnoticed.
     value = json.loads(written.read_text())

@@ -89,7 +89,7 @@ def test_a_hospital_checks_with_its_own_key_and_its_own_settings(
     assert "the key that was pinned at enrolment" in said
     assert "these are the settings that this hospital joined under" in said
     shown = here.operator("GET", "/v1/studies/sepsis").json()
-    assert "which nobody compared: fingerprint" in run("ledger", "verify", "sepsis", operator=True).stdout
+    assert "which was not compared: fingerprint" in run("ledger", "verify", "sepsis", operator=True).stdout
 
     # It asks the coordinator that it enrolled with, and says so rather than ask nobody else in silence.
     other = run("ledger", "verify", "sepsis", "--server", "https://another.example.org", code=1).stderr
@@ -222,12 +222,12 @@ def test_numbers_are_rounded_up_and_what_is_left_down(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "sepsis, round 3: may continue" in shown
     assert all(text in shown for text in ("1.001", "0.500", "6.499", "8.000", "1e-05", "coordinator"))
-    assert "ledger: 7 entries; the newest stands for all of them: sha256:ab" in shown
+    assert "ledger: 7 entries. The newest stands for all of them: sha256:ab" in shown
 
 
 def test_a_level_that_nothing_protects_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     show(statement(limit(level="client", state="unbounded")))
-    assert "nothing protects this level" in capsys.readouterr().out
+    assert "no limit protects this level" in capsys.readouterr().out
 
 
 def test_an_ended_study_says_why_and_a_certificate_what_it_assumes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +241,7 @@ def test_an_ended_study_says_why_and_a_certificate_what_it_assumes(capsys: pytes
 def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     show(statement(limit(level="client", state="unbounded"), can_continue=False, stop_reason="database-differs"))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "database-differs: somebody changed the coordinator's database without its key" in shown
+    assert "database-differs: the coordinator's database was changed without its key" in shown
     assert "restores it from a backup or opens a new study" in shown
 
 

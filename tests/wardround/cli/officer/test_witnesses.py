@@ -50,7 +50,7 @@ def test_a_finished_study_is_vouched_for_and_what_was_seen_can_be_read_out(
     assert "the keys are those that the coordinator shows" in shown
     for wrong in ("0" * 64, " ".join(["00000"] * 12)):
         said = run("ledger", "verify", "sepsis", "--roster", wrong, code=4).stderr
-        assert "another number than the one that you were told" in said
+        assert "another number than the one that you named" in said
     assert "twelve groups" in run("ledger", "verify", "sepsis", "--roster", "00000", code=1).stderr
     # What people read to each other is taken too, and a hospital's own pin needs no words.
     digits = as_digits(fingerprint)
@@ -83,7 +83,7 @@ def test_a_hospital_holds_the_ledger_against_what_it_saw_though_no_signature_is_
 def test_a_data_set_that_takes_no_part_is_said_to_compare_nothing(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     said = run("ledger", "verify", "sepsis", "--dataset", "icu").stdout
-    assert "data set icu takes no part here: nothing of this hospital's own was compared" in said
+    assert "data set icu takes no part here, so no knowledge of this hospital was compared" in said
     assert "--dataset names another one: records" in said
     assert "--dataset" not in run("ledger", "verify", "sepsis").stdout
     HospitalLedger.open(ledger_path(tmp_path / "mercy", "icu")).close()

@@ -61,7 +61,7 @@ def test_the_whole_way_from_a_study_to_predictions(here: Live, run: Run, tmp_pat
 
     initial = tmp_path / "initial.safetensors"
     said = run("study", "model", "sepsis", "-o", str(initial), "--round", "0").stdout
-    assert "initial model, which has learnt nothing" in said
+    assert "initial model, which is not trained yet" in said
     first = ModelMetadata.within(metadata_in(initial.read_bytes()))
     assert first is not None
     assert (first.round, first.ledger_entries, first.ledger_sha256) == (0, 0, "0" * 64)

@@ -1,0 +1,180 @@
+"""The report of `wardround plan`: tables and notes about a forecast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wardround.cli.shared.shared import number, say, table
+
+if TYPE_CHECKING:
+    from accounting.budget.forecast import Forecast, LimitForecast
+    from accounting.plan.signal import SignalToNoise
+    from study_protocol.study.settings import StudySettings
+    from study_protocol.study.training import Training
+
+
+def show_forecast(outlook: Forecast) -> None:
+    plan = outlook.plan
+    ends = {
+        "max-steps-reached": "all steps of max_steps have been taken",
+        "budget-exhausted": f"the next round could pass {_stopping_limits(outlook)}",
+    }
+    data = "certain" if outlook.rounds == outlook.at_most_rounds else f"at least, and at most {outlook.at_most_rounds}"
+    noise = f"multiplier {plan.noise_multiplier:g} at clip norm {plan.clip_norm:g}"
+    together = "in shares of" if plan.rules.divides_noise else "of"
+    rows = [
+        ["rounds", f"{outlook.rounds} of {plan.rounds} within max_steps ({data})"],
+        ["noised steps", f"{outlook.rounds * plan.steps_per_round}, {plan.steps_per_round} in a round"],
+        ["then", ends[outlook.reason]],
+        [
+            "noise",
+            noise if plan.honest_survivors == 1 else f"{noise}, {together} {plan.honest_survivors} honest hospitals",
+        ],
+    ]
+    table("Plan of the study, if no round is abandoned", ["", ""], rows)
+    columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "order"]
+    table(
+        "Privacy loss ε in the worst case",
+        columns,
+        [row for limit_forecast in outlook.limits for row in _rows(limit_forecast)],
+    )
+
+
+def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
+    from study_protocol.wire.rounded import percent
+
+    limit = limit_forecast.limit
+    bayesian = limit.definition == "bayesian"
+    name = f"{limit.level} {limit.definition}: ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}"
+    worst = f"{number(limit_forecast.enforced)}{' at most' if bayesian else ''}"
+    first = f"{number(limit_forecast.first_round)} (fixed {number(limit_forecast.fixed_term)})"
+    order = f"{limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
+    rows = [[name, worst, str(limit_forecast.rounds), first, number(limit_forecast.further_round), order]]
+    rows += [[f"  {name}", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
+    if limit_forecast.guess is not None:
+        rows.append(
+            ["  an attacker's right guess, on average", f"{percent(limit_forecast.guess)} at most", "", "", "", ""]
+        )
+    if limit_forecast.evaluated is not None:
+        rows.append(["  patients set aside, all evaluations", number(limit_forecast.evaluated), "", "", "", ""])
+    if limit_forecast.least is not None:
+        rows.append(["  for any data", f"{number(limit_forecast.least, round_down=True)} at least", "", "", "", ""])
+    return rows
+
+
+def show_signals(
+    sizes: list[SignalToNoise], parameters: int | None, settings: StudySettings, outlook: Forecast
+) -> None:
+    columns = ["records", "batch", "signal at most", "noise", "signal / noise", "study's signal / noise"]
+    columns.append("equal at parameters" if parameters is None else f"over {parameters} parameters")
+    rows: list[list[str]] = []
+    for signal in sizes:
+        size = "any" if signal.records is None else f"{signal.records:,}"
+        batch = "" if signal.expected_batch is None else f"{signal.expected_batch:g}"
+        last = _short_number(signal.parameters) if parameters is None else _against(signal, parameters)
+        rows.append(
+            [
+                size,
+                batch,
+                f"{signal.signal:g}",
+                f"{signal.noise:g}",
+                f"{signal.alone:.3g}",
+                f"{signal.together:.3g}",
+                last,
+            ]
+        )
+    hospitals, steps = settings.privacy.expected_clients, outlook.rounds * outlook.plan.steps_per_round
+    table("Noise against signal", columns, rows)
+    say(
+        "Signal: norm of a hospital's clipped sum in one step, at most, on average. Noise: standard deviation in every "
+        f"coordinate. The study: {hospitals:g} such hospitals that all agree, over {steps} steps."
+    )
+
+
+def _against(signal: SignalToNoise, parameters: int) -> str:
+    ratio = signal.together / parameters**0.5
+    return f"{ratio:.3g}{'' if ratio >= 1 else ', the noise is larger'}"
+
+
+def _short_number(parameters: float) -> str:
+    return f"{parameters:.3g}" if parameters < 1e4 else f"{parameters:.2e}"
+
+
+def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
+    if replaced:
+        say("\nSettings to copy:" if output is None else f"\n{output}: written, with")
+        for name, value in replaced.items():
+            say(f"{name} = {value!r}")
+
+
+def show_notes(settings: StudySettings, outlook: Forecast) -> None:
+    from study_protocol.study.slots import notes_on_slots
+
+    if any(limit_forecast.limit.definition == "bayesian" for limit_forecast in outlook.limits):
+        say(
+            "note: Bayesian numbers are worst cases at the clip norm. The real ones depend on the data, and the study "
+            "runs for as long as they allow",
+            err=True,
+        )
+    for limit_forecast in outlook.limits:
+        # Within the precision that is printed.
+        if limit_forecast.least is not None and limit_forecast.least > limit_forecast.epsilon * (1 - 1e-3):
+            say(
+                f"note: the Bayesian limit at level {limit_forecast.limit.level} has no benefit: no accounting sample "
+                "of this size can show less than the worst case. Take a larger sample, or a classical limit alone",
+                err=True,
+            )
+    expected, min_clients = settings.privacy.expected_clients, settings.schedule.min_clients
+    if min_clients > expected:
+        say(
+            f"note: schedule.min_clients is {min_clients}, but privacy.expected_clients says that {expected:g} "
+            "hospitals are asked in a round on average. Rounds will be abandoned, or updates are divided by too small "
+            "a number",
+            err=True,
+        )
+    for line in notes_on_slots(settings, outlook.rounds):
+        say(f"note: {line}", err=True)
+    wrong = _wrong_task(settings.training)
+    if wrong is not None:
+        say(f"note: {wrong}", err=True)
+    note_bounds(settings)
+
+
+def note_bounds(settings: StudySettings) -> None:
+    """Print why a coordinator refuses these settings: their guarantee is too weak."""
+    from study_protocol.study.bounds import beyond_bounds
+
+    beyond = [] if settings.beyond_bounds else beyond_bounds(settings)
+    if beyond:
+        reasons = "; ".join(beyond)
+        say(f"note: `study create` refuses these settings without --i-know: {reasons}", err=True)
+
+
+def _wrong_task(training: Training) -> str | None:
+    """Return why the task cannot be loaded here, or None.
+
+    This is only a note: hospitals may have a package that this machine lacks.
+    """
+    from private_learning import tasks
+
+    try:
+        tasks.load(training.task, training.task_parameters)
+    except tasks.TaskError as error:
+        return str(error)
+    return None
+
+
+def _stopping_limits(outlook: Forecast) -> str:
+    return " and ".join(f"the {limit.definition} limit at level {limit.level}" for limit in outlook.stopped_by)
+
+
+def why_no_round(outlook: Forecast) -> str:
+    from accounting.budget.budget import Budget
+    from accounting.errors import AccountingError
+
+    try:
+        Budget.open(outlook.plan)
+    except AccountingError as error:
+        return str(error)
+    return f"{_stopping_limits(outlook)} would be passed"
