@@ -297,8 +297,7 @@ class RunningComposition:
         return self._estimates(self._live, ceilings(self._rows.orders, future), self._steps + number)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
-        """Take one step. Return False when no distance was measured and the ceiling was charged. Raises before it
-        changes."""
+        """Take one step. False: no distance was measured and the ceiling was charged. Raises before it changes."""
         _ = cap  # the ceiling bounds every sum here already
         self.check()
         is_bounded = step.max_distance is not None
@@ -358,8 +357,7 @@ class RunningComposition:
         self._present = None
 
     def _estimates(self, rows: BoolArray, growth: FloatArray, steps: int) -> FloatArray:
-        """Return the sure bound if every sum grows by `growth`, and on the given rows the estimate then, where it is
-        lower."""
+        """Return the sure bound if every sum grows by `growth`. The given rows take the estimate if it is lower."""
         ceiling = self._ceiling + growth
         estimates = self._since(ceiling)
         for row in np.flatnonzero(rows).tolist():

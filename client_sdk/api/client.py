@@ -117,8 +117,7 @@ class ServerClock:
         return self.read() + self.offset
 
     def correct(self, server_time: float) -> bool:
-        """Sign at `server_time` from now on. Return False, without a change, where it lies too far from the local
-        time."""
+        """Sign at `server_time` from now on. Return False, unchanged, if it is too far from the local time."""
         offset = server_time - self.read()
         if not abs(offset) <= MAX_SKEW_SECONDS:
             return False

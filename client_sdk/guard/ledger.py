@@ -150,8 +150,7 @@ class HospitalLedger:
             self._append(_DECLARED, _FORMAT, None, body)
 
     def slot(self, study: str) -> float | None:
-        """Return the slot in seconds that a person here, or the study, chose for its answers, or None before a
-        choice."""
+        """Return the slot in seconds that a person here, or the study, chose for its answers, or None."""
         declared = [entry.body["slot"] for entry in self._of(_SLOT + study)]
         return declared[-1] if declared else None
 
