@@ -22,7 +22,7 @@ PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
-	$(BIN)/python -m wardround.demo $(ARGS)
+	$(BIN)/wardround demo $(ARGS)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and some of it on plain kernels.
 test: lint

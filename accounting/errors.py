@@ -1,7 +1,7 @@
-"""What can go wrong, drawn once.
+"""The errors of accounting, drawn once.
 
 AccountingError
-├── InvalidArgument (also ValueError)   a value no guarantee can be computed from; names the argument
+├── InvalidArgument (also ValueError)   a value no guarantee can be computed from: names the argument
 ├── MaxStepsExceeded                     a step past the number of steps declared before the first
 ├── LimitExceeded                       a step that the accountant's own filter does not allow
 ├── EstimatorRefused                    this sample cannot carry this estimator (m < 3, zero variance)
@@ -17,7 +17,7 @@ class AccountingError(Exception):
 
 
 class InvalidArgument(AccountingError, ValueError):
-    """`argument` is the name of the parameter that was refused; the object asked is unchanged."""
+    """`argument` is the name of the parameter that was refused. The object asked is unchanged."""
 
     def __init__(self, argument: str, reason: str) -> None:
         super().__init__(f"{argument}: {reason}")

@@ -12,7 +12,7 @@ from accounting.values import check_delta, fields_to_json
 
 
 class Level(StrEnum):
-    """Whose presence is hidden: everything one client did, or one record."""
+    """The unit that is hidden: everything one client did, or one record."""
 
     CLIENT = "client"
     INSTANCE = "instance"
@@ -52,10 +52,10 @@ _ENUMS = {"level": Level, "definition": Definition, "relation": Relation, "obser
 class Guarantee:
     """A certificate: an (epsilon, delta) and everything needed to read it.
 
-    epsilon        ≥ 0; infinite where nothing is promised
+    epsilon        ≥ 0, infinite where there is no promise
     orders, order  conversion orders λ of the ledger, and the one epsilon was read at
-    sampling_rate  Poisson rates credited (smallest, largest over the steps); (1, 1): no credit
-    max_steps        most noised steps; None: open-ended weights or an account that needs none
+    sampling_rate  Poisson rates credited (smallest, largest over the steps). (1, 1): no credit
+    max_steps        most noised steps. None: open-ended weights or an account that needs none
     steps          noised steps accounted so far
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
@@ -109,7 +109,8 @@ class Guarantee:
 
     @property
     def state(self) -> Literal["finite", "unbounded", "overspent"]:
-        """unbounded: nothing was ever promised. overspent: steps were charged that no finite ε covers."""
+        """Return the state. unbounded: there was never a promise. overspent: steps were charged that no finite ε
+        covers."""
         if math.isfinite(self.epsilon):
             return "finite"
         return "overspent" if self.steps > 0 else "unbounded"

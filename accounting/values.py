@@ -63,7 +63,8 @@ def check_order(name: str, value: object) -> float:
 
 
 def order_or_alpha(order: object, alpha: object, names: tuple[str, str] = ("order", "alpha")) -> float | None:
-    """The order λ, given as itself or as the Rényi order α = λ + 1; None: neither was given. Both are an error."""
+    """Return the order λ, given as itself or as the Rényi order α = λ + 1, or None without either. Both are an
+    error."""
     if order is not None and alpha is not None:
         raise InvalidArgument(names[1], f"is {names[0]} + 1: give one of the two")
     if alpha is None:
@@ -97,20 +98,20 @@ def check_delta(value: object, name: str = "delta") -> float:
     return number
 
 
-def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """An integer ≥ least and ≤ most; a float is refused even when it is whole."""
+def check_count(name: str, value: object, *, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return an integer ≥ minimum and ≤ maximum. A float is refused even when it is whole."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidArgument(name, f"must be an integer, not {type(value).__name__}")
     number = int(value)
-    if number < least:
-        raise InvalidArgument(name, f"must be ≥ {least}, not {number}")
-    if most is not None and number > most:
-        raise InvalidArgument(name, f"must be ≤ {most}")
+    if number < minimum:
+        raise InvalidArgument(name, f"must be ≥ {minimum}, not {number}")
+    if maximum is not None and number > maximum:
+        raise InvalidArgument(name, f"must be ≤ {maximum}")
     return number
 
 
 def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
-    """Finite float64 array, every entry ≥ low, not empty, no negative zero; `shape` is its number of axes."""
+    """Finite float64 array, every entry ≥ low, not empty, no negative zero. `shape` is its number of axes."""
     try:
         raw = np.asarray(values)
     except ValueError as error:
@@ -147,7 +148,7 @@ def orders_or_alphas(
     alphas: float | Sequence[float] | npt.NDArray[np.floating] | None,
     names: tuple[str, str] = ("orders", "alphas"),
 ) -> npt.NDArray[np.float64]:
-    """Orders λ of the shape they were given in, as themselves or as Rényi orders α = λ + 1; exactly one of the two."""
+    """Orders λ of the shape they were given in, as themselves or as Rényi orders α = λ + 1: exactly one of the two."""
     if orders is None and alphas is None:
         raise InvalidArgument(names[0], f"is required, as itself or as {names[1]} = {names[0]} + 1")
     if orders is not None and alphas is not None:
@@ -157,9 +158,9 @@ def orders_or_alphas(
         return np.asarray(orders, dtype=np.float64)
     if bool((check_array(names[1], np.atleast_1d(np.asarray(alphas))) <= 1).any()):
         raise InvalidArgument(names[1], "every Rényi order must be > 1")
-    found = np.asarray(alphas, dtype=np.float64) - 1
-    check_orders(np.atleast_1d(found), names[1])
-    return found
+    checked_orders = np.asarray(alphas, dtype=np.float64) - 1
+    check_orders(np.atleast_1d(checked_orders), names[1])
+    return checked_orders
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> str:
@@ -189,7 +190,8 @@ def _plain(value: Any) -> Any:
 
 
 def rounded_up(value: float, digits: int) -> float:
-    """The least number of so many significant decimal digits that is not below value; as it is where not finite.
+    """The least number of so many significant decimal digits that is not below value, and value itself where not
+    finite.
 
     >>> rounded_up(1.2341, 4), rounded_up(0.00123, 2), rounded_up(2.5, 4)
     (1.235, 0.0013, 2.5)
@@ -201,7 +203,7 @@ def rounded_up(value: float, digits: int) -> float:
 
 
 def array_to_json(array: FloatArray) -> dict[str, Any]:
-    """Shape and float64 bytes, little-endian; any shape."""
+    """Return shape and float64 bytes, little-endian, of any shape."""
     data = np.ascontiguousarray(array, dtype="<f8").tobytes()
     return {"shape": list(array.shape), "float64": base64.b64encode(data).decode("ascii")}
 

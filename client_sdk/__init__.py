@@ -1,1 +1,1 @@
-"""What hospitals and operators run: `wardround` is where its public names are imported from."""
+"""The programs that hospitals and operators run. Its public names are imported from `wardround`."""

@@ -1,10 +1,10 @@
-"""What can go wrong on the hospital's side, drawn once; the first and the last stand in `private_learning.errors`.
+"""The errors on the hospital's side, drawn once. The first and the last stand in `private_learning.errors`.
 
 WardroundError
 ├── ConfigurationError            a setting, a file or an argument is missing or wrong
 │   └── KeyFileError              the identity key is missing, readable by others, or damaged
 ├── NotAgreed                     a person was asked whether to take part, and said no
-├── ConnectionFailed              the coordinator cannot be reached; trying again may help
+├── ConnectionFailed              the coordinator cannot be reached: trying again may help
 ├── ApiError                      the coordinator answered with a problem document
 │   ├── AuthenticationError       401, 403: key, token, clock or role
 │   │   └── ClockSkewError        401 clock-skew even after correcting by the server's time once
@@ -12,28 +12,28 @@ WardroundError
 │   ├── ConflictError             409, 410: the state does not allow it (`code` says which)
 │   ├── InvalidRequestError       other 4xx
 │   └── ServerFailure             5xx
-├── QueryFailed                   a query came to nothing; `code` says why, asking again tries anew
-├── QueryNotAnswered              nobody has answered a query in the time that was given; it goes on waiting
+├── QueryFailed                   a query failed: `code` says why, asking again tries anew
+├── QueryNotAnswered              no answer came in the time that was given: the query goes on waiting
 ├── UnexpectedAnswer              an answer that is not of this protocol
-├── NotTrusted                    what the coordinator says contradicts what it said before; the hospital stops
+├── NotTrusted                    the coordinator contradicts what it said before: the hospital stops
 │   ├── BadAssignment             signature, study, client, settings or model digest
 │   ├── LedgerNotExtended         a shorter or rewritten ledger
 │   ├── LedgerContradicted        an entry says what this hospital knows to be otherwise
 │   ├── LedgerForked              another hospital vouches for another ledger
 │   ├── AnswerNotSigned           the answer to a query is not the coordinator's own, or answers something else
 │   ├── SessionContradicted       a secure sum is not of what this hospital was shown, or others were shown another
-│   ├── EvidenceKept              an earlier one of these was proved, and nobody has looked at the proof
+│   ├── EvidenceKept              an earlier one of these was proved, and no person has looked at the proof
 │   ├── RosterNotPinned           a member that the pinned roster does not hold
 │   └── UpdateDisputed            the coordinator holds another update under this hospital's name
-├── Refused                       this hospital says no before anything is computed; `code` goes to the coordinator
+├── Refused                       this hospital says no before anything is computed: `code` goes to the coordinator
 │   ├── PolicyRefused             the site policy does not allow it
 │   ├── OwnBudgetExceeded         the hospital's own limit would be passed
 │   └── LostLedger                earlier rounds are known, but not to the ledger on this disk
-├── SessionEnded                  the secure sum of a round failed or went on without this hospital; `code` says why
+├── SessionEnded                  the secure sum of a round failed or went on without this hospital: `code` says why
 ├── LedgerInUse                   another process holds this ledger
 ├── LedgerDamaged                 the ledger on this disk is not what was written
-├── LedgerNotWritten              the disk is full or read-only; nothing changed
-└── TrainingStopped               a number out of bounds met while training; nothing was sent
+├── LedgerNotWritten              the disk is full or read-only, and the ledger is unchanged
+└── TrainingStopped               a number out of bounds met while training, before any sending
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 
 class KeyFileError(ConfigurationError):
-    """The text says what is wrong with the key file; never its content."""
+    """The text says what is wrong with the key file, and never its content."""
 
 
 class NotAgreed(WardroundError):
-    """Nothing was written or sent."""
+    """The person declined, before any writing or sending."""
 
 
 class ConnectionFailed(WardroundError):
@@ -98,7 +98,7 @@ class ConflictError(ApiError):
 
 
 class InvalidRequestError(ApiError):
-    """The request is not valid; the same one will be refused again."""
+    """The request is not valid. The same one will be refused again."""
 
 
 class ServerFailure(ApiError):
@@ -106,7 +106,7 @@ class ServerFailure(ApiError):
 
 
 class QueryFailed(WardroundError):
-    """`query` is the query, `code` says why it failed, for programs; the text says what to do."""
+    """`query` is the query, and `code` says why it failed, for programs. The text says what to do."""
 
     def __init__(self, query: Query) -> None:
         self.query, self.code = query, query.reason or "unknown"
@@ -114,7 +114,7 @@ class QueryFailed(WardroundError):
 
 
 class QueryNotAnswered(WardroundError):
-    """`query` is the query as it was seen last. Asking again costs nothing and waits for the same answer."""
+    """`query` is the query as it was seen last. Asking again costs no budget and waits for the same answer."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
@@ -131,9 +131,9 @@ class UnexpectedAnswer(WardroundError):
 
 
 class NotTrusted(WardroundError):
-    """The hospital stops and sends nothing until a person has looked. `code` is stable.
+    """The hospital stops, and sends no message until a person has looked. `code` is stable.
 
-    proof  what the coordinator has signed and shown, where that proves it; JSON, to be kept
+    proof  what the coordinator has signed and shown, where that proves it, as JSON to be kept
     """
 
     code = "not-trusted"
@@ -198,9 +198,10 @@ class UpdateDisputed(NotTrusted):
 
 
 class Refused(WardroundError):
-    """A no of this hospital. `code` and text are sent to the coordinator: nothing about patients may be in them."""
+    """A no of this hospital. `code` and text are sent to the coordinator, so they must not contain facts about
+    patients."""
 
-    # What proves that the coordinator contradicts itself; a hospital that has one takes no part any more.
+    # What proves that the coordinator contradicts itself. A hospital that has one takes no part any more.
     proof: Mapping[str, Any] | None = None
 
     def __init__(self, code: str, detail: str) -> None:
@@ -225,10 +226,12 @@ class SessionEnded(WardroundError):
     """The secure sum of a round failed or went on without this hospital. `code` says why."""
 
     def __init__(self, code: str) -> None:
-        said = f"the secure sum of this round went on without this hospital, or failed ({code})"
+        message = f"the secure sum of this round went on without this hospital, or failed ({code})"
         if code == "different-message":
-            said += ": a second installation has spoken for this hospital, or its folder was put back to an older copy"
-        super().__init__(printable(said))
+            message += (
+                ": a second installation has spoken for this hospital, or its folder was put back to an older copy"
+            )
+        super().__init__(printable(message))
         self.code = code
 
 
@@ -241,7 +244,7 @@ class LedgerDamaged(WardroundError):
 
 
 class LedgerNotWritten(WardroundError):
-    """Nothing was changed, computed or sent."""
+    """The ledger cannot be written. No state was changed, and no result was computed or sent."""
 
 
 def api_error(problem: Problem) -> ApiError:

@@ -1,4 +1,4 @@
-"""Who this hospital is: its private key, and what it pinned of each study's coordinator."""
+"""This hospital's identity: its private key, and what it pinned of each study's coordinator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ DRAW_KEY_FILE = "draws.key"
 class Membership(Message):
     """One enrolment of this hospital: what it dials, and the coordinator's key as it was pinned.
 
-    url     the address that is dialled;  origin: the public origin that signatures name
+    url     the address that is dialled
+    origin  the public origin that signatures name
     pinned  the roster that a person compared out of band, if one did
     """
 
@@ -46,7 +47,7 @@ class Identity:
 
     @classmethod
     def create(cls, directory: Path, name: str = KEY_FILE) -> Identity:
-        """The identity in `directory`; a new key if there is none yet.
+        """Return the identity in `directory`, with a new key if there is none yet.
 
         Raises:
             KeyFileError: as `open`.
@@ -91,14 +92,14 @@ class Identity:
         return encode_public_key(self.key.public_key())
 
     def take_next_key(self) -> None:
-        """The key in NEXT_KEY_FILE takes the place of the old one, durably; this object keeps the old one."""
+        """Put the key in NEXT_KEY_FILE in the place of the old one, durably. This object keeps the old one."""
         os.replace(self.directory / NEXT_KEY_FILE, self.directory / KEY_FILE)
         sync_directory(self.directory)
 
     def draw_secret(self) -> bytes:
-        """32 secret bytes for `HospitalRandomness`; new ones where there are none.
+        """Return 32 secret bytes for `HospitalRandomness`, new ones where there are none.
 
-        Nothing that was drawn before needs the old ones, so that a lost or damaged file is replaced.
+        Earlier draws do not need the old ones, so that a lost or damaged file is replaced.
         """
         path = self.directory / DRAW_KEY_FILE
         if not path.exists() or path.stat().st_size != 32 or path.stat().st_mode & 0o077:

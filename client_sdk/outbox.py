@@ -16,29 +16,29 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def put(self, round: int, body: bytes) -> None:
+    def put(self, round_number: int, body: bytes) -> None:
         """Durable when this returns."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._file(round), body)
+        write_durably(self._file(round_number), body)
 
-    def take(self, round: int, sha256: str | None) -> bytes:
-        """The bytes of `round`, as often as asked.
+    def take(self, round_number: int, sha256: str | None) -> bytes:
+        """The bytes of `round_number`, as often as asked.
 
         Raises:
             LedgerDamaged: the ledger holds another digest, or none.
         """
         try:
-            body = self._file(round).read_bytes()
+            body = self._file(round_number).read_bytes()
         except OSError:
             # Gone or altered is the same trouble to whoever has to send it.
             body = b""
         if hashlib.sha256(body).hexdigest() != sha256:
-            raise LedgerDamaged(f"the finished update of round {round} is gone from {self.folder}")
+            raise LedgerDamaged(f"the finished update of round {round_number} is gone from {self.folder}")
         return body
 
-    def forget_before(self, round: int) -> None:
+    def forget_before(self, round_number: int) -> None:
         """Scrub updates of earlier rounds: they will not be asked for again, and their digests are in the ledger."""
-        self.keep(lambda number: number >= round)
+        self.keep(lambda number: number >= round_number)
 
     def keep(self, is_needed: Callable[[int], bool], *, checkpoint: bool = True) -> None:
         """Scrub the updates of all other rounds, and what a killed process left half written.
@@ -49,5 +49,5 @@ class Outbox:
         useless = [path for path in finished if not is_needed(int(path.stem))]
         erase([*useless, *unfinished_files(self.folder), *([] if checkpoint else [self.folder / CHECKPOINT])])
 
-    def _file(self, round: int) -> Path:
-        return self.folder / f"{round}.safetensors"
+    def _file(self, round_number: int) -> Path:
+        return self.folder / f"{round_number}.safetensors"

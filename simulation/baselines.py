@@ -1,4 +1,4 @@
-"""What a study's accuracy is compared with, on the same records: without noise, pooled, and one hospital alone."""
+"""The baselines of a study's accuracy, on the same records: without noise, pooled, and one hospital alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from study_protocol.study.settings import StudySettings
 BATCH = 128
 WEIGHT_DECAY = 1e-4
 MOST_ITERATIONS = 200
-# Of so many clients each is trained alone; of more, as many of them.
+# Of so many clients each is trained alone. Of more, as many of them.
 _MOST_ALONE = 20
-# Noise that moves no model, on a grid that sums of any batch fit; and a limit that it keeps.
+# Noise that moves no model, on a grid that sums of any batch fit. And a limit that it keeps.
 _QUIET, _ANY = 1e-3, 1e30
 
 
@@ -83,8 +83,9 @@ def _mean(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tens
 class Baselines:
     """Metrics on the test records, by name, without privacy.
 
-    pooled  one model on everybody's records, which nobody may do;  alone: of each client by itself, or of some
-    most_frequent  accuracy of always saying the most frequent class; None where targets are not classes
+    pooled  one model on all records, which is not allowed in practice
+    alone   of each client by itself, or of some
+    most_frequent  accuracy of always saying the most frequent class. None where targets are not classes
     """
 
     pooled: dict[str, float]
@@ -99,22 +100,22 @@ def baselines(task: Task, population: Population, test: TaskDataset, seed: int) 
         return metrics_of(task, fitted(task, dataset, seed), test)
 
     count = len(population)
-    chosen = range(count)
+    places = range(count)
     if count > _MOST_ALONE:
-        drawn = np.random.default_rng([seed, 3]).permutation(count)[:_MOST_ALONE]
-        chosen = sorted(int(place) for place in drawn)
+        sampled_places = np.random.default_rng([seed, 3]).permutation(count)[:_MOST_ALONE]
+        places = sorted(int(place) for place in sampled_places)
     frequent = None
     if not test.targets.is_floating_point() and test.targets.ndim == 1:
         labels = population.dataset.targets.flatten()
         # Rows that fill up a patient who has fewer have no label.
         counts = torch.bincount(labels[labels >= 0])
         frequent = (test.targets == int(counts.argmax())).double().mean().item()
-    alone = tuple(measured(population.records_of(place)) for place in chosen)
-    return Baselines(measured(population.everybody()), alone, frequent)
+    single_client_metrics = tuple(measured(population.records_of(place)) for place in places)
+    return Baselines(measured(population.everybody()), single_client_metrics, frequent)
 
 
 def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, float]:
-    """What the task measures of a model on test records."""
+    """Return the task's metrics of a model on test records."""
     with torch.no_grad():
         return task.metrics(torch.cat([model(part) for part in parts(test.inputs)]), test.targets)
 
@@ -122,7 +123,7 @@ def metrics_of(task: Task, model: nn.Module, test: TaskDataset) -> dict[str, flo
 def without_noise(settings: StudySettings, rounds: int) -> StudySettings:
     """The same rounds, clip norms and optimisers, in the clear and with a thousandth of a clip norm's noise.
 
-    Where one noise protects patients and hospitals, the hospitals' own clip is left out.
+    If one noise protects patients and hospitals, the hospitals' own clip is left out.
     """
     values = settings.as_json()
     level = "client" if settings.privacy.rules.clips_updates else "instance"

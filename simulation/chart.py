@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from simulation.report import Report, Spread
+from simulation.report import SeedSpread, SimulationReport
 
 _WIDTH, _HEIGHT = 560, 220
 _SCALE = 2
 Json = dict[str, Any]
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: SimulationReport, path: Path) -> None:
     """Write the chart as PNG or SVG, by the file's name.
 
     Raises:
-        ConfigurationError: neither of the two, or there is nothing to draw.
+        ConfigurationError: neither of the two, or there are no points to draw.
         ModuleNotFoundError: vl-convert-python is missing, which the extra `simulation` brings.
     """
     if path.suffix not in (".png", ".svg"):
@@ -33,7 +33,7 @@ def draw(report: Report, path: Path) -> None:
         path.write_bytes(vl_convert.vegalite_to_png(spec, scale=_SCALE))
 
 
-def chart_of(report: Report) -> Json:
+def chart_of(report: SimulationReport) -> Json:
     """Vega-Lite: the metric by round over ε by round.
 
     Raises:
@@ -60,7 +60,7 @@ def chart_of(report: Report) -> Json:
     }
 
 
-def _upper(report: Report) -> Iterator[Json]:
+def _upper(report: SimulationReport) -> Iterator[Json]:
     """The metric, where one was measured, with what it is compared with."""
     name = report.metric
     if name is None:
@@ -76,7 +76,7 @@ def _upper(report: Report) -> Iterator[Json]:
         for point in report.points()
         if point.metric is not None
     ]
-    lines = [{name: value.mean, "model": said} for said, value in compared(report)]
+    lines = [{name: value.mean, "model": label} for label, value in compared(report)]
     band: Json = {
         "data": {"values": measured},
         "mark": {"type": "area", "opacity": 0.2},
@@ -90,15 +90,15 @@ def _upper(report: Report) -> Iterator[Json]:
     yield {"width": _WIDTH, "height": _HEIGHT, "layer": layers}
 
 
-def compared(report: Report) -> list[tuple[str, Spread]]:
-    """What the study's metric is compared with, in words."""
-    named = [
+def compared(report: SimulationReport) -> list[tuple[str, SeedSpread]]:
+    """Return the values that the study's metric is compared with, each with its label."""
+    labelled = [
         ("same rounds, no noise", report.without_noise),
         ("all records pooled", report.pooled),
-        ("one client alone", report.alone),
-        ("most frequent class", report.most_frequent),
+        ("one client alone", report.single_client),
+        ("most frequent class", report.frequent_class),
     ]
-    return [(said, value) for said, value in named if value is not None]
+    return [(label, value) for label, value in labelled if value is not None]
 
 
 def _panel(values: list[Json], field: str, title: str, colour: str) -> Json:

@@ -1,4 +1,4 @@
-"""Where a simulation goes on after it was killed: everything that the next round depends on, in one file."""
+"""The checkpoint of a simulation that was killed: everything that the next round depends on, in one file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from private_learning.durable import write_durably
 from simulation.local_work import Accounts
 from study_protocol.wire.tensors import Array
 
-_SAID, _ACCOUNTS = "said", "accounts/"
+_HEADER, _ACCOUNTS = "said", "accounts/"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SimulationCheckpoint:
     """After a round.
 
     said      JSON: the coordinator's state, and what was shown of the rounds
@@ -34,32 +34,34 @@ class Checkpoint:
     accounts: Mapping[int, Accounts]
 
 
-def write(path: Path, belonging: str, checkpoint: Checkpoint) -> None:
+def write(path: Path, belonging: str, checkpoint: SimulationCheckpoint) -> None:
     """Durable when this returns. belonging: digest of everything that fixes the run.
 
     Raises:
-        OSError: the disk is full or read-only; the file is as it was.
+        OSError: the disk is full or read-only. The file is as it was.
     """
-    said = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
-    tensors = {_SAID: np.frombuffer(said, np.uint8)}
-    tensors |= {_ACCOUNTS + str(place): np.frombuffer(kept, np.uint8) for place, kept in checkpoint.accounts.items()}
+    header = json.dumps({"belonging": belonging, **checkpoint.said}, allow_nan=False).encode()
+    tensors = {_HEADER: np.frombuffer(header, np.uint8)}
+    tensors |= {
+        _ACCOUNTS + str(place): np.frombuffer(account, np.uint8) for place, account in checkpoint.accounts.items()
+    }
     write_durably(path, save(tensors | {f"array/{name}": array for name, array in checkpoint.arrays.items()}))
 
 
-def read(path: Path, belonging: str) -> Checkpoint | None:
-    """The checkpoint in the file; None: there is no file.
+def read(path: Path, belonging: str) -> SimulationCheckpoint | None:
+    """The checkpoint in the file. None: there is no file.
 
     Raises:
         ConfigurationError: it is of another run, or damaged.
     """
     try:
         tensors = load(path.read_bytes())
-        said = json.loads(tensors[_SAID].tobytes())
+        header = json.loads(tensors[_HEADER].tobytes())
     except FileNotFoundError:
         return None
     except (SafetensorError, ValueError, KeyError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation, or damaged: move it away") from error
-    if said["belonging"] != belonging:
+    if header["belonging"] != belonging:
         raise ConfigurationError(
             f"{path} is of another simulation: the settings, the records, their split, the seed or the backend have "
             "changed since. Name another folder, or move this file away"
@@ -70,4 +72,4 @@ def read(path: Path, belonging: str) -> Checkpoint | None:
         for name, array in tensors.items()
         if name.startswith(_ACCOUNTS)
     }
-    return Checkpoint(said, arrays, accounts)
+    return SimulationCheckpoint(header, arrays, accounts)

@@ -1,6 +1,6 @@
 """The coordinator's side of a simulated study: budget, coins, central noise, releases. Its decisions are the service's.
 
-Everybody who is asked answers: rounds come to nothing by coins alone, or because a sum is not finite.
+Every client that is asked answers. Rounds fail by coins alone, or because a sum is not finite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from accounting.budget.budget import Budget, StopReason
 from accounting.budget.ledger import Kind
-from accounting.budget.statements import shown
+from accounting.budget.statements import displayed_epsilon
 from accounting.plan.report import RoundReport, moments_in, report_to_dict
 from client_sdk.errors import WardroundError
 from server.domain.admission import Findings, coordinates
@@ -46,16 +46,16 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gather_tensors, read
 from study_protocol.wire.tensors import Array, spec_of
 
-# A session's parameters name them; nothing that is computed depends on them.
+# A session's parameters name them. Nothing that is computed depends on them.
 _STUDY, _NOBODY = "simulation", "0" * 64
 
 
 class StudyPaused(WardroundError):
-    """Rounds come to nothing, one after the other: in service the study would wait for a person."""
+    """Rounds fail one after the other: in service the study would wait for a person."""
 
 
 @dataclass(frozen=True)
-class Event:
+class LedgerEvent:
     """One entry of the ledger, without how the study stood."""
 
     kind: Kind
@@ -65,7 +65,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Opening:
-    """A round that has begun. vectors: what is summed under masks; none in the clear."""
+    """A round that has begun. vectors: what is summed under masks, none in the clear."""
 
     round: int
     drawn: tuple[int, ...]
@@ -73,20 +73,22 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a round's clients gave. updates, findings: in the clear, in order of their names; sums: total data words."""
+class RoundAnswers:
+    """The results of a round's clients. updates, findings: in the clear, in order of their names. sums: total data
+    words."""
 
     updates: Sequence[ReadableTensors]
     findings: tuple[Findings, ...]
     sums: Mapping[str, RingVector]
 
 
-class Coordinator:
+class SimulatedCoordinator:
     """One study from its first reservation to its end.
 
     names    of the clients, ascending
-    weights  parameter name -> float32, released last; version: by which round, 0 before the first release
-    reason   why the round that was closed last came to nothing; None: it was released
+    weights  parameter name -> float32, released last
+    version  by which round, 0 before the first release
+    reason   why the round that was closed last failed. None: it was released
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Coordinator:
         self._releases = 0
         self._noise, self._coins = DiscreteGaussianNoise(randomness), AddressedCoins(randomness)
         self.budget = Budget.open(plan_of(settings))
-        self.events: list[Event] = []
+        self.events: list[LedgerEvent] = []
 
     # -- a round
 
@@ -116,8 +118,8 @@ class Coordinator:
     @property
     def previous(self) -> Mapping[str, Array] | None:
         """The weights of the version before the newest one, if that round released any."""
-        known = self._before is not None and self._before[0] == self.version - 1
-        return self._before[1] if known and self._before is not None else None
+        has_previous = self._before is not None and self._before[0] == self.version - 1
+        return self._before[1] if has_previous and self._before is not None else None
 
     @property
     def longest(self) -> float:
@@ -125,26 +127,26 @@ class Coordinator:
         return self._longest(self.budget.last_round, self.previous, clients=1)
 
     def begin(self) -> Opening | None:
-        """Reserve the next round and draw its clients; None: it ended at once, for want of them.
+        """Reserve the next round and draw its clients. None: it ended at once, for want of them.
 
         Raises:
-            StudyPaused: too many rounds in a row came to nothing.
+            StudyPaused: too many rounds in a row failed.
         """
         self._require_going_on()
         round = self.budget.last_round + 1
         self._record("reserved", round, {})
         heads = partial(self._coins.heads, round_number=round)
         rate = self.settings.privacy.client_sampling_rate
-        chosen = set(sample(self.names, rate, heads))
-        drawn = tuple(place for place, name in enumerate(self.names) if name in chosen)
+        sampled_names = set(sample(self.names, rate, heads))
+        places = tuple(place for place, name in enumerate(self.names) if name in sampled_names)
         try:
-            return Opening(round, drawn, self._vectors(round, len(drawn)))
+            return Opening(round, places, self._vectors(round, len(places)))
         except ParameterFault as fault:
-            self._end(round, no_session(fault, len(drawn), members=len(self.names)))
+            self._end(round, no_session(fault, len(places), members=len(self.names)))
             return None
 
-    def close(self, opening: Opening, answers: Answers) -> None:
-        """Charge the round, then release its model; or end it without one."""
+    def close(self, opening: Opening, answers: RoundAnswers) -> None:
+        """Charge the round, then release its model. Or end it without one."""
         collected = self._collected(opening, answers.findings)
         ending = abandonment(self.settings.schedule.min_clients, collected, lost=False)
         if ending is not None:
@@ -168,16 +170,16 @@ class Coordinator:
         self._record("finished", None, {"reason": reason, "report": list(self._withheld) if hidden else None})
 
     def spent(self) -> tuple[float | None, ...]:
-        """ε of every limit by now; None where no finite one covers it."""
-        found = (shown(self.budget.accounts, account) for account in self.budget.accounts)
-        return tuple(value if math.isfinite(value) else None for value in found)
+        """Return ε of every limit by now, or None where no finite one covers it."""
+        epsilons = (displayed_epsilon(self.budget.accounts, account) for account in self.budget.accounts)
+        return tuple(value if math.isfinite(value) else None for value in epsilons)
 
     # -- evaluations that the study asks by itself
 
     def evaluate(self, *, last: bool = False) -> None:
-        """Charge the scheduled question about the newest model, if it is due; nothing where it does not fit any more.
+        """Charge the scheduled question about the newest model, if it is due and still fits.
 
-        Every hospital consents at once. What it would answer is not simulated: the test records say more.
+        Every hospital consents at once. Its answer is not simulated: the test records say more.
         """
         evaluation = self.settings.evaluation
         if evaluation is None or self.version == 0 or not (last or evaluation.due(self._releases)):
@@ -186,29 +188,33 @@ class Coordinator:
         if document is None or any(event.body.get("query") == document.digest() for event in self.events):
             return
         cost, number = document.cost(), self.budget.last_round + 1
-        if self.budget.authorise_query(cost).allowed:
+        if self.budget.authorise_query(cost).is_allowed:
             self._record("asked", number, {"query": document.digest(), "cost": cost.to_dict()})
             self._record("settled", number, {"report": None})
 
     # -- inside
 
-    def _vectors(self, round: int, drawn: int) -> tuple[VectorSpec, ...]:
+    def _vectors(self, round_number: int, client_count: int) -> tuple[VectorSpec, ...]:
         if self.settings.privacy.masking is None:
             return ()
-        named = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
-        plan = SessionPlan.of(self.settings, self._spec, round_number=round, ledger=(round, _NOBODY), **named)
-        return plan.parameters(drawn, session=bytes(32), now=0.0).vectors
+        session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
+        plan = SessionPlan.of(
+            self.settings, self._spec, round_number=round_number, ledger=(round_number, _NOBODY), **session_names
+        )
+        return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
 
     def _collected(self, opening: Opening, findings: tuple[Findings, ...]) -> Collected:
         masking = self.settings.privacy.masking
-        here = frozenset(self.names[place] for place in opening.drawn)
+        participants = frozenset(self.names[place] for place in opening.drawn)
         nobody = frozenset[str]()
-        masked = nobody if masking is None else here
-        attendance = Attendance(here, nobody, nobody, here, survivors=masked, enrolled=frozenset(self.names))
+        masked = nobody if masking is None else participants
+        attendance = Attendance(
+            participants, nobody, nobody, participants, survivors=masked, enrolled=frozenset(self.names)
+        )
         end = None if masking is None else SecureSumEnd(None, opened=True, masks_updates=masking.mask_updates)
         return Collected(attendance, findings, end, sampled=len(opening.drawn))
 
-    def _release(self, opening: Opening, answers: Answers) -> None:
+    def _release(self, opening: Opening, answers: RoundAnswers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
         draw = self._noise.of(opening.round)
         total = noised_sum(self.settings, self._spec, () if opened else updates, opened, draw)
@@ -219,7 +225,7 @@ class Coordinator:
         self._abandoned.clear()
 
     def _opened(self, opening: Opening, sums: Mapping[str, RingVector]) -> OpenedSum | None:
-        spec = next((one for one in opening.vectors if one.name == UPDATE), None)
+        spec = next((vector for vector in opening.vectors if vector.name == UPDATE), None)
         if spec is None:
             return None
         words, clients = sums[UPDATE], len(opening.drawn)
@@ -227,20 +233,20 @@ class Coordinator:
         rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(coordinates(self._spec))
         return OpenedSum(spec, lambda start, stop: words[start:stop], longest + rounding)
 
-    def _longest(self, round: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
+    def _longest(self, round_number: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)
         start = anchor(self.settings, Arrays(self.weights), before) if has_anchor(self.settings) else 0.0
-        return longest_update(self.settings, coordinates(self._spec), round, anchor=start, clients=clients)
+        return longest_update(self.settings, coordinates(self._spec), round_number, anchor=start, clients=clients)
 
     def _learn_records(self, report: RoundReport | None) -> None:
         """As hospitals learn N: from the first entry that tells it."""
-        found = moments_in(report)
-        if self.total_records is None and shows_reports(self.settings) and found is not None:
-            self.total_records = found.records
+        moments = moments_in(report)
+        if self.total_records is None and shows_reports(self.settings) and moments is not None:
+            self.total_records = moments.records
 
-    def _end(self, round: int, ending: Abandon) -> None:
+    def _end(self, round_number: int, ending: Abandon) -> None:
         kind, body = entry_of(ending, self.settings)
-        self._record(kind, round, body)
+        self._record(kind, round_number, body)
         if ending.charged:
             # As in service: its charge was the worst case, which no report lowers afterwards.
             self._withheld.append(None)
@@ -257,9 +263,9 @@ class Coordinator:
                 f"last one: {in_words(self._abandoned[0])}"
             )
 
-    def _record(self, kind: Kind, round: int | None, body: Mapping[str, Any]) -> None:
-        self.budget.happen(len(self.events) + 2, kind, round, body)
-        self.events.append(Event(kind, round, body))
+    def _record(self, kind: Kind, round_number: int | None, body: Mapping[str, Any]) -> None:
+        self.budget.happen(len(self.events) + 2, kind, round_number, body)
+        self.events.append(LedgerEvent(kind, round_number, body))
 
     # -- to go on after a kill
 
@@ -289,22 +295,22 @@ class Coordinator:
     def restore(self, saved: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Stand where `state` was taken, in the same study."""
 
-        def named(prefix: str) -> dict[str, Array]:
+        def saved_arrays(prefix: str) -> dict[str, Array]:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        self.weights, self.version = named("weights/"), saved["version"]
-        self._before = None if saved["before"] is None else (saved["before"], named("before/"))
-        optimiser = named("optimiser/")
+        self.weights, self.version = saved_arrays("weights/"), saved["version"]
+        self._before = None if saved["before"] is None else (saved["before"], saved_arrays("before/"))
+        optimiser = saved_arrays("optimiser/")
         self._state = restored(Arrays(optimiser)) if optimiser else begin()
         self.reason, self.total_records = saved["reason"], saved["total_records"]
         self._abandoned, self._withheld = list(saved["abandoned"]), list(saved["withheld"])
         self._releases = saved["releases"]
         self.budget = Budget.restore(self.budget.plan, saved["budget"])
-        self.events = [Event(kind, round, body) for kind, round, body in saved["events"]]
+        self.events = [LedgerEvent(kind, round, body) for kind, round, body in saved["events"]]
 
 
 def _readable(specs: Iterable[VectorSpec], sums: Mapping[str, RingVector]) -> Iterator[tuple[str, Values]]:
-    """What the opened sums mean, by name; one that is beyond its range says nothing."""
+    """Yield the decoded opened sums by name. A sum beyond its range is left out."""
     for spec in specs:
         if spec.name == UPDATE:
             continue

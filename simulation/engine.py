@@ -25,8 +25,8 @@ from private_learning.training.weights import load_weights, weights_of
 from simulation import checkpoint
 from simulation.backends.base import Backend, OpenBackend
 from simulation.baselines import metrics_of
-from simulation.coordinator import Answers, Coordinator, Event, Opening
-from simulation.local_work import Accounts, LocalWork, Orders, Task
+from simulation.coordinator import LedgerEvent, Opening, RoundAnswers, SimulatedCoordinator
+from simulation.local_work import Accounts, ClientTask, LocalWork, Orders
 from simulation.population import Population
 from simulation.released import Released
 from study_protocol.randomness.source import SeededRandomness
@@ -37,11 +37,12 @@ from study_protocol.wire.tensors import Array
 
 @dataclass(frozen=True)
 class RoundShown:
-    """What is known after a round.
+    """The facts that are known after a round.
 
-    clients  how many took part;  reason  why it came to nothing, None: a model was released
-    spent    ε of every limit, in the order of the settings; None where no finite one covers it
-    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them; empty
+    clients  how many took part
+    reason   why it failed. None: a model was released
+    spent    ε of every limit, in the order of the settings. None where no finite one covers it
+    metrics  of what the study comes to by now (`Outcome.result`) on the test records, as the task names them. Empty
              where no model was released
     """
 
@@ -53,10 +54,11 @@ class RoundShown:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationOutcome:
     """A finished study.
 
-    statements  what the coordinator would state of every limit;  events: the ledger's
+    statements  what the coordinator would state of every limit
+    events      the ledger's
     weights     parameter name -> float32, released last
     result      what the study comes to: the mean of released models that its settings name, else the last one
     """
@@ -64,7 +66,7 @@ class Outcome:
     rounds: tuple[RoundShown, ...]
     stop_reason: StopReason
     statements: list[dict[str, Any]]
-    events: tuple[Event, ...]
+    events: tuple[LedgerEvent, ...]
     weights: Mapping[str, Array]
     result: Mapping[str, Array]
 
@@ -76,9 +78,9 @@ OnRound = Callable[[RoundShown], object]
 class Engine:
     """One study over one population, under one seed.
 
-    test     who is asked after every release; None: nobody
-    weights  to begin with; None: the task's own, drawn from the seed
-    task     what the population's records were made by; None: the one that the settings name
+    test     the records that are evaluated after every release, or None
+    weights  to begin with. None: the task's own, drawn from the seed
+    task     what the population's records were made by. None: the one that the settings name
     kept     file that a checkpoint is written to after every round, and begun from where it is there
     """
 
@@ -94,12 +96,13 @@ class Engine:
     _reported: set[int] = field(init=False)
     _released: Released = field(init=False)
 
-    def run(self, on_round: OnRound | None = None) -> Outcome:
+    def run(self, on_round: OnRound | None = None) -> SimulationOutcome:
         """Rounds until the budget allows no further one.
 
         Raises:
             FirstRoundOverspends, PlanError: not even the first fits.
-            ClientStopped: a client cannot do its part;  StudyPaused: rounds come to nothing, one after the other.
+            ClientStopped: a client cannot do its part.
+            StudyPaused: rounds fail one after the other.
             ConfigurationError: the task cannot be trained so, or the checkpoint is of another run.
         """
         # A run knows nothing of one before it.
@@ -112,10 +115,10 @@ class Engine:
         finally:
             torch.set_num_threads(threads)
 
-    def _run(self, on_round: OnRound | None) -> Outcome:
+    def _run(self, on_round: OnRound | None) -> SimulationOutcome:
         randomness = SeededRandomness(self.seed, allow_insecure=True)
         start = self.weights or initial_weights(self.settings, self.seed, self.task)
-        coordinator = Coordinator(self.settings, self.population.names, start, randomness)
+        coordinator = SimulatedCoordinator(self.settings, self.population.names, start, randomness)
         backend = self.backend(LocalWork.of(self.population, self.settings, randomness, self.task))
         try:
             belonging = "" if self.kept is None else self._belonging(backend, start)
@@ -131,28 +134,28 @@ class Engine:
         coordinator.finish(reason)
         statements, events = coordinator.budget.statements(), tuple(coordinator.events)
         result = self._released.result or coordinator.weights
-        return Outcome(tuple(rounds), reason, statements, events, coordinator.weights, result)
+        return SimulationOutcome(tuple(rounds), reason, statements, events, coordinator.weights, result)
 
-    def _round(self, coordinator: Coordinator, backend: Backend) -> RoundShown:
+    def _round(self, coordinator: SimulatedCoordinator, backend: Backend) -> RoundShown:
         opening = coordinator.begin()
         if opening is not None:
             done = backend.run(self._orders(coordinator, opening), self._tasks(opening))
-            for place, kept in zip(opening.drawn, done.accounts, strict=True):
-                if kept is not None:
-                    self._accounts[place] = kept
+            for place, account in zip(opening.drawn, done.accounts, strict=True):
+                if account is not None:
+                    self._accounts[place] = account
             if opening.vectors:
                 self._reported |= set(opening.drawn)
-            coordinator.close(opening, Answers(done.updates, done.findings, done.sums))
+            coordinator.close(opening, RoundAnswers(done.updates, done.findings, done.sums))
         number = coordinator.budget.last_round
         metrics: dict[str, float] = {}
         if coordinator.reason is None:
             self._released.take(number, coordinator.weights)
             coordinator.evaluate()
             metrics = self._metrics(self._released.result or coordinator.weights)
-        drawn = 0 if opening is None else len(opening.drawn)
-        return RoundShown(number, drawn, coordinator.reason, coordinator.spent(), metrics)
+        client_count = 0 if opening is None else len(opening.drawn)
+        return RoundShown(number, client_count, coordinator.reason, coordinator.spent(), metrics)
 
-    def _orders(self, coordinator: Coordinator, opening: Opening) -> Orders:
+    def _orders(self, coordinator: SimulatedCoordinator, opening: Opening) -> Orders:
         return Orders(
             opening.round,
             coordinator.weights,
@@ -162,8 +165,8 @@ class Engine:
             coordinator.longest,
         )
 
-    def _tasks(self, opening: Opening) -> list[Task]:
-        return [Task(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
+    def _tasks(self, opening: Opening) -> list[ClientTask]:
+        return [ClientTask(place, self._accounts.get(place), place in self._reported) for place in opening.drawn]
 
     def _metrics(self, weights: Mapping[str, Array]) -> dict[str, float]:
         """Of these weights on the test records, which are rows, one by one."""
@@ -183,34 +186,35 @@ class Engine:
     # -- checkpoints
 
     def _belonging(self, backend: Backend, start: Mapping[str, Array]) -> str:
-        """What fixes the run: records, split, settings, seed, first weights, and whose noise it is."""
-        said = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
-        found = hashlib.sha256(canonical_json(said))
+        """Return the digest of what fixes the run: records, split, settings, seed, first weights, and whose noise it
+        is."""
+        identity = [self.settings.as_json(), self.seed, self.population.digest(), "exact" if backend.exact else "own"]
+        digest = hashlib.sha256(canonical_json(identity))
         for name in sorted(start):
-            found.update(start[name].tobytes())
-        return found.hexdigest()
+            digest.update(start[name].tobytes())
+        return digest.hexdigest()
 
-    def _resumed(self, coordinator: Coordinator, belonging: str) -> list[RoundShown]:
-        found = None if self.kept is None else checkpoint.read(self.kept, belonging)
-        if found is None:
+    def _resumed(self, coordinator: SimulatedCoordinator, belonging: str) -> list[RoundShown]:
+        stored = None if self.kept is None else checkpoint.read(self.kept, belonging)
+        if stored is None:
             return []
-        coordinator.restore(found.said["coordinator"], found.arrays)
-        self._accounts, self._reported = dict(found.accounts), set(found.said["reported"])
-        self._released.restore(found.said["released"], found.arrays)
-        return [RoundShown(**shown | {"spent": tuple(shown["spent"])}) for shown in found.said["rounds"]]
+        coordinator.restore(stored.said["coordinator"], stored.arrays)
+        self._accounts, self._reported = dict(stored.accounts), set(stored.said["reported"])
+        self._released.restore(stored.said["released"], stored.arrays)
+        return [RoundShown(**view | {"spent": tuple(view["spent"])}) for view in stored.said["rounds"]]
 
-    def _keep(self, coordinator: Coordinator, belonging: str, rounds: list[RoundShown]) -> None:
+    def _keep(self, coordinator: SimulatedCoordinator, belonging: str, rounds: list[RoundShown]) -> None:
         if self.kept is None:
             return
         saved, arrays = coordinator.state()
-        said = {
+        document = {
             "coordinator": saved,
             "reported": sorted(self._reported),
             "released": self._released.rounds,
-            "rounds": [asdict(shown) for shown in rounds],
+            "rounds": [asdict(view) for view in rounds],
         }
         arrays |= self._released.arrays()
-        checkpoint.write(self.kept, belonging, checkpoint.Checkpoint(said, arrays, self._accounts))
+        checkpoint.write(self.kept, belonging, checkpoint.SimulationCheckpoint(document, arrays, self._accounts))
 
 
 def initial_weights(settings: StudySettings, seed: int, task: TrainedTask | None = None) -> dict[str, Array]:

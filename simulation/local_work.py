@@ -1,4 +1,4 @@
-"""What one client does in one round, by the hospital's own functions: train, keep its accounts, fill its part."""
+"""The work of one client in one round, by the hospital's own functions: train, keep its accounts, fill its part."""
 
 from __future__ import annotations
 
@@ -32,29 +32,30 @@ class ClientStopped(WardroundError):
     training, or too few records for what the study asks.
     """
 
-    def __init__(self, client: str, round: int, why: str) -> None:
+    def __init__(self, client: str, round_number: int, reason: str) -> None:
         # All of them: it travels between processes.
-        super().__init__(client, round, why)
-        self.client, self.round, self.why = client, round, why
+        super().__init__(client, round_number, reason)
+        self.client, self.round, self.reason = client, round_number, reason
 
     def __str__(self) -> str:
-        return f"{self.client} stopped in round {self.round}: {self.why}"
+        return f"{self.client} stopped in round {self.round}: {self.reason}"
 
     @classmethod
-    def by(cls, error: WardroundError | DataError, client: str, round: int) -> Self:
+    def by(cls, error: WardroundError | DataError, client: str, round_number: int) -> Self:
         """Why its own side raised this."""
         if isinstance(error, TrainingStopped):
-            return cls(client, round, f"NaN or an infinity in {error.where}; try a smaller learning rate")
-        return cls(client, round, str(error))
+            return cls(client, round_number, f"NaN or an infinity in {error.where}; try a smaller learning rate")
+        return cls(client, round_number, str(error))
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What everybody is told of a round.
+    """The orders to all clients for a round.
 
-    weights        parameter name -> released float32;  previous  those of the release before, where there is one
+    weights        parameter name -> released float32
+    previous       those of the release before, where there is one
     total_records  N of all clients, where the study sums the papers' costs and N is known
-    vectors        what is summed; none in the clear
+    vectors        what is summed, none in the clear
     longest        L2 norm that an update in the clear may have
     """
 
@@ -67,8 +68,8 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One client's turn. accounts: as its last turn left them; reported: its number of records is in a sum already."""
+class ClientTask:
+    """One client's turn. accounts: as its last turn left them. reported: its number of records is in a sum already."""
 
     place: int
     accounts: Accounts | None
@@ -77,7 +78,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Part:
-    """What one client gives: in the clear an update and what the coordinator finds in it, under masks words to sum."""
+    """The results of one client: in the clear an update and what the coordinator finds in it, under masks words to
+    sum."""
 
     update: Mapping[str, Array] | None
     findings: Findings | None
@@ -102,7 +104,7 @@ class LocalWork:
     ) -> Self:
         """Found possible before the first round.
 
-        task: what the records were made by; None: the one that the settings name
+        task: what the records were made by. None: the one that the settings name
 
         Raises:
             ConfigurationError, TaskError: the task cannot be trained under these settings.
@@ -111,7 +113,7 @@ class LocalWork:
         training.require_trainable()
         return cls(population, settings, training)
 
-    def part(self, task: Task, orders: Orders) -> Part:
+    def part(self, task: ClientTask, orders: Orders) -> Part:
         """One client's round.
 
         Raises:
@@ -121,22 +123,22 @@ class LocalWork:
         try:
             training = self.training.of_client(name, self.population.records_of(task.place))
             log_moments = self.log_moments(training, task.accounts)
-            made = training.contribution(
+            contribution = training.contribution(
                 orders.weights,
                 log_moments,
                 round_number=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
             )
-            words = self._words(training, task, orders, made, log_moments) if orders.vectors else {}
-            update, findings = self._in_the_clear(training, orders, made, log_moments, words)
+            words = self._words(training, task, orders, contribution, log_moments) if orders.vectors else {}
+            update, findings = self._in_the_clear(training, orders, contribution, log_moments, words)
         except (WardroundError, DataError) as error:
             raise ClientStopped.by(error, name, orders.round) from error
         saved = None if log_moments is None else Accounts(log_moments.to_bytes())
         return Part(update, findings, words, saved)
 
     def log_moments(self, training: LocalTraining, saved: Accounts | None) -> LogMomentBounds | None:
-        """A client's account of its records' costs, as its last turn left it; None where the study keeps none."""
+        """A client's account of its records' costs, as its last turn left it. None where the study keeps none."""
         source = training.randomness_in(0).of(Purpose.ACCOUNTING_SAMPLE)
         patients = training.dataset.patients
         return LogMomentBounds.open(self.settings, patients, saved, rounds_lost=0, source=source)
@@ -144,19 +146,19 @@ class LocalWork:
     def _words(
         self,
         training: LocalTraining,
-        task: Task,
+        task: ClientTask,
         orders: Orders,
-        made: Contribution,
+        contribution: Contribution,
         log_moments: LogMomentBounds | None,
     ) -> dict[str, RingVector]:
-        known = orders.total_records is not None or task.reported
+        is_size_known = orders.total_records is not None or task.reported
         return ring_vectors_of(
             self.settings.privacy,
             training.spec,
             orders.vectors,
-            made,
+            contribution,
             log_moments,
-            records=0 if known else len(training.dataset),
+            records=0 if is_size_known else len(training.dataset),
             randomness=training.randomness_in(orders.round),
         )
 
@@ -164,13 +166,13 @@ class LocalWork:
         self,
         training: LocalTraining,
         orders: Orders,
-        made: Contribution,
+        contribution: Contribution,
         log_moments: LogMomentBounds | None,
         words: Mapping[str, RingVector],
     ) -> tuple[Mapping[str, Array] | None, Findings | None]:
         if UPDATE in words:
             return None, None
-        body = {tensors.UPDATE + name: array for name, array in made.update.items()}
+        body = {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         if log_moments is not None and not orders.vectors:
             body |= log_moments.tensors()
         return body, examine(self.settings, training.spec, Arrays(body), orders.longest)

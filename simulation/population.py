@@ -1,4 +1,4 @@
-"""Who has which records: indices into one data set that lies in memory once, whatever the number of clients."""
+"""The records of each client: indices into one data set that lies in memory once, for any number of clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Population:
     """The clients of a study, in order of their names, as the coordinator adds their updates up.
 
     dataset  every record once
-    rows     of each client: (n_i,) rows of `dataset`, in the client's own order; two clients may have the same record
+    rows     of each client: (n_i,) rows of `dataset`, in the client's own order. Two clients may have the same record
     names    of the clients, ascending
 
     Raises DataError: a client without records or with one patient twice, a row that is not there, names that are not
@@ -41,13 +41,13 @@ class Population:
         empty = [name for name, rows in zip(self.names, self.rows, strict=True) if not len(rows)]
         if empty:
             raise DataError(f"{empty[0]} has no records: ask for fewer clients, or split the records otherwise")
-        several = len(set(self.dataset.patients)) < len(self.dataset)
+        has_repeated_patients = len(set(self.dataset.patients)) < len(self.dataset)
         for name, rows in zip(self.names, self.rows, strict=True):
             if int(rows.min()) < 0 or int(rows.max()) >= len(self.dataset):
                 raise DataError(f"{name} has a row that the data set has not")
             # The clip bounds one record: with two a patient has twice the influence that is charged.
-            own: Any = [self.dataset.patients[int(row)] for row in rows] if several else rows
-            if len(np.unique(own)) < len(rows):
+            patients: Any = [self.dataset.patients[int(row)] for row in rows] if has_repeated_patients else rows
+            if len(np.unique(patients)) < len(rows):
                 raise DataError(f"{name} has two records of one patient: keep one, or set rows_per_patient")
 
     @classmethod
@@ -58,7 +58,8 @@ class Population:
 
     @classmethod
     def of(cls, clients: dict[str, TaskDataset]) -> Self:
-        """Every client with a data set of its own; whoever has the same identifier in two is two records.
+        """Join clients with a data set of their own each. A patient with the same identifier in two counts as two
+        records.
 
         Raises:
             DataError: no client, or data sets that do not fit together.
@@ -91,22 +92,22 @@ class Population:
 
     def digest(self) -> str:
         """SHA-256 (hex) of every record and who has it."""
-        found = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
+        digest = hashlib.sha256(json.dumps([self.names, self.dataset.patients]).encode())
         for tensor in (*parts(self.dataset.inputs), self.dataset.targets):
-            found.update(np.ascontiguousarray(tensor.numpy()).data)
+            digest.update(np.ascontiguousarray(tensor.numpy()).data)
         for rows in self.rows:
-            found.update(np.array([len(rows)]).data)
-            found.update(np.ascontiguousarray(rows).data)
-        return found.hexdigest()
+            digest.update(np.array([len(rows)]).data)
+            digest.update(np.ascontiguousarray(rows).data)
+        return digest.hexdigest()
 
 
-def _joined(names: Sequence[str], own: Sequence[TaskDataset]) -> TaskDataset:
-    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in own}
+def _joined(names: Sequence[str], datasets: Sequence[TaskDataset]) -> TaskDataset:
+    shapes = {(tuple(part.inputs.shape[1:]), tuple(part.targets.shape[1:]), part.grouped) for part in datasets}
     if len(shapes) != 1:
         raise DataError("the clients' records have different shapes: one client has several rows of a patient")
     return TaskDataset(
-        joined([part.inputs for part in own]),
-        torch.cat([part.targets for part in own]),
-        tuple(f"{name}/{patient}" for name, part in zip(names, own, strict=True) for patient in part.patients),
-        grouped=own[0].grouped,
+        joined([part.inputs for part in datasets]),
+        torch.cat([part.targets for part in datasets]),
+        tuple(f"{name}/{patient}" for name, part in zip(names, datasets, strict=True) for patient in part.patients),
+        grouped=datasets[0].grouped,
     )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from private_learning.records import DataError, Records, Table, load
 from private_learning.tasks import Task, TaskDataset, TaskError, dataset_of
 from private_learning.tasks.inputs import joined
@@ -48,8 +48,8 @@ class HowSplit:
 class Source:
     """The records of a simulation.
 
-    clients  the name of each file's client, where every file is one; None: one file, dealt out
-    test     records of their own; None: a share of the patients is held out
+    clients  the name of each file's client, where every file is one. None: one file, dealt out
+    test     records of their own. None: a share of the patients is held out
     """
 
     files: tuple[Records, ...]
@@ -70,18 +70,18 @@ class Source:
             except DataError as error:
                 raise DataError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
-        found = tuple(map(read, files))
+        tables = tuple(map(read, files))
         names = None
         if len(files) > 1:
             names = tuple(splits.client_name(path.name.removesuffix(".gz").rpartition(".")[0]) for path in files)
             if len(set(names)) < len(names):
                 raise DataError(f"two files make one client's name: {', '.join(sorted(names))}; rename one")
-        return cls(found, names, None if test is None else read(test))
+        return cls(tables, names, None if test is None else read(test))
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """Under one seed: who has which records, and who is asked after every release; None: nobody."""
+    """Records under one seed: those of each client, and the test records for every release, or None."""
 
     population: Population
     test: TaskDataset | None
@@ -91,12 +91,12 @@ class Dealt:
 class Dealer:
     """Deals the records of a source out, under any seed.
 
-    how, clients  of one file; where every file is a client, iid and None or as many
+    how, clients  of one file. Where every file is a client, iid and None or as many
     test_share    of every file's patients, held out for the test where the source has no test records
     """
 
     source: Source
-    how: HowSplit
+    split: HowSplit
     clients: int | None
     test_share: float
 
@@ -105,9 +105,9 @@ class Dealer:
         if not 0 <= self.test_share < 1:
             raise ConfigurationError(f"--test-share must be at least 0 and below 1, not {self.test_share:g}")
         names = self.source.clients
-        if names is not None and (self.clients not in (None, len(names)) or self.how.way != "iid"):
+        if names is not None and (self.clients not in (None, len(names)) or self.split.way != "iid"):
             raise ConfigurationError("every file is one client: leave --clients and --split out, or give one file")
-        if names is None and self.clients is None and self.how.way != "column":
+        if names is None and self.clients is None and self.split.way != "column":
             raise ConfigurationError(
                 "say how many clients share the file (--clients), or which column names them (--split column:NAME)"
             )
@@ -116,13 +116,13 @@ class Dealer:
         """Whole files, before some of their rows are held out: counts and lines are then the file's own.
 
         Raises:
-            DataError: records that the task cannot take; the text names the file where there are several.
+            DataError: records that the task cannot take. The text names the file where there are several.
         """
         source, each = self.source, settings.training.rows_per_patient
-        named = list(zip(source.clients or ("",), source.files, strict=True))
+        named_files = list(zip(source.clients or ("",), source.files, strict=True))
         if source.test is not None:
-            named.append(("test records", source.test))
-        for name, records in named:
+            named_files.append(("test records", source.test))
+        for name, records in named_files:
             try:
                 dataset = dataset_of(task, records)
                 if records is not source.test:
@@ -139,37 +139,39 @@ class Dealer:
         """
         source, draw = self.source, np.random.default_rng([seed, _TEST])
         tests: list[TaskDataset] = [] if source.test is None else [dataset_of(task, source.test)]
-        kept: list[Records] = []
+        train_records: list[Records] = []
         for records in source.files:
             train = records
             if source.test is None and self.test_share > 0:
-                train, held = _held_out(records, self.test_share, draw)
-                tests.append(dataset_of(task, held))
-            kept.append(_trained(train, settings, seed))
+                train, test_records = _held_out(records, self.test_share, draw)
+                tests.append(dataset_of(task, test_records))
+            train_records.append(_trained(train, settings, seed))
         each = settings.training.rows_per_patient
-        patients = [dataset_of(task, own).by_patient(each) for own in kept]
+        patients = [dataset_of(task, client_records).by_patient(each) for client_records in train_records]
         if source.clients is not None:
             return Dealt(Population.of(dict(zip(source.clients, patients, strict=True))), _joined(tests))
         dealt = np.random.default_rng([seed, _CLIENTS])
-        return Dealt(self._split(kept[0], patients[0], dealt), _joined(tests))
+        return Dealt(self._split(train_records[0], patients[0], dealt), _joined(tests))
 
     def _split(self, records: Records, dataset: TaskDataset, draw: np.random.Generator) -> Population:
-        how, clients = self.how, self.clients
-        if how.way == "column" or clients is None:
-            rows, names = splits.by_value(_values(records, dataset, how.value))
+        split_kind, clients = self.split, self.clients
+        if split_kind.way == "column" or clients is None:
+            rows, names = splits.by_value(_values(records, dataset, split_kind.value))
             if clients not in (None, len(names)):
-                raise ConfigurationError(f"column {how.value} has {len(names)} values, and --clients says {clients}")
+                raise ConfigurationError(
+                    f"column {split_kind.value} has {len(names)} values, and --clients says {clients}"
+                )
             return Population(dataset, tuple(rows), tuple(names))
-        if how.way == "iid":
+        if split_kind.way == "iid":
             return Population.split(dataset, splits.iid(len(dataset), clients, draw))
         labels = dataset.targets.numpy()
         if labels.dtype.kind not in "iu" or labels.ndim > 1 + dataset.grouped:
-            raise ConfigurationError(f"--split {how.way}: targets are not classes; take iid or column")
+            raise ConfigurationError(f"--split {split_kind.way}: targets are not classes; take iid or column")
         # A patient of several rows counts by the first.
         labels = labels[:, 0] if labels.ndim > 1 else labels
-        if how.way == "labels":
-            return Population.split(dataset, splits.shards(labels, clients, int(how.value), draw))
-        return Population.split(dataset, splits.dirichlet(labels, clients, float(how.value), draw))
+        if split_kind.way == "labels":
+            return Population.split(dataset, splits.shards(labels, clients, int(split_kind.value), draw))
+        return Population.split(dataset, splits.dirichlet(labels, clients, float(split_kind.value), draw))
 
 
 def _values(records: Records, dataset: TaskDataset, column: str) -> list[Any]:
@@ -189,8 +191,8 @@ def _held_out(records: Records, share: float, draw: np.random.Generator) -> tupl
     if not 0 < count < len(patients):
         raise DataError(f"of {len(patients)} patients, a share of {share:g} leaves nobody to train on or to test")
     order: list[int] = draw.permutation(len(patients)).tolist()
-    held = {patients[place] for place in order[:count]}
-    aside = np.array([patient in held for patient in records.patients])
+    test_patients = {patients[place] for place in order[:count]}
+    aside = np.array([patient in test_patients for patient in records.patients])
     return records.take(np.flatnonzero(~aside)), records.take(np.flatnonzero(aside))
 
 
@@ -199,7 +201,7 @@ def _trained(records: Records, settings: StudySettings, seed: int) -> Records:
     if settings.evaluation is None:
         return records
     secret = hashlib.sha256(f"wardround simulated split {seed}".encode()).digest()
-    aside = Split(secret, settings.evaluation.share).set_aside(records.patients)
+    aside = PatientSplit(secret, settings.evaluation.share).set_aside(records.patients)
     if aside.all():
         raise DataError("evaluation.share sets every patient of a file aside: nobody is left to train on")
     return records.take(np.flatnonzero(~aside))

@@ -14,9 +14,9 @@ _PREFIX = "released/"
 
 @dataclass
 class Released:
-    """Fills as rounds release their models; those that count no more are let go.
+    """Fills as rounds release their models. Those that count no more are let go.
 
-    averaging  None: the result is the newest model, and nothing is kept
+    averaging  None: the result is the newest model, and no earlier one is kept
     rounds     that released a model, ascending
     """
 
@@ -24,18 +24,18 @@ class Released:
     rounds: list[int] = field(default_factory=list[int])
     _models: dict[int, Mapping[str, Array]] = field(default_factory=dict[int, Mapping[str, Array]])
 
-    def take(self, round: int, weights: Mapping[str, Array]) -> None:
+    def take(self, round_number: int, weights: Mapping[str, Array]) -> None:
         """The model of a round, after those before it."""
         if self.averaging is None:
             return
-        self.rounds.append(round)
-        self._models[round] = weights
-        counted = averaged_rounds(self.averaging, self.rounds)
-        self._models = {number: model for number, model in self._models.items() if number in counted}
+        self.rounds.append(round_number)
+        self._models[round_number] = weights
+        averaged = averaged_rounds(self.averaging, self.rounds)
+        self._models = {number: model for number, model in self._models.items() if number in averaged}
 
     @property
     def result(self) -> Mapping[str, Array] | None:
-        """The mean, as `wardround study model` takes it of files; None: the newest model itself."""
+        """The mean, as `wardround study model` takes it of files. None: the newest model itself."""
         if self.averaging is None or not self.rounds:
             return None
         shares = averaged_rounds(self.averaging, self.rounds)
@@ -52,9 +52,9 @@ class Released:
 
     def restore(self, rounds: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """Stand where `rounds` and `arrays` were taken."""
-        self.rounds, found = list(rounds), dict[int, dict[str, Array]]()
+        self.rounds, model_of_round = list(rounds), dict[int, dict[str, Array]]()
         for key, array in arrays.items():
             if key.startswith(_PREFIX):
                 number, _, name = key.removeprefix(_PREFIX).partition("/")
-                found.setdefault(int(number), {})[name] = array
-        self._models = dict(found)
+                model_of_round.setdefault(int(number), {})[name] = array
+        self._models = dict(model_of_round)

@@ -17,7 +17,7 @@ _TRIES = 100
 
 
 def iid(records: int, clients: int, draw: np.random.Generator) -> list[Rows]:
-    """Every record to one client, at random; sizes differ by at most one.
+    """Give every record to one client, at random. Sizes differ by at most one.
 
     Raises:
         DataError: fewer records than clients.
@@ -41,16 +41,16 @@ def shards(labels: Labels, clients: int, each: int, draw: np.random.Generator) -
     mixed = draw.permutation(len(labels))
     pieces = _dealt(mixed[np.argsort(labels[mixed], kind="stable")], clients * each)
     order: list[list[int]] = draw.permutation(len(pieces)).reshape(clients, each).tolist()
-    return [np.concatenate([pieces[piece] for piece in own]) for own in order]
+    return [np.concatenate([pieces[piece] for piece in client_pieces]) for client_pieces in order]
 
 
 def dirichlet(labels: Labels, clients: int, alpha: float, draw: np.random.Generator) -> list[Rows]:
     """Of every label, shares to the clients that are drawn from a symmetric Dirichlet law (Hsu, Qi & Brown 2019).
 
-    labels: (n,). alpha: small: few labels a client; large: all alike. Drawn again until nobody is empty.
+    labels: (n,). alpha: small: few labels a client. Large: all alike. Drawn again until no client is empty.
 
     Raises:
-        DataError: fewer records than clients, or somebody stays empty.
+        DataError: fewer records than clients, or a client stays empty.
     """
     _require_enough(len(labels), clients)
     for _ in range(_TRIES):
@@ -78,12 +78,14 @@ def by_value(values: Sequence[Any]) -> tuple[list[Rows], list[str]]:
     if any(missing):
         raise DataError(f"{sum(missing)} records do not say which client has them: fill the column, or drop these rows")
     rows: dict[str, list[int]] = {}
-    meant: dict[str, str] = {}
+    value_of_place: dict[str, str] = {}
     for row, value in enumerate(values):
         written = _written(value)
         name = client_name(written)
-        if meant.setdefault(name, written) != written:
-            raise DataError(f"{meant[name]!r} and {written!r} would both be the client {name}: write them apart")
+        if value_of_place.setdefault(name, written) != written:
+            raise DataError(
+                f"{value_of_place[name]!r} and {written!r} would both be the client {name}: write them apart"
+            )
         rows.setdefault(name, []).append(row)
     names = sorted(rows)
     return [np.array(rows[name], dtype=np.int64) for name in names], names
@@ -94,7 +96,7 @@ def _written(value: Any) -> str:
 
 
 def client_name(written: str) -> str:
-    """What a client is called for a value or a file: lower-case letters, digits and hyphens."""
+    """Return the name of a client for a value or a file: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-") or "client"
 
 

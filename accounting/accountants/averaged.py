@@ -34,7 +34,7 @@ from accounting.values import (
 # Mass that may wrap past the end of the grid, before it is bounded and added.
 _WRAPPED = 1e-18
 _LEAST_SIZE, _MOST_SIZE = 1 << 12, 1 << 17
-# Orders of Chernoff's bound on wrapped mass; missing the best one only loosens it.
+# Orders of Chernoff's bound on wrapped mass. Missing the best one only loosens it.
 _MOMENTS: FloatArray = np.geomspace(0.05, 400, 60)
 # Values of ε that are tried: a thousandth of the classical one apart.
 _POINTS = 1024
@@ -42,7 +42,7 @@ _POINTS = 1024
 
 @dataclass
 class _Kind:
-    """Steps with one sampling rate; counts[i, k] = how often record i fell into bin k."""
+    """Steps with one sampling rate. Counts[i, k] = how often record i fell into bin k."""
 
     counts: FloatArray
     steps: int = 0
@@ -51,8 +51,8 @@ class _Kind:
 class AveragedAccountant:
     """(ε, δ) averaged over the population, from the distances of the same m records at every step.
 
-    spec       its estimator is "betting" or "bernstein", distribution-free; δ_{x'} lies between 0 and the classical δ.
-               The bound on the average fails with probability γ over drawing the sample; β = δ − γ
+    spec       its estimator is "betting" or "bernstein", distribution-free. δ_{x'} lies between 0 and the classical δ.
+               The bound on the average fails with probability γ over drawing the sample. β = δ − γ
     members    m
     max_ratio  largest clip norm over noise, C/s, that any step may have: the top of the bins
     bins       distances are rounded up to this many equal steps of d/s
@@ -76,7 +76,7 @@ class AveragedAccountant:
         # A hair above max_ratio, which the caller may have rounded down.
         self._ratios: FloatArray = self.max_ratio * (1 + 1e-12) * np.arange(1, check_count("bins", bins) + 1) / bins
         self._kinds: dict[float, _Kind] = {}
-        self._known: float | None = None
+        self._last_epsilon: float | None = None
 
     @property
     def steps(self) -> int:
@@ -86,7 +86,7 @@ class AveragedAccountant:
     def step(self, distances: Values, *, noise_std: float, sampling_rate: float, max_distance: float) -> None:
         """Charge one step: distances (members,) of the accounting sample, each at most max_distance.
 
-        Raises InvalidArgument; nothing is then charged.
+        Raises InvalidArgument, and then charges no step.
         """
         norms = check_array("distances", distances)
         std, rate = check_positive("noise_std", noise_std), check_rate("sampling_rate", sampling_rate)
@@ -107,7 +107,7 @@ class AveragedAccountant:
         charged = ratios > 0
         kind.counts[np.flatnonzero(charged), index[charged]] += 1
         kind.steps += 1
-        self._known = None
+        self._last_epsilon = None
 
     def epsilon(self) -> float:
         """Least ε on the grid such that the average δ is at most δ − γ there and at every larger grid point.
@@ -116,16 +116,16 @@ class AveragedAccountant:
         needs a failure at the one point just below the true ε. Never above the classical ε at δ − γ. Remembered until
         the next step.
         """
-        if self._known is None:
-            self._known = self._least_epsilon()
-        return self._known
+        if self._last_epsilon is None:
+            self._last_epsilon = self._min_epsilon()
+        return self._last_epsilon
 
     def __repr__(self) -> str:
         fixed = f"delta={self.spec.delta!r}, estimator={self.spec.estimator!r}"
         return f"AveragedAccountant({fixed}, members={self.members}, steps={self.steps})"
 
     def delta_for(self, epsilon: float) -> float:
-        """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε; fails with probability γ, so ask once."""
+        """The bound on E δ_{x'}(ε) plus γ, at the grid point at or below ε. Fails with probability γ, so ask once."""
         epsilons, deltas = self._profiles(self.spec.beta)
         place = int(np.searchsorted(epsilons, check_nonnegative("epsilon", epsilon), side="right")) - 1
         return min(1.0, self._bound(deltas[:, place]) + self.spec.estimator_failure_probability)
@@ -152,7 +152,7 @@ class AveragedAccountant:
             resolution=f"distances rounded up to {self._ratios.size} bins, losses discretised and rounded up",
         )
 
-    def _least_epsilon(self) -> float:
+    def _min_epsilon(self) -> float:
         if not any(rate > 0 and kind.counts.any() for rate, kind in self._kinds.items()):
             return 0.0
         beta = self.spec.beta
@@ -168,7 +168,7 @@ class AveragedAccountant:
         if worst == 0:
             return 0.0
         shares = np.minimum(deltas[:-1] / worst, 1.0)
-        # upper_mean bounds E e^X; with X = ln(1 + share), e^X − 1 is the share itself.
+        # upper_mean bounds E e^X. With X = ln(1 + share), e^X − 1 is the share itself.
         log_mean = upper_mean(
             np.log1p(shares), self.spec.estimator_failure_probability, method=self.spec.estimator, log_max=math.log(2)
         )
@@ -180,16 +180,16 @@ class AveragedAccountant:
         grid = self._grid(steps, counts[-1])
         tables = [LossTable.build(steps, grid, _MOMENTS, removal=removal) for removal in (True, False)]
 
-        def both(rows: FloatArray, places: IntArray) -> FloatArray:
+        def larger(rows: FloatArray, places: IntArray) -> FloatArray:
             parts = zip(*(table.profiles(rows, places) for table in tables), strict=True)
             # The larger direction of every record bounds the mean of each.
-            return np.concatenate([np.maximum(one, other) for one, other in parts])
+            return np.concatenate([np.maximum(first, second) for first, second in parts])
 
         everywhere = np.arange(grid.size // 2 - 1)
-        worst = both(counts[-1:], everywhere)[0]
+        worst = larger(counts[-1:], everywhere)[0]
         last = int(np.argmax(worst <= beta)) if bool((worst <= beta).any()) else everywhere.size - 1
         places = np.unique(np.linspace(0, last, min(last + 1, _POINTS)).astype(np.int64))
-        return np.asarray(places * grid.interval, dtype=np.float64), both(counts, places)
+        return np.asarray(places * grid.interval, dtype=np.float64), larger(counts, places)
 
     def _used(self) -> tuple[list[tuple[float, float]], FloatArray]:
         """The (ratio, rate) of every bin that occurs, and how often each record (and the worst case) fell into it."""

@@ -77,13 +77,13 @@ class BayesianAccountant:
     ) -> None:
         """Charge one noised step.
 
-        distances     (m,) distances of the sample, the same m records each step for running sums; with `counts` the
-                      upper bin edges; None charges every record at max_distance
+        distances     (m,) distances of the sample, the same m records each step for running sums. With `counts` the
+                      upper bin edges. None charges every record at max_distance
         noise_std     standard deviation of the noise on the scale of the distances
-        max_distance  the clip norm; may be missing only for student-t with cap=False
-        count_noise   standard deviation of the discrete Gaussian noise on each count; then sample_size is required
+        max_distance  the clip norm. May be missing only for student-t with cap=False
+        count_noise   standard deviation of the discrete Gaussian noise on each count. Then sample_size is required
 
-        A sample that the estimator refuses is charged at max_distance; without one EstimatorRefused is raised.
+        A sample that the estimator refuses is charged at max_distance. Without one EstimatorRefused is raised.
         Every other error leaves the accountant as it was.
         """
         self._check_free()
@@ -101,7 +101,7 @@ class BayesianAccountant:
         self._charge(step, measured, reserved=False)
 
     def reserve(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> Reservation:
-        """Set aside the worst case of the next step(s); LimitExceeded or MaxStepsExceeded refuse it."""
+        """Set aside the worst case of the next step(s). LimitExceeded or MaxStepsExceeded refuse it."""
         self._check_free()
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
         number = check_count("steps", steps)
@@ -116,19 +116,18 @@ class BayesianAccountant:
         return self._pending
 
     def project(self, *, noise_std: float, sampling_rate: float, max_distance: float, steps: int = 1) -> float:
-        """ε if the next `steps` steps all cost their worst case; nothing changes."""
+        """Return ε if the next `steps` steps all cost their worst case, without a change."""
         step = self._step(noise_std, sampling_rate, check_nonnegative("max_distance", max_distance))
         return self.epsilon_after((step, check_count("steps", steps)))
 
-    def epsilon_after(self, *ahead: tuple[Step, int]) -> float:
-        """ε if these kinds of steps, each so many times, cost their worst case; nothing changes."""
-        return self._epsilon_of(self._ahead(*ahead))
+    def epsilon_after(self, *future: tuple[Step, int]) -> float:
+        """Return ε if these kinds of steps, each so many times, cost their worst case, without a change."""
+        return self._epsilon_of(self._worst_moments(*future))
 
     def close(self, reservation: Reservation, measured: Measurement | None, *, charge: bool) -> bool:
-        """End the open reservation: charge it at what was measured or in full, or charge nothing.
+        """End the open reservation: charge it at what was measured or in full, or cancel it.
 
-        Returns False when it was charged in full. ReservationClosed: it is not the open one. Raises before anything
-        changes.
+        Returns False when it was charged in full. ReservationClosed: it is not the open one. Raises before any change.
         """
         if self._pending is not reservation:
             raise ReservationClosed("this reservation is closed")
@@ -141,10 +140,10 @@ class BayesianAccountant:
     def observe(self, log_values: Values, *, counts: Values | None = None, log_max: float, order: float) -> None:
         """Clients' own running sums G up to this step, at one conversion order (adaptive: taken at 2·order + 1).
 
-        log_values  (m,) sums in nats, or with `counts` the upper bin edges; log_max bounds all of them, and is at least
+        log_values  (m,) sums in nats, or with `counts` the upper bin edges. log_max bounds all of them, and is at least
                     what the steps charged here may have cost a record at this order
 
-        Raises InvalidArgument, EstimatorRefused; the accountant is then as it was.
+        Raises InvalidArgument, EstimatorRefused. The accountant is then as it was.
         """
         self._check_free()
         if not isinstance(self._ledger, RunningComposition):
@@ -191,10 +190,10 @@ class BayesianAccountant:
         return 0.0 if self._steps == 0 else min(1.0, beta + fixed.estimator_failure_probability)
 
     def certificate(self, *, classical: Guarantee | None = None, limit_epsilon: float | None = None) -> Guarantee:
-        """What is promised. `classical` of the same level, relation, observer and δ caps it.
+        """Return the certificate. `classical` of the same level, relation, observer and δ caps it.
 
         With a limit, running sums and adaptive accounts state the limit: that is what the filter keeps at every step
-        and on every path; what is spent on this path is no such promise. `limit_epsilon` is a limit at filter_order
+        and on every path. The ε spent on this path is no such promise. `limit_epsilon` is a limit at filter_order
         that the caller kept before every step, where this account itself enforced none.
         """
         fixed, order = self.spec, self.spec.filter_order
@@ -208,13 +207,14 @@ class BayesianAccountant:
         return self._guarantee(fixed, epsilon, (order,), order, classical)
 
     def report(self, *, classical: Guarantee | None = None) -> Guarantee:
-        """The least ε over all orders; valid when the stop does not depend on the data."""
+        """The least ε over all orders. Valid when the stop does not depend on the data."""
         fixed = self.spec
         epsilon, order = epsilon_from_moments(fixed.orders, self.log_moments(), fixed.beta, conversion=fixed.conversion)
         return self._guarantee(fixed, epsilon, tuple(fixed.orders), order, classical)
 
     def state(self) -> dict[str, Any]:
-        """Everything that changes, JSON-safe and exact; `restore` on an accountant of the same settings undoes it."""
+        """Return all state that changes, JSON-safe and exact. `restore` on an accountant of the same settings undoes
+        it."""
         return {
             "settings": self.spec.to_dict(),
             "steps": self._steps,
@@ -265,9 +265,9 @@ class BayesianAccountant:
         order, limit = self.spec.filter_order, self.spec.limit_epsilon
         if limit is None or order is None:
             return
-        allowed = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
+        allowed_moment = largest_moment(order, limit, self.spec.beta, conversion=self.spec.conversion)
         # The filter's row is the last one.
-        if float(self._ahead((step, steps))[-1]) > allowed:
+        if float(self._worst_moments((step, steps))[-1]) > allowed_moment:
             raise LimitExceeded(f"the step might pass epsilon = {limit!r} at order {order!r}")
 
     def _charge(self, step: Step, measured: Measurement | None, *, reserved: bool, steps: int = 1) -> bool:
@@ -297,9 +297,9 @@ class BayesianAccountant:
     def _moments(self) -> FloatArray:
         return self._combine(self._ledger.moments(), self._classical)
 
-    def _ahead(self, *ahead: tuple[Step, int]) -> FloatArray:
-        classical = self._classical + ceilings(self.spec.rows, ahead)
-        return self._combine(self._ledger.worst(*ahead), classical)
+    def _worst_moments(self, *future: tuple[Step, int]) -> FloatArray:
+        classical = self._classical + ceilings(self.spec.rows, future)
+        return self._combine(self._ledger.worst(*future), classical)
 
     def _epsilon_of(self, moments: FloatArray) -> float:
         fixed = self.spec
@@ -310,10 +310,10 @@ class BayesianAccountant:
         self, fixed: BayesianSpec, epsilon: float, orders: tuple[float, ...], order: float, classical: Guarantee | None
     ) -> Guarantee:
         resolution = "; ".join(sorted(self._resolution)) or "exact"
-        found = bayesian_guarantee(
+        guarantee = bayesian_guarantee(
             fixed, epsilon, orders, order, steps=self._steps, rates=self._rates, resolution=resolution
         )
-        return found if classical is None else capped_by(found, classical)
+        return guarantee if classical is None else capped_by(guarantee, classical)
 
 
 # By identity: two reservations of equal steps are two.
@@ -353,7 +353,7 @@ class Reservation:
         count_noise: float = 0.0,
         sample_size: int | None = None,
     ) -> bool:
-        """Charge what the sample shows, never more than was reserved; arguments as in `BayesianAccountant.step`.
+        """Charge what the sample shows, never more than was reserved. Arguments as in `BayesianAccountant.step`.
 
         Returns False when the estimator refused, and all was charged. On bad input the reservation stays open.
         """
@@ -368,7 +368,7 @@ class Reservation:
         self.accountant.close(self, None, charge=True)
 
     def cancel(self) -> None:
-        """Charge nothing: right only when nobody saw anything of the step."""
+        """Cancel the charge. This is right only when no part of the step was seen."""
         self.accountant.close(self, None, charge=False)
 
     def state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is fixed before the first step of an account that estimates, checked once, and what such an account states."""
+"""The settings of an account that estimates, fixed before its first step and checked once, and its statement."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from accounting.accountants.composition import (
     HolderComposition,
+    HolderWeights,
     Rows,
     RunningComposition,
-    Weights,
 )
 from accounting.errors import InvalidArgument
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
@@ -60,9 +60,9 @@ _ADVERSARIES = {
 class EstimateSpec:
     """A guarantee that is estimated from a sample: its δ, who is sampled, how, and for whom it speaks.
 
-    delta      of the certificate; `estimator_failure_probability`, 0 < γ < delta, is its part that covers the
+    delta      of the certificate. `estimator_failure_probability`, 0 < γ < delta, is its part that covers the
                estimates
-    estimator  "betting", "band", "bernstein": distribution-free; "student-t": assumes a normal law
+    estimator  "betting", "band", "bernstein": distribution-free. "student-t": assumes a normal law
     sample     whose records are measured
 
     Raises InvalidArgument, which names the field that is wrong.
@@ -88,11 +88,11 @@ class EstimateSpec:
 
     @property
     def beta(self) -> float:
-        """What is left of delta for the privacy loss."""
+        """Return the part of delta that is left for the privacy loss."""
         return self.delta - self.estimator_failure_probability
 
     def _keep(self, **values: object) -> None:
-        """Keep what was given in its one form: equal specs compare equal, whatever sequences they were given as."""
+        """Keep the arguments in one form, so that equal specs compare equal for any sequence types."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -101,12 +101,12 @@ class EstimateSpec:
 class BayesianSpec(EstimateSpec):
     """Everything that a `BayesianAccountant` fixes beforehand.
 
-    orders         conversion orders λ, increasing; or alphas = λ + 1 in their place
-    max_steps      the most noised steps; None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
-    composition    "holder": each step is bounded by itself; "running": each record's own sum is
-    adversary      "path": the papers' claim; "adaptive": rounds may depend on what earlier ones said
+    orders         conversion orders λ, increasing. Or alphas = λ + 1 in their place
+    max_steps      the most noised steps. None: open-ended weights 1/(t(t+1)) (holder), no limit (running)
+    composition    "holder": each step is bounded by itself. "running": each record's own sum is
+    adversary      "path": the papers' claim. "adaptive": rounds may depend on what earlier ones said
     weights        Hölder weights fixed beforehand, instead of 1/max_steps
-    checkpoints    running: steps at which estimates are read, or how many of them; None: every step, failure/(t(t+1))
+    checkpoints    running: steps at which estimates are read, or how many of them. None: every step, failure/(t(t+1))
     filter_order   λ* (or filter_alpha = λ* + 1) fixed before round 1: `epsilon` is read there alone, with the whole
                    failure probability
     limit_epsilon  steps that might pass it at λ* are refused
@@ -135,8 +135,8 @@ class BayesianSpec(EstimateSpec):
 
     def __post_init__(self, alphas: Sequence[float] | None, filter_alpha: float | None) -> None:  # type: ignore[override]
         super().__post_init__()
-        given = None if alphas is not None and not len(self.orders) else self.orders
-        self._keep(orders=tuple(orders_or_alphas(given, alphas).tolist()) if alphas is not None else self.orders)
+        orders = None if alphas is not None and not len(self.orders) else self.orders
+        self._keep(orders=tuple(orders_or_alphas(orders, alphas).tolist()) if alphas is not None else self.orders)
         self._keep(filter_order=order_or_alpha(self.filter_order, filter_alpha, ("filter_order", "filter_alpha")))
         points = tuple(self.checkpoints) if isinstance(self.checkpoints, Sequence) else self.checkpoints
         weights = None if self.weights is None else _numbers("weights", self.weights)
@@ -172,29 +172,30 @@ class BayesianSpec(EstimateSpec):
 
     @property
     def definition(self) -> Definition:
-        """Certified: nothing is assumed of the population, the run did not depend on the sample, rounds may adapt."""
-        # Members' norms depend on the run; held-out records were declared before it and kept out of it.
+        """Return the definition. Certified: no assumption on the population, a run independent of the sample, rounds
+        may adapt."""
+        # Members' norms depend on the run. Held-out records were declared before it and kept out of it.
         certified = self.sample == "held-out" and self.adversary == "adaptive" and self.estimator in DISTRIBUTION_FREE
         return Definition.CERTIFIED if certified else Definition.BAYESIAN
 
     def open_ledger(self) -> HolderComposition | RunningComposition:
-        """An empty ledger; with an adaptive adversary it is kept at order 2λ+1."""
+        """An empty ledger. With an adaptive adversary it is kept at order 2λ+1."""
         count, failure = len(self.orders), self.estimator_failure_probability
         orders = 2 * self.rows + 1 if self.adversary == "adaptive" else self.rows
         # What the filter keeps and what the statement says are two certificates: neither takes its γ from the other.
         once = np.arange(orders.size) >= count
         rows = Rows(orders, np.where(once, failure, failure / count), once, self.estimator)
         if self.composition == "holder":
-            return HolderComposition(rows, Weights(self.max_steps, self.weights), failure)
+            return HolderComposition(rows, HolderWeights(self.max_steps, self.weights), failure)
         return RunningComposition(rows, self.max_steps, _declared_checkpoints(self.checkpoints, self.max_steps))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; equal settings give equal dictionaries."""
+        """JSON-safe. Equal settings give equal dictionaries."""
         return fields_to_json(self)
 
 
 def _declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: int | None) -> tuple[int, ...] | None:
-    """Steps at which estimates may be read; n means n of them, spread evenly over max_steps steps."""
+    """Steps at which estimates may be read. n means n of them, spread evenly over max_steps steps."""
     if checkpoints is None:
         return None
     if isinstance(checkpoints, Sequence):
@@ -209,7 +210,7 @@ def _declared_checkpoints(checkpoints: int | Sequence[int] | None, max_steps: in
 
 
 def _numbers(name: str, values: Sequence[float] | FloatArray) -> tuple[float, ...]:
-    """A tuple of floats from any sequence of numbers; refuses text and the like by name."""
+    """A tuple of floats from any sequence of numbers. Refuses text and the like by name."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf" or array.ndim != 1:
         raise InvalidArgument(name, "must be a sequence of numbers")
@@ -265,7 +266,7 @@ def assumption_of(settings: BayesianSpec) -> str:
 
 
 def capped_by(bayesian: Guarantee, classical: Guarantee) -> Guarantee:
-    """The smaller ε of two certificates that make the same claim; what holds for everybody holds on average."""
+    """Return the smaller ε of two certificates that make the same claim. A claim for all records holds on average."""
     if classical.definition is not Definition.CLASSICAL:
         raise InvalidArgument("classical", f"is a guarantee of definition {classical.definition}")
     # A smaller ε of another claim would be no bound on this one.

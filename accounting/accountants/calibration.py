@@ -42,12 +42,12 @@ def rdp_epsilon(
     """ε of `steps` equal steps of DP-SGD by Rényi divergences: the worst case over records.
 
     noise_multiplier  σ, noise per clip norm
-    orders            λ, shape (orders,); left out, those of `ClassicalAccountant`. One order for a filter: then ε is
+    orders            λ, shape (orders,). Left out, those of `ClassicalAccountant`. One order for a filter: then ε is
                       also valid when plan or stop adapt
 
     Raises InvalidArgument.
     """
-    number = check_count("steps", steps, least=0)
+    number = check_count("steps", steps, minimum=0)
     if orders is None:
         return _classical_epsilon("rdp", noise_multiplier, sampling_rate, number, delta)
     moments = number * log_moment(
@@ -81,13 +81,13 @@ def calibrate_noise(
     """The smallest noise multiplier, to a relative tolerance, whose ε does not exceed the target.
 
     method   "pld", the default: loss distributions, for plans that never adapt. "rdp" at the best order, which takes
-             more noise; or at the one `order` λ (or `alpha` = λ + 1) of a filter, where it is the default
+             more noise. Or at the one `order` λ (or `alpha` = λ + 1) of a filter, where it is the default
     account  another ε, as a non-increasing function of the noise multiplier
 
     Guarantees: account(result) ≤ epsilon was computed, not extrapolated. Noise below 2⁻¹⁰ is not looked for: where
     that is enough, as at a sampling rate below δ, it is the answer.
 
-    Raises Unreachable where 2⁴⁰ is not enough, with what that reaches; at a fixed order that is too small it names the
+    Raises Unreachable where 2⁴⁰ is not enough, with what that reaches. At a fixed order that is too small it names the
     least that is not.
 
     >>> round(calibrate_noise(epsilon=2.0, delta=1e-5, sampling_rate=0.01, steps=1000), 2)
@@ -101,8 +101,8 @@ def calibrate_noise(
     check_count("steps", steps)
     accuracy = check_positive("tolerance", tolerance)
     fixed = order_or_alpha(order, alpha)
-    chosen = check_choice("method", method or ("pld" if fixed is None else "rdp"), ("rdp", "pld"))
-    if chosen == "pld" and fixed is not None:
+    accounting_method = check_choice("method", method or ("pld" if fixed is None else "rdp"), ("rdp", "pld"))
+    if accounting_method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
     orders = None if fixed is None else [fixed]
 
@@ -113,21 +113,21 @@ def calibrate_noise(
         return _classical_epsilon("pld", noise, sampling_rate, steps, delta)
 
     if account is not None:
-        return _least_noise(account, target, accuracy)
+        return _min_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
-    if chosen == "rdp":
-        return _least_noise(by_moments, target, accuracy)
+    if accounting_method == "rdp":
+        return _min_noise(by_moments, target, accuracy)
     # Loss distributions are dear: begin where the moments end, roughly, and they hardly ever need more noise.
     try:
-        start = _least_noise(by_moments, target, 0.5)
+        start = _min_noise(by_moments, target, 0.5)
     except Unreachable:
         start = 1.0
-    return _least_noise(by_losses, target, accuracy, start=start, factor=1.25)
+    return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
 
 
 def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:
-    """The most steps (or rounds) whose ε does not exceed the target, by bisection; 0 when one is too many.
+    """The most steps (or rounds) whose ε does not exceed the target, by bisection. 0 when one is too many.
 
     account  ε as a non-decreasing function of the number of steps
 
@@ -154,7 +154,7 @@ def smallest_population(
 ) -> int:
     """The fewest records (or clients) among whom `expected_batch` are sampled each step, so that ε is within target.
 
-    Poisson sampling at rate expected_batch/N; Unreachable when even `at_most` are not enough.
+    Poisson sampling at rate expected_batch/N. Unreachable when even `at_most` are not enough.
 
     >>> smallest_population(epsilon=1.0, delta=1e-5, noise_multiplier=2.0, expected_batch=100, steps=1000)
     7066
@@ -178,10 +178,10 @@ def smallest_population(
 
 @dataclass(frozen=True)
 class Prospect:
-    """What an estimate from m samples can promise at best, beside the worst case over records.
+    """The best promise of an estimate from m samples, beside the worst case over records.
 
     classical      ε of the worst case at the same orders and δ
-    best           ε if every sampled record cost exactly nothing: no data can show less
+    best           ε if every sampled record had exactly zero cost: no data can show less
     log_moment_gain  nats of log-moment that m samples can gain at most, ≈ ln(m / ln(1/γ))
     """
 
@@ -206,7 +206,7 @@ def prospect(
     adaptive: bool,
     orders: Values = _PROSPECT_ORDERS,
 ) -> Prospect:
-    """What a distribution-free estimate from running sums can gain, computed before a study starts.
+    """Return the possible gain of a distribution-free estimate from running sums, computed before a study starts.
 
     A bound that fails with probability γ cannot exclude that a fraction 1 − γ^{1/m} of the population, unseen in m
     samples, costs the worst case V: E e^G ≤ 1 + (1 − γ^{1/m})(e^V − 1) is the least any method may report. adaptive:
@@ -243,7 +243,7 @@ def prospect(
 
 
 def _require_reachable(target: float, delta: float, rate: float, steps: int, order: float) -> None:
-    """Raises Unreachable unless some noise multiplier reaches the target at this order; names the least that would do.
+    """Raises Unreachable unless some noise multiplier reaches the target at this order. Names the least that would do.
 
     However much noise there is, ε at one order λ stays above (ln c_λ − ln δ) / λ, which falls with λ.
     """
@@ -253,23 +253,23 @@ def _require_reachable(target: float, delta: float, rate: float, steps: int, ord
 
     if within(order):
         return
-    told = f"no noise multiplier reaches epsilon = {target!r} at delta = {delta!r} and order λ = {order!r}"
+    message = f"no noise multiplier reaches epsilon = {target!r} at delta = {delta!r} and order λ = {order!r}"
     high = order
     while not within(high):
         high *= 2
         if high > LARGEST_ORDER:
-            raise Unreachable(f"{told}, nor at a larger order: raise epsilon or delta, or take fewer steps")
+            raise Unreachable(f"{message}, nor at a larger order: raise epsilon or delta, or take fewer steps")
     low = max(order, high / 2)
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if within(middle) else (middle, high)
     # Three digits, upwards: what is named works, and no order below it by more than a rounding does.
     digits = 2 - math.floor(math.log10(high))
-    least = math.ceil(high * 10**digits) / 10**digits
-    raise Unreachable(f"{told}: the order must be at least {least:g} (α = {least + 1:g})")
+    min_epsilon = math.ceil(high * 10**digits) / 10**digits
+    raise Unreachable(f"{message}: the order must be at least {min_epsilon:g} (α = {min_epsilon + 1:g})")
 
 
-def _least_noise(
+def _min_noise(
     account: Callable[[float], float], target: float, accuracy: float, *, start: float = 1.0, factor: float = 2.0
 ) -> float:
     """The least noise whose ε is within the target, to a relative accuracy, on the side where it is.
@@ -298,13 +298,15 @@ def _least_noise(
     return high
 
 
-def _beyond(found: float, target: float) -> Unreachable:
-    told = f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
-    return Unreachable(f"{told}{found:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
+def _beyond(epsilon: float, target: float) -> Unreachable:
+    message = (
+        f"no noise multiplier up to 2^{math.log2(MOST_NOISE):g} reaches epsilon = {target!r}: so much noise gives "
+    )
+    return Unreachable(f"{message}{epsilon:.3g}. Raise epsilon or delta, take a lower rate or fewer steps")
 
 
 def _last(holds: Callable[[int], bool], at_most: int) -> int:
-    """The largest n ≤ at_most for which holds(1), …, holds(n); 0 if not even 1."""
+    """The largest n ≤ at_most for which holds(1), …, holds(n). 0 if not even 1."""
     low, high = 0, 1
     while high <= at_most and holds(high):
         low, high = high, 2 * high

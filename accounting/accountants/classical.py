@@ -60,19 +60,19 @@ _RESOLUTION = {"pld": "losses discretised, tilted and rounded up", "analytic-gau
 
 
 class ClassicalAccountant:
-    """ε of whatever events were composed, for any record.
+    """The ε of the composed events, for any record.
 
-    method "pld": privacy-loss distributions, never above the Rényi value; for plans fixed in advance. Gaussian
+    method "pld": privacy-loss distributions, never above the Rényi value, for plans fixed in advance. Gaussian
     and Laplace steps have one, unsampled Gaussian ones in closed form. With other events it reads Rényi divergences,
     and its certificate says so.
     method "rdp": Rényi divergences at real orders. With `order` λ (or `alpha` = λ + 1) the account is read at that one
     order, fixed before the first step, and is then valid for plans and stops that adapt to the releases (Feldman &
     Zrnic 2021).
 
-    relation  add-remove; replace-one, where one record is exchanged and moves a sum by twice the clip norm; zero-out
+    relation  add-remove. Replace-one, where one record is exchanged and moves a sum by twice the clip norm. Zero-out
 
     Guarantees: ε is 0 before any step, never negative, never below the true value up to the stated rounding.
-    Raises InvalidArgument naming the argument; the accountant is then unchanged.
+    Raises InvalidArgument naming the argument, and leaves the accountant unchanged.
 
     >>> account = ClassicalAccountant(delta=1e-5)
     >>> account.step(noise_multiplier=1.1, sampling_rate=0.01, count=1000)
@@ -106,12 +106,12 @@ class ClassicalAccountant:
         self.level, self.observer = check_word("level", Level, level), check_word("observer", Observer, observer)
         self._orders = ORDERS if self.order is None else np.array([self.order])
         self._counts: Counter[Kind] = Counter()
-        self._known: tuple[dict[Kind, int], float, Used, int] = ({}, 0.0, "rdp", 0)
+        self._last_answer: tuple[dict[Kind, int], float, Used, int] = ({}, 0.0, "rdp", 0)
 
     def __repr__(self) -> str:
         order = "" if self.order is None else f", order={self.order!r}"
-        other = "" if self.relation is Relation.ADD_REMOVE else f", relation={str(self.relation)!r}"
-        numbers = f"delta={self.delta!r}, method={self.method!r}{order}{other}, steps={self.steps}"
+        relation = "" if self.relation is Relation.ADD_REMOVE else f", relation={str(self.relation)!r}"
+        numbers = f"delta={self.delta!r}, method={self.method!r}{order}{relation}, steps={self.steps}"
         return f"ClassicalAccountant({numbers}, epsilon={self.epsilon():.4g})"
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
@@ -119,7 +119,7 @@ class ClassicalAccountant:
         self.compose(_step(noise_multiplier, sampling_rate), count)
 
     def compose(self, event: Event, count: int = 1) -> None:
-        """Charge an event `count` times. InvalidArgument: it is not known, and nothing is charged."""
+        """Charge an event `count` times. InvalidArgument: it is not known, and is not charged."""
         # All of it first, for it may refuse.
         for kind, times in kinds_of(event, count).items():
             self._counts[kind] += times
@@ -130,11 +130,11 @@ class ClassicalAccountant:
         return sum(self._counts.values())
 
     def epsilon(self) -> float:
-        """ε at this accountant's delta; asked again without a step in between, it is remembered."""
+        """Return ε at this accountant's delta. It is cached until the next step."""
         return self._answer()[0]
 
     def epsilon_at(self, delta: float) -> float:
-        """ε of the same steps at another delta; a claim made at one delta only, unless the deltas are split."""
+        """ε of the same steps at another delta. A claim made at one delta only, unless the deltas are split."""
         return self._epsilon(self._counts, check_delta(delta))[0]
 
     def delta_for(self, epsilon: float) -> float:
@@ -153,11 +153,11 @@ class ClassicalAccountant:
         return min(bound, read(steps, target, bound))
 
     def epsilon_after(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> float:
-        """ε if `count` such steps were charged now; the accountant is unchanged."""
+        """ε if `count` such steps were charged now. The accountant is unchanged."""
         return self.epsilon_after_event(_step(noise_multiplier, sampling_rate), count)
 
     def epsilon_after_event(self, event: Event, count: int = 1) -> float:
-        """ε if this event were charged `count` times now; the accountant is unchanged."""
+        """ε if this event were charged `count` times now. The accountant is unchanged."""
         # In the order in which charging it would put them: sums then agree to the last bit.
         counts = Counter(self._counts)
         for kind, times in kinds_of(event, count).items():
@@ -165,8 +165,8 @@ class ClassicalAccountant:
         return self._epsilon(counts, self.delta)[0]
 
     def certificate(self) -> Guarantee:
-        """ε together with everything needed to read it; `composition` names the method that gave it."""
-        epsilon, used, asked = self._answer()
+        """Return ε together with everything needed to read it. `composition` names the method that gave it."""
+        epsilon, used, target_order = self._answer()
         rates = [kind.rate for kind in self._counts]
         by_moments = used in ("rdp", "filter")
         return Guarantee(
@@ -178,7 +178,7 @@ class ClassicalAccountant:
             observer=self.observer,
             assumption=_FIXED if self.order is None else _ADAPTIVE,
             steps=self.steps,
-            orders=tuple(self._orders[:asked].tolist()) if by_moments else (),
+            orders=tuple(self._orders[:target_order].tolist()) if by_moments else (),
             order=self.order,
             sampling_rate=(min(rates), max(rates)) if rates else None,
             composition=used,
@@ -188,7 +188,7 @@ class ClassicalAccountant:
         )
 
     def state(self) -> dict[str, Any]:
-        """JSON-safe; `restore` of it answers the same ε."""
+        """JSON-safe. `restore` of it answers the same ε."""
         return {
             "delta": self.delta,
             "method": self.method,
@@ -201,7 +201,7 @@ class ClassicalAccountant:
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """The accountant whose `state` this was; every value is checked again."""
+        """The accountant whose `state` this was. Every value is checked again."""
         settings = ("delta", "method", "order", "relation", "level", "observer")
         out = cls(**{name: state[name] for name in settings})
         for *kind, count in state["events"]:
@@ -210,10 +210,14 @@ class ClassicalAccountant:
         return out
 
     def _answer(self) -> tuple[float, Used, int]:
-        if self._counts != self._known[0]:
-            self._known = (dict(self._counts), *self._epsilon(self._counts, self.delta))
+        if self._counts != self._last_answer[0]:
+            self._last_answer = (dict(self._counts), *self._epsilon(self._counts, self.delta))
         nothing: Used = "filter" if self.order is not None else "pld" if self.method == "pld" else "rdp"
-        return self._known[1], self._known[2] if self._counts else nothing, self._known[3] or self._common
+        return (
+            self._last_answer[1],
+            self._last_answer[2] if self._counts else nothing,
+            self._last_answer[3] or self._common,
+        )
 
     @property
     def _common(self) -> int:
@@ -239,9 +243,9 @@ class ClassicalAccountant:
         return _best(value, self._common, self._orders.size)
 
     def _losses(self, counts: dict[Kind, int]) -> list[Steps] | None:
-        """The steps of which a loss distribution is computed; None where Rényi divergences answer.
+        """Return the steps of which a loss distribution is computed, or None where Rényi divergences answer.
 
-        A record that is exchanged moves a sum twice as far. Where it is sampled it is removed and another one is added
+        A record that is exchanged moves a sum twice as far. If it is sampled it is removed and another one is added
         instead: the steps are then those of one record.
         """
         if self.method != "pld":
@@ -249,8 +253,8 @@ class ClassicalAccountant:
         twice = self.relation is Relation.REPLACE_ONE and all(kind.rate == 1 for kind in counts)
         times = 2.0 if twice else 1.0
         steps = [steps_of(kind, count, times) for kind, count in counts.items()]
-        known = [step for step in steps if step is not None]
-        return known if len(known) == len(steps) else None
+        step_losses_known = [step for step in steps if step is not None]
+        return step_losses_known if len(step_losses_known) == len(steps) else None
 
     def _exchanges(self, steps: list[Steps]) -> bool:
         return self.relation is Relation.REPLACE_ONE and any(step.sampling_rate < 1 for step in steps)
@@ -260,22 +264,22 @@ class ClassicalAccountant:
         by_moments: Used = "rdp" if self.order is None else "filter"
         if not kinds:
             return 0.0, "pld" if self.method == "pld" else by_moments, 0
-        least, asked = self._best(kinds, epsilons_of, delta)
-        bound = max(0.0, least)
+        min_epsilon, order = self._best(kinds, epsilons_of, delta)
+        bound = max(0.0, min_epsilon)
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
-            return bound, by_moments, asked
+            return bound, by_moments, order
         unsampled = all(step.is_closed for step in steps)
         if unsampled:
-            found = unsampled_epsilon(steps, delta, bound)
+            unsampled_bound = unsampled_epsilon(steps, delta, bound)
         elif self._exchanges(steps):
-            found = exchanged_epsilon(steps, delta)
+            unsampled_bound = exchanged_epsilon(steps, delta)
         else:
-            found = composed_epsilon(steps, delta, bound)
+            unsampled_bound = composed_epsilon(steps, delta, bound)
         # Both hold.
-        if not found < bound:
-            return bound, by_moments, asked
-        return found, "analytic-gaussian" if unsampled else "pld", 0
+        if not unsampled_bound < bound:
+            return bound, by_moments, order
+        return unsampled_bound, "analytic-gaussian" if unsampled else "pld", 0
 
 
 def _step(noise_multiplier: float, sampling_rate: float) -> Event:
@@ -283,12 +287,12 @@ def _step(noise_multiplier: float, sampling_rate: float) -> Event:
 
 
 def _charged(counts: dict[Kind, int]) -> dict[Kind, int]:
-    # Who samples nobody shows nothing; the loss would have no distribution.
+    # Who samples nobody shows nothing. The loss would have no distribution.
     return {kind: count for kind, count in counts.items() if kind.rate > 0 and not isinstance(kind.atom, NothingEvent)}
 
 
 class _Curve:
-    """What one run of a kind costs at the orders that were asked for; the others are not computed."""
+    """The cost of one run of a kind at the requested orders. The others are not computed."""
 
     def __init__(self, kind: Kind, relation: Relation, orders: FloatArray) -> None:
         self._kind, self._relation, self._orders = kind, relation, orders
@@ -334,10 +338,10 @@ def _best(
     not 430. The places after the common ones, with up to 2²⁰ terms each, are asked only where the last of these is the
     best.
     """
-    found, place = _best_between(value, 0, common - 1, strides)
+    min_value, place = _best_between(value, 0, common - 1, strides)
     if place < common - 1 or common == size:
-        return found, common
-    return min(found, _best_between(value, common, size - 1, strides)[0]), size
+        return min_value, common
+    return min(min_value, _best_between(value, common, size - 1, strides)[0]), size
 
 
 def _best_between(

@@ -1,7 +1,7 @@
 """One noised step, what was seen of it, and how the costs of many steps compose.
 
 Hölder: every step is bounded by itself, at a power fixed beforehand. c_t(λ) = w_t · log E_{x'} exp(φ_t/w_t) with
-Σ w_t ≤ 1 fixed before the first step; Σ c_t bounds the log-moment of the whole run (Triastcyn 2020, Theorem 1, with its
+Σ w_t ≤ 1 fixed before the first step. Σ c_t bounds the log-moment of the whole run (Triastcyn 2020, Theorem 1, with its
 exponents T generalised to 1/w_t). The same x' is in every step, so the product of plain expectations is no bound.
 
 Running sums: G_i = Σ_t φ_t(λ, d_{t,i}) per record of a fixed sample, and one bound on E e^G. Exact where Hölder's
@@ -38,7 +38,7 @@ from accounting.values import (
 
 BoolArray = npt.NDArray[np.bool_]
 
-# A run repeats its noise and rate, so one table serves all its steps; worth building from here.
+# A run repeats its noise and rate, so one table serves all its steps. Worth building from here.
 _TABLE_FROM = 2048
 
 
@@ -60,13 +60,15 @@ class Step:
 
     def costs(self, orders: FloatArray, distances: FloatArray) -> FloatArray:
         """φ, shape (orders, distances)."""
-        # Rows may repeat an order with another failure share; each is computed once.
+        # Rows may repeat an order with another failure share. Each is computed once.
         distinct, inverse = np.unique(orders, return_inverse=True)
         table = self.direction == "forward" and distances.size > _TABLE_FROM
         if self.relation is Relation.REPLACE_ONE:
-            found = replace_one_moment(distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate)
+            moments = replace_one_moment(
+                distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate
+            )
         else:
-            found = log_moment(
+            moments = log_moment(
                 distinct,
                 distances,
                 noise_std=self.noise_std,
@@ -74,16 +76,16 @@ class Step:
                 direction=self.direction,
                 method="table" if table else "exact",
             )
-        return found[inverse]
+        return moments[inverse]
 
     def ceiling(self, orders: FloatArray) -> FloatArray:
         """φ at the clip norm, shape (orders,)."""
         return _ceiling(self, tuple(orders.tolist())).copy()
 
 
-def ceilings(orders: FloatArray, ahead: Iterable[tuple[Step, int]]) -> FloatArray:
+def ceilings(orders: FloatArray, future: Iterable[tuple[Step, int]]) -> FloatArray:
     """Σ n·φ at the clip norm over kinds of steps, each n times, shape (orders,)."""
-    return sum((steps * step.ceiling(orders) for step, steps in ahead), np.zeros_like(orders))
+    return sum((steps * step.ceiling(orders) for step, steps in future), np.zeros_like(orders))
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +100,8 @@ def _ceiling(step: Step, orders: tuple[float, ...]) -> FloatArray:
 class Rows:
     """The rows of a ledger, each array of shape (rows,).
 
-    orders  ledger orders;  shares  of the failure probability
+    orders  ledger orders
+    shares  of the failure probability
     once    rows read at a fixed order by a filter: they need one failure share over all steps. A filter may read its
             row every step: it goes wrong only if it admits the first step whose true moment is too large, and that is
             one event at one step
@@ -110,7 +113,7 @@ class Rows:
     estimator: Estimator
 
     def bound(self, values: FloatArray, failure: float, top: float, counts: FloatArray | None = None) -> float:
-        """log E e^X from a sample of X ≤ top, at one row's share of the failure; inf where no estimate applies."""
+        """log E e^X from a sample of X ≤ top, at one row's share of the failure, or inf where no estimate applies."""
         if not np.isfinite(values).all() or (self.estimator != "student-t" and math.isinf(top)):
             return math.inf
         # Rounding may carry a sample past its ceiling, which an estimator would refuse.
@@ -137,7 +140,7 @@ class Measurement:
         *,
         max_distance: float | None,
     ) -> Measurement:
-        """Checked; distances above the clip norm are a clipping bug and are refused."""
+        """Checked. Distances above the clip norm are a clipping bug and are refused."""
         array = check_array("distances", distances)
         if max_distance is not None and bool((array > max_distance).any()):
             raise InvalidArgument("distances", f"holds {float(array.max())!r}, above max_distance {max_distance!r}")
@@ -166,7 +169,7 @@ class Measurement:
         return cls(distances=array, counts=values, count_noise=noise, sample_size=sample_size)
 
     def settled_counts(self, estimator_failure_probability: float) -> FloatArray | None:
-        """The counts to estimate from; with noise, moved up: too little with at most the failure probability."""
+        """The counts to estimate from. With noise, moved up: too little with at most the failure probability."""
         if self.counts is None or self.count_noise == 0 or self.sample_size is None:
             return self.counts
         return lower_counts(
@@ -179,36 +182,36 @@ def _require_room(step: int, last: int | None) -> None:
         raise MaxStepsExceeded(f"step {step} lies past the last that max_steps allows, {last}")
 
 
-class Weights:
+class HolderWeights:
     """w_1, w_2, …: given, 1/max_steps each, or open-ended 1/(t(t+1))."""
 
-    def __init__(self, max_steps: int | None, given: Sequence[float] | None) -> None:
-        self._given: FloatArray | None = None
+    def __init__(self, max_steps: int | None, weights: Sequence[float] | None) -> None:
+        self._weights: FloatArray | None = None
         self._max_steps = max_steps
-        if given is None:
+        if weights is None:
             return
-        self._given = check_array("weights", given)
-        if bool((self._given == 0).any()):
+        self._weights = check_array("weights", weights)
+        if bool((self._weights == 0).any()):
             raise InvalidArgument("weights", "every weight must be > 0")
         # math.fsum: ten thousand weights of 1/10000 must not be refused for their rounding.
-        if math.fsum(self._given.tolist()) > 1 + 1e-12:
+        if math.fsum(self._weights.tolist()) > 1 + 1e-12:
             raise InvalidArgument("weights", "must sum to at most 1")
-        if max_steps is not None and max_steps != self._given.size:
-            raise InvalidArgument("weights", f"are {self._given.size}, but max_steps is {max_steps}")
+        if max_steps is not None and max_steps != self._weights.size:
+            raise InvalidArgument("weights", f"are {self._weights.size}, but max_steps is {max_steps}")
 
     def __getitem__(self, step: int) -> float:
         """The weight of step 1, 2, …"""
-        last = self._max_steps if self._given is None else self._given.size
+        last = self._max_steps if self._weights is None else self._weights.size
         _require_room(step, last)
-        if self._given is not None:
-            return float(self._given[step - 1])
+        if self._weights is not None:
+            return float(self._weights[step - 1])
         return 1 / (step * (step + 1)) if self._max_steps is None else 1 / self._max_steps
 
 
 class HolderComposition:
-    """Σ c_t for every row; `failure_probability` is γ of the whole account."""
+    """Σ c_t for every row. `failure_probability` is γ of the whole account."""
 
-    def __init__(self, rows: Rows, weights: Weights, failure_probability: float) -> None:
+    def __init__(self, rows: Rows, weights: HolderWeights, failure_probability: float) -> None:
         self._rows, self._weights, self._failure_probability = rows, weights, failure_probability
         self._sums = np.zeros(rows.orders.size)
         self._steps = 0
@@ -221,14 +224,14 @@ class HolderComposition:
     def moments(self) -> FloatArray:
         return self._sums.copy()
 
-    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
+    def worst(self, *future: tuple[Step, int]) -> FloatArray:
         """The rows after these kinds of steps, each so many times, at the clip norm: a sure bound, no estimate."""
-        self.check(sum(steps for _, steps in ahead))
+        self.check(sum(steps for _, steps in future))
         # At the clip norm w·log E e^{φ/w} is φ, whatever the weight.
-        return self._sums + ceilings(self._rows.orders, ahead)
+        return self._sums + ceilings(self._rows.orders, future)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
-        """Take one step; False when the estimator refused and the ceiling was charged. Raises before it changes."""
+        """Take one step. False when the estimator refused and the ceiling was charged. Raises before it changes."""
         weight = self._weights[self._steps + 1]
         ceiling = step.ceiling(self._rows.orders) if step.max_distance is not None else np.full_like(self._sums, np.inf)
         cost, estimated = ceiling, False
@@ -270,7 +273,7 @@ class RunningComposition:
         self._sums: FloatArray | None = None
         self._ceiling = np.zeros(size)
         # The last estimate that was declared, and the ceiling then: what came after counts in full.
-        self._known, self._known_ceiling = np.zeros(size), np.zeros(size)
+        self._last_estimates, self._last_ceiling = np.zeros(size), np.zeros(size)
         self._live = rows.once | (checkpoints is None)
         self._present: FloatArray | None = None
         # At which step the clients last told each row's sums: a failure share is for one sample.
@@ -288,30 +291,30 @@ class RunningComposition:
             self._present = np.minimum(now, self._reserved)
         return self._present.copy()
 
-    def worst(self, *ahead: tuple[Step, int]) -> FloatArray:
+    def worst(self, *future: tuple[Step, int]) -> FloatArray:
         """The rows if the next steps cost every record its ceiling: the same estimate of G + φ(C), at V + φ(C)."""
-        self.check(number := sum(steps for _, steps in ahead))
-        return self._estimates(self._live, ceilings(self._rows.orders, ahead), self._steps + number)
+        self.check(number := sum(steps for _, steps in future))
+        return self._estimates(self._live, ceilings(self._rows.orders, future), self._steps + number)
 
     def charge(self, step: Step, measured: Measurement | None, *, reserved: bool, cap: bool) -> bool:
-        """Take one step; False when nothing was measured and the ceiling was charged. Raises before it changes."""
+        """Take one step. False: no distance was measured and the ceiling was charged. Raises before it changes."""
         _ = cap  # the ceiling bounds every sum here already
         self.check()
-        known = step.max_distance is not None
-        ceiling = step.ceiling(self._rows.orders) if known else np.full_like(self._ceiling, np.inf)
-        most = np.full_like(self._ceiling, np.inf)
+        is_bounded = step.max_distance is not None
+        ceiling = step.ceiling(self._rows.orders) if is_bounded else np.full_like(self._ceiling, np.inf)
+        ceiling_after = np.full_like(self._ceiling, np.inf)
         if reserved:
-            most = np.where(self._rows.once, self.worst((step, 1)), most)
+            ceiling_after = np.where(self._rows.once, self.worst((step, 1)), ceiling_after)
         if measured is not None:
             self._sums = self._added(step, measured, ceiling)
         elif self._sums is not None:
             self._sums = self._sums + ceiling[:, None]
-        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, most, None
+        self._ceiling, self._reserved, self._present = self._ceiling + ceiling, ceiling_after, None
         self._steps += 1
         if self._checkpoints is not None and self._steps in self._checkpoints and self._sums is not None:
-            found = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
-            self._known = np.where(self._live, self._known, found)
-            self._known_ceiling = np.where(self._live, self._known_ceiling, self._ceiling)
+            estimates = self._estimates(~self._live, np.zeros_like(ceiling), self._steps)
+            self._last_estimates = np.where(self._live, self._last_estimates, estimates)
+            self._last_ceiling = np.where(self._live, self._last_ceiling, self._ceiling)
         return measured is not None
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
@@ -332,7 +335,7 @@ class RunningComposition:
         """The clients' own sums up to this step, for the marked rows."""
         if self._sums is not None:
             raise InvalidArgument("log_values", "this account keeps its own accounting sample")
-        # A smaller ceiling would be the bound itself; the factor is for the same steps added in another order.
+        # A smaller ceiling would be the bound itself. The factor is for the same steps added in another order.
         if (ceiling := float(self._ceiling[rows].max())) < math.inf and log_max < ceiling * (1 - 1e-9):
             raise InvalidArgument("log_max", f"must be ≥ {ceiling!r}, which the steps so far may have cost")
         log_max = max(log_max, ceiling)
@@ -340,30 +343,30 @@ class RunningComposition:
             raise InvalidArgument("order", f"step {self._steps} is not a declared checkpoint")
         if bool((self._read_at[rows] == self._steps).any()):
             raise InvalidArgument("log_values", f"were told at step {self._steps} already: each has one sample")
-        found = {
+        observations = {
             row: upper_mean(
                 values, self._share(row, self._steps), method=self._rows.estimator, log_max=log_max, counts=counts
             )
             for row in np.flatnonzero(rows).tolist()
         }
-        # Declared checkpoints hold together, so the least of them does; a filter's estimates only one by one.
+        # Declared checkpoints hold together, so the least of them does. A filter's estimates only one by one.
         sure = np.where(self._rows.once, self._ceiling, self._since(self._ceiling))
-        for row, bound in found.items():
-            self._known[row], self._known_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
+        for row, bound in observations.items():
+            self._last_estimates[row], self._last_ceiling[row] = min(bound, float(sure[row])), self._ceiling[row]
             self._read_at[row] = self._steps
         self._present = None
 
-    def _estimates(self, marked: BoolArray, ahead: FloatArray, steps: int) -> FloatArray:
-        """What is sure if every sum grows by `ahead`; on the marked rows the estimate then, where it is lower."""
-        ceiling = self._ceiling + ahead
-        found = self._since(ceiling)
-        for row in np.flatnonzero(marked).tolist():
+    def _estimates(self, rows: BoolArray, growth: FloatArray, steps: int) -> FloatArray:
+        """Return the sure bound if every sum grows by `growth`. The given rows take the estimate if it is lower."""
+        ceiling = self._ceiling + growth
+        estimates = self._since(ceiling)
+        for row in np.flatnonzero(rows).tolist():
             if self._sums is not None:
                 # A sample that the estimator refuses leaves what is sure.
                 with suppress(EstimatorRefused):
-                    sums, failure = self._sums[row] + ahead[row], self._share(row, steps)
-                    found[row] = min(float(found[row]), self._rows.bound(sums, failure, float(ceiling[row])))
-        return found
+                    sums, failure = self._sums[row] + growth[row], self._share(row, steps)
+                    estimates[row] = min(float(estimates[row]), self._rows.bound(sums, failure, float(ceiling[row])))
+        return estimates
 
     def _share(self, row: int, steps: int) -> float:
         share = float(self._rows.shares[row])
@@ -375,16 +378,16 @@ class RunningComposition:
     def _since(self, ceiling: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
             # ∞ − ∞ where the clip norm of some step is unknown: nothing is sure then.
-            later = ceiling - self._known_ceiling
-        return self._known + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
+            later = ceiling - self._last_ceiling
+        return self._last_estimates + np.where(np.isnan(later), np.where(np.isinf(ceiling), np.inf, 0.0), later)
 
     def state(self) -> dict[str, Any]:
         return {
             "steps": self._steps,
             "sums": None if self._sums is None else array_to_json(self._sums),
             "ceiling": array_to_json(self._ceiling),
-            "known": array_to_json(self._known),
-            "known_ceiling": array_to_json(self._known_ceiling),
+            "known": array_to_json(self._last_estimates),
+            "known_ceiling": array_to_json(self._last_ceiling),
             "reserved": array_to_json(self._reserved),
             "read_at": self._read_at.tolist(),
         }
@@ -393,6 +396,9 @@ class RunningComposition:
         self._steps = int(state["steps"])
         self._sums = None if state["sums"] is None else array_from_json(state["sums"])
         self._ceiling = array_from_json(state["ceiling"])
-        self._known, self._known_ceiling = array_from_json(state["known"]), array_from_json(state["known_ceiling"])
+        self._last_estimates, self._last_ceiling = (
+            array_from_json(state["known"]),
+            array_from_json(state["known_ceiling"]),
+        )
         self._reserved, self._present = array_from_json(state["reserved"]), None
         self._read_at = np.array(state["read_at"], dtype=np.int64)

@@ -37,11 +37,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec:
-    """The (limit_epsilon, delta) that nobody passes, kept at one order fixed beforehand. Raises InvalidArgument.
+    """The (limit_epsilon, delta) that no record passes, kept at one order fixed beforehand. Raises InvalidArgument.
 
     order     λ*, or alpha = λ* + 1 in its place
     releases  most noised sums: what the sampler's cut tails may add over them comes off delta before it is read, and
-              nobody takes part in more; 0: the noise is taken to be exact
+              no record takes part in more. 0: the noise is taken to be exact
     """
 
     order: float = 0.0
@@ -59,7 +59,7 @@ class FilterSpec:
         object.__setattr__(self, "level", check_word("level", Level, self.level))
         object.__setattr__(self, "observer", check_word("observer", Observer, self.observer))
         check_positive("limit_epsilon", self.limit_epsilon)
-        check_count("releases", self.releases, least=0)
+        check_count("releases", self.releases, minimum=0)
         if self.bound <= 0:
             raise InvalidArgument(
                 "limit_epsilon", f"leaves no room for any step at order {self.order!r} and this delta"
@@ -78,17 +78,17 @@ class FilterSpec:
 
 
 class IndividualFilter:
-    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for everybody.
+    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for all.
 
     Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
     excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or
     max_steps is needed, and the plan may adapt to the releases.
 
     Two ways to treat sampling, by `sampling_rate` of each step:
-      1       who takes part is visible or is not credited: the sampled are charged in full, the others nothing
-      q < 1   the coins stay secret: everybody is charged at rate q, those whose norm was not computed at max_distance
+      1       participation is visible or is not credited: the sampled are charged in full, the others not
+      q < 1   the coins stay secret: all are charged at rate q, those whose norm was not computed at max_distance
 
-    The sums are secrets of the records and are never part of the certificate; neither is who was excluded.
+    The sums are secrets of the records and are never part of the certificate, nor are the excluded records.
 
     >>> spec = FilterSpec(order=8.0, delta=1e-5, limit_epsilon=2.0)
     >>> sums = IndividualFilter(spec, members=3)
@@ -119,31 +119,31 @@ class IndividualFilter:
         max_distance: float | None = None,
         measured: BoolArray | None = None,
     ) -> BoolArray:
-        """Charge one step; say which of the measured records may contribute.
+        """Charge one step, and return which of the measured records may contribute.
 
         distances     clipped norms of the measured records, in the order of the accounting sample
-        max_distance  the clip norm; required when sampling_rate < 1 and somebody's norm is missing
-        measured      (members,) bool: whose norms these are, None for all; at sampling_rate 1 also who takes part
+        max_distance  the clip norm, required when sampling_rate < 1 and a norm is missing
+        measured      (members,) bool: whose norms these are, None for all. At sampling_rate 1 also who takes part
 
-        Returns a bool array like `distances`; a False must contribute exactly zero.
-        Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance; nothing is then charged.
+        Returns a bool array like `distances`. A False must contribute exactly zero.
+        Raises InvalidArgument for shapes, NaN, negative numbers or a norm above max_distance, and then charges no step.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        chosen = self._chosen(measured)
-        # A step that sampled nobody is a step; an empty array is otherwise an error.
-        norms = check_array("distances", distances) if chosen.any() else np.zeros(0)
-        if norms.size != int(chosen.sum()):
-            raise InvalidArgument("distances", f"has {norms.size} entries for {int(chosen.sum())} measured records")
+        rows = self._measured_rows(measured)
+        # A step that sampled nobody is a step. An empty array is otherwise an error.
+        norms = check_array("distances", distances) if rows.any() else np.zeros(0)
+        if norms.size != int(rows.sum()):
+            raise InvalidArgument("distances", f"has {norms.size} entries for {int(rows.sum())} measured records")
         charges = np.zeros(self.members)
         # Also those that the coin passed by: a charge must not tell whom it chose.
-        if rate < 1 and not chosen.all():
+        if rate < 1 and not rows.all():
             if max_distance is None:
                 raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
             charges[:] = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
         if max_distance is not None and bool((norms > check_positive("max_distance", max_distance)).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
         if norms.size:
-            charges[chosen] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
+            charges[rows] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
         # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
         self._excluded = self._excluded | (total > self.spec.bound) | self._is_full
@@ -152,17 +152,17 @@ class IndividualFilter:
         self._steps += 1
         low, high = self._rates or (rate, rate)
         self._rates = (min(low, rate), max(high, rate))
-        return ~self._excluded[chosen]
+        return ~self._excluded[rows]
 
     def has_room(self, *, noise_std: float, sampling_rate: float, max_distance: float) -> BoolArray:
-        """(members,) bool: who may take part in the next step whatever their norms turn out to be.
+        """Return (members,) bool: the records that may take part in the next step for any norms.
 
-        Taking only these, the choice needs no norm of the step it is made for; `admit` then refuses none of them. The
+        Taking only these, the choice needs no norm of the step it is made for. `admit` then refuses none of them. The
         others must be left out for good: tell `admit` that they measure max_distance.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        most = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
-        return ~self._excluded & (self._spent + most <= self.spec.bound) & (not self._is_full)
+        max_moment = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+        return ~self._excluded & (self._spent + max_moment <= self.spec.bound) & (not self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -177,15 +177,15 @@ class IndividualFilter:
         """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
         if self._steps == 0:
             return 0.0
-        found = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
-        return min(1.0, found + sampling_slack(epsilon, self.spec.releases))
+        delta = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
+        return min(1.0, delta + sampling_slack(epsilon, self.spec.releases))
 
     def __repr__(self) -> str:
         # Neither sums nor exclusions: they are secret.
         return f"IndividualFilter({self.spec!r}, members={self.members}, steps={self._steps})"
 
     def certificate(self) -> Guarantee:
-        """The same for every reader and every path: nothing in it depends on a norm."""
+        """Return the certificate, the same for every reader and every path. It does not depend on a norm."""
         exact = f"; {NOISE_AS_EXACT}" if self.spec.takes_noise_as_exact else ""
         return Guarantee(
             epsilon=self.epsilon(),
@@ -225,17 +225,17 @@ class IndividualFilter:
         if len(state["excluded"]) != spent.size or bool((spent > spec.bound).any()):
             raise InvalidArgument("state", "does not belong to one filter")
         out._spent, out._excluded = spent, np.array(state["excluded"], dtype=np.bool_)
-        out._steps = check_count("steps", state["steps"], least=0)
+        out._steps = check_count("steps", state["steps"], minimum=0)
         out._rates = None if state["rates"] is None else (state["rates"][0], state["rates"][1])
         return out
 
-    def _chosen(self, measured: BoolArray | None) -> BoolArray:
+    def _measured_rows(self, measured: BoolArray | None) -> BoolArray:
         if measured is None:
             return np.ones(self.members, dtype=np.bool_)
-        chosen = np.asarray(measured)
-        if chosen.dtype != np.bool_ or chosen.shape != (self.members,):
+        rows = np.asarray(measured)
+        if rows.dtype != np.bool_ or rows.shape != (self.members,):
             raise InvalidArgument("measured", f"must be {self.members} booleans")
-        return chosen
+        return rows
 
     def _moment(self, distance: float, noise_std: float, rate: float) -> float:
         return float(log_moment(self.spec.order, distance, noise_std=noise_std, sampling_rate=rate))

@@ -13,15 +13,15 @@ Mode = Literal["checkpoints", "end-point"]
 
 
 class Odometer:
-    """What may be shown during a run without the looking itself breaking the guarantee.
+    """The ε that may be shown during a run without the looking itself breaking the guarantee.
 
     checkpoints  checkpoint t is read at δ_t = δ/(t(t+1)), which sum to less than δ: all numbers shown hold together,
-                 whenever the reader stops. With `order` fixed noise and sampling may adapt too; without it the plan
+                 whenever the reader stops. With `order` fixed noise and sampling may adapt too. Without it the plan
                  is fixed and every checkpoint takes its best order.
-    end-point    the filter: the number shown is `limit_epsilon` from the first step on; `allows` says whether the
+    end-point    the filter: the number shown is `limit_epsilon` from the first step on. `allows` says whether the
                  next step still fits under it at the fixed order. One δ, no union.
 
-    Raises InvalidArgument; `step` also LimitExceeded.
+    Raises InvalidArgument. `step` also LimitExceeded.
 
     >>> odometer = Odometer(delta=1e-5, order=8.0)
     >>> odometer.step(noise_multiplier=4.0, sampling_rate=0.1, count=10)
@@ -56,21 +56,21 @@ class Odometer:
         ):
             raise InvalidArgument("limit_epsilon", "leaves no room for any step at this order and delta")
         self._account = ClassicalAccountant(delta=self.delta, method="rdp", order=self.order)
-        self._shown: list[float] = []
+        self._displayed: list[float] = []
 
     def __repr__(self) -> str:
         numbers = (
             f"delta={self.delta!r}, mode={self.mode!r}, order={self.order!r}, limit_epsilon={self.limit_epsilon!r}"
         )
-        return f"Odometer({numbers}, steps={self._account.steps}, shown={self._shown!r})"
+        return f"Odometer({numbers}, steps={self._account.steps}, shown={self._displayed!r})"
 
     @property
     def checkpoints(self) -> tuple[float, ...]:
-        """Every ε shown so far; they hold simultaneously."""
-        return tuple(self._shown)
+        """Return every ε shown so far. They hold simultaneously."""
+        return tuple(self._displayed)
 
     def step(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> None:
-        """Charge `count` steps; in mode end-point a step past the limit is refused, the odometer unchanged."""
+        """Charge `count` steps. In mode end-point a step past the limit is refused, the odometer unchanged."""
         if self.limit_epsilon is not None and not self.allows(
             noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count
         ):
@@ -78,34 +78,34 @@ class Odometer:
         self._account.step(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count)
 
     def allows(self, *, noise_multiplier: float, sampling_rate: float, count: int = 1) -> bool:
-        """Whether `count` such steps fit under the limit; always true in mode checkpoints."""
+        """Whether `count` such steps fit under the limit. Always true in mode checkpoints."""
         after = self._account.epsilon_after(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count)
         # Written so that NaN reads as passed.
         return self.limit_epsilon is None or after <= self.limit_epsilon
 
     def show(self) -> float:
-        """Declare the next checkpoint and return its ε; in mode end-point the fixed limit."""
+        """Declare the next checkpoint and return its ε. In mode end-point the fixed limit."""
         if self.limit_epsilon is not None:
-            shown = self.limit_epsilon if self._account.steps else 0.0
+            displayed_epsilon = self.limit_epsilon if self._account.steps else 0.0
         else:
-            t = len(self._shown) + 1
-            shown = self._account.epsilon_at(self.delta / (t * (t + 1)))
-        self._shown.append(shown)
-        return shown
+            t = len(self._displayed) + 1
+            displayed_epsilon = self._account.epsilon_at(self.delta / (t * (t + 1)))
+        self._displayed.append(displayed_epsilon)
+        return displayed_epsilon
 
     def delta_for(self, epsilon: float) -> float:
-        """δ at a given ε if the study stopped now, with nothing shown before: an account, not a checkpoint."""
+        """Return δ at a given ε if the study stopped now, with no ε shown before: an account, not a checkpoint."""
         return self._account.delta_for(epsilon)
 
     def state(self) -> dict[str, Any]:
-        """JSON-safe; `restore` of it goes on where this one is."""
+        """JSON-safe. `restore` of it goes on where this one is."""
         return {
             "delta": self.delta,
             "mode": self.mode,
             "order": self.order,
             "limit_epsilon": self.limit_epsilon,
             "account": self._account.state(),
-            "shown": list(self._shown),
+            "shown": list(self._displayed),
         }
 
     @classmethod
@@ -114,5 +114,5 @@ class Odometer:
         names = ("delta", "mode", "order", "limit_epsilon")
         out = cls(**{name: state[name] for name in names})
         out._account = ClassicalAccountant.restore(state["account"])
-        out._shown = check_array("shown", state["shown"]).tolist() if state["shown"] else []
+        out._displayed = check_array("shown", state["shown"]).tolist() if state["shown"] else []
         return out

@@ -1,4 +1,4 @@
-"""What an entry of a study's ledger says: what happened, and how the study stood afterwards. Nothing else is let in."""
+"""The body of an entry of a study's ledger: its event, and how the study stood afterwards. No other field is let in."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "settled": frozenset({"report"}),
         "charged-in-full": frozenset({"reason"}),
         "cancelled": frozenset({"reason"}),
-        # The file of the model that a round made; of no round: of the initial model.
+        # The file of the model that a round made. Of no round: of the initial model.
         "released": frozenset({"sha256", "bytes"}),
-        # Disclosure `at-end`: the reports of all charged rounds, withheld until now; else null.
+        # Disclosure `at-end`: the reports of all charged rounds, withheld until now. Else null.
         "finished": frozenset({"reason", "report"}),
     }
 )
@@ -34,12 +34,14 @@ _MOST_MEMBERS = 1_000_000
 
 @dataclass(frozen=True)
 class Standing:
-    """How the study stands after an entry. What its coordinator keeps beside the ledger must agree with the newest one.
+    """The state of the study after an entry. The data that its coordinator keeps beside the ledger must agree with the
+    newest.
 
     settings_sha256   digest of the settings in the first entry
-    roster_sha256     fingerprint of the active members' names and keys;  members  how many they are
+    roster_sha256     fingerprint of the active members' names and keys
+    members           how many they are
     state_sha256      digest of the accounts' running state, whose floats may differ in their last bits elsewhere
-    statement_sha256  digest of the limits and percentiles that are shown, likewise; without the numbers that take long
+    statement_sha256  digest of the limits and percentiles that are shown, likewise, without the numbers that take long
     can_continue      whether another round may begin, or the one under way may go on
     """
 
@@ -51,7 +53,7 @@ class Standing:
     can_continue: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """What stands in every entry's body beside the event."""
+        """Return the fields that stand in every entry's body beside the event."""
         return {name: getattr(self, name) for name in STANDING}
 
     @classmethod
@@ -80,21 +82,21 @@ STANDING = frozenset(field.name for field in fields(Standing))
 
 
 def event_in(entry: Entry) -> Mapping[str, Any]:
-    """What happened, without how the study stood afterwards; every field is there and of its type.
+    """Return the event, without how the study stood afterwards. Every field is there and of its type.
 
-    Reports are mappings here; whether they are reports, `report_from_dict` says.
+    Reports are mappings here. `report_from_dict` checks whether they are reports.
 
     Raises:
         LedgerError: a field is unknown, missing or of another type, or the kind has no such round.
     """
-    wanted = EVENTS[entry.kind]
+    event_type = EVENTS[entry.kind]
     if entry.kind != "released" and (entry.round is None) != (entry.kind in OF_NO_ROUND):
-        raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_whose(entry.kind)}")
-    different = set(entry.body) ^ (wanted | STANDING)
+        raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_expected_round(entry.kind)}")
+    different = set(entry.body) ^ (event_type | STANDING)
     if different:
         listed = ", ".join(sorted(map(str, different)))
         raise LedgerError(entry.sequence, f"its body has not exactly the fields of its kind: {listed}")
-    event = {name: entry.body[name] for name in wanted}
+    event = {name: entry.body[name] for name in event_type}
     for name, value in event.items():
         if not _fits(entry.kind, name, value):
             raise LedgerError(entry.sequence, f"its {name} is none")
@@ -102,7 +104,7 @@ def event_in(entry: Entry) -> Mapping[str, Any]:
 
 
 def settings_in(entry: Entry) -> Mapping[str, Any]:
-    """The study's settings, as the first entry holds them; they have the digest that it names.
+    """Return the study's settings, as the first entry holds them. They have the digest that it names.
 
     Raises:
         LedgerError: it is no first entry, or the digest is of other settings.
@@ -115,7 +117,7 @@ def settings_in(entry: Entry) -> Mapping[str, Any]:
     return settings
 
 
-def _whose(kind: Kind) -> str:
+def _expected_round(kind: Kind) -> str:
     return "no round" if kind in OF_NO_ROUND else "a round"
 
 

@@ -34,7 +34,7 @@ StopReason = Literal["max-steps-reached", "max-queries-reached", "budget-exhaust
 
 
 class BudgetExceeded(AccountingError):
-    """The round may not begin; `reason` says whether a limit, `max_steps` or `max_queries` is in the way."""
+    """The round may not begin. `reason` says whether a limit, `max_steps` or `max_queries` is in the way."""
 
     def __init__(self, authorisation: Authorisation) -> None:
         super().__init__(f"no further round: {authorisation.reason}")
@@ -49,7 +49,7 @@ class OutOfOrder(AccountingError):
 class Authorisation:
     """The answer to: may the next round begin? `limit` is the (level, definition) that would be passed."""
 
-    allowed: bool
+    is_allowed: bool
     reason: StopReason | None = None
     limit: tuple[Level, Definition] | None = None
 
@@ -57,8 +57,8 @@ class Authorisation:
 class Budget:
     """The limits of one plan.
 
-    Guarantees: a reserved round is always paid for, at most at its reservation; after a restore everything reads as
-    before; nothing changes when an error is raised.
+    Guarantees: a reserved round is always paid for, at most at its reservation. After a restore everything reads as
+    before. An error leaves the budget unchanged.
     """
 
     def __init__(self, plan: AnyPlan) -> None:
@@ -68,7 +68,7 @@ class Budget:
         self.charged_rounds = 0
         self.charged_queries = 0
         self.pending: int | None = None
-        self.asked: QueryCost | None = None
+        self.pending_query: QueryCost | None = None
         self.finished: str | None = None
 
     @classmethod
@@ -76,8 +76,8 @@ class Budget:
         """A budget in which at least one round fits, if the study trains, or else a query.
 
         Raises:
-            FirstRoundOverspends: none does; says which noise would fit.
-            PlanError: no noise would; or the scheduled evaluations of all rounds do not fit.
+            FirstRoundOverspends: none does. The text says which noise would fit.
+            PlanError: no noise would, or the scheduled evaluations of all rounds do not fit.
         """
         if isinstance(plan, Plan):
             require_feasible(plan, lambda candidate: [account_of(candidate, limit) for limit in candidate.limits])
@@ -86,8 +86,8 @@ class Budget:
             require_questions([GaussianLimit(plan, limit) for limit in plan.limits])
         return cls(plan)
 
-    def authorise(self, round: int | None = None) -> Authorisation:
-        """Whether this round of training (None: the next one) may begin; changes nothing.
+    def authorise(self, round_number: int | None = None) -> Authorisation:
+        """Return whether this round of training (None: the next one) may begin, without a change.
 
         ε = NaN or ∞ reads as overspent.
         """
@@ -96,14 +96,14 @@ class Budget:
         # By charged rounds: one that was cancelled took no step from max_steps.
         if self.charged_rounds >= self.plan.rounds:
             return Authorisation(False, "max-steps-reached")
-        publishes = self.plan.publishes(round or self.last_round + 1)
+        publishes = self.plan.publishes(round_number or self.last_round + 1)
         for account in self.accounts:
             if not account.fits_worst_round(publishes=publishes):
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
 
     def authorise_query(self, cost: QueryCost) -> Authorisation:
-        """Whether a query of this cost may be asked; changes nothing."""
+        """Return whether a query of this cost may be asked, without a change."""
         if self.finished is not None:
             return Authorisation(False, "stopped")
         queries = self.plan.queries
@@ -118,73 +118,73 @@ class Budget:
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
 
-    def reserve_query(self, round: int, cost: QueryCost) -> None:
+    def reserve_query(self, round_number: int, cost: QueryCost) -> None:
         """Take the cost of a query out of the budget. It is a round of its own kind, numbered like the others.
 
         Raises:
             BudgetExceeded, OutOfOrder: as `reserve`.
             InvalidArgument: the study allows no such query.
         """
-        self._require_next(round)
+        self._require_next(round_number)
         authorisation = self.authorise_query(cost)
-        if not authorisation.allowed:
+        if not authorisation.is_allowed:
             raise BudgetExceeded(authorisation)
-        self.pending, self.last_round, self.asked = round, round, cost
+        self.pending, self.last_round, self.pending_query = round_number, round_number, cost
 
-    def reserve(self, round: int) -> None:
-        """Take the worst case of `round` out of the budget.
+    def reserve(self, round_number: int) -> None:
+        """Take the worst case of `round_number` out of the budget.
 
         Raises:
             BudgetExceeded: a limit or max_steps would be passed.
             OutOfOrder: another round is under way, or this one is not later than the last.
         """
-        self._require_next(round)
-        authorisation = self.authorise(round)
-        if not authorisation.allowed:
+        self._require_next(round_number)
+        authorisation = self.authorise(round_number)
+        if not authorisation.is_allowed:
             raise BudgetExceeded(authorisation)
         # The number is used up, also where the round is cancelled later.
-        self.pending = self.last_round = round
+        self.pending = self.last_round = round_number
 
-    def settle(self, round: int, report: RoundReport | None) -> None:
-        """Charge `round` by its report; without one, or by one that allows no estimate: its reservation.
+    def settle(self, round_number: int, report: RoundReport | None) -> None:
+        """Charge the round by its report, or its reservation without a report or by one that allows no estimate.
 
         Raises:
             OutOfOrder: the round is not reserved.
         """
-        self._require_pending(round)
-        if self.asked is not None:
+        self._require_pending(round_number)
+        if self.pending_query is not None:
             if report is not None:
-                raise OutOfOrder(f"round {round} is a query, which has nothing to report")
+                raise OutOfOrder(f"round {round_number} is a query, which has nothing to report")
             for account in self.accounts:
-                account.charge_query(self.asked)
+                account.charge_query(self.pending_query)
             self.charged_queries += 1
         else:
             for account in self.accounts:
-                account.charge(report, publishes=self.plan.publishes(round))
+                account.charge(report, publishes=self.plan.publishes(round_number))
             self.charged_rounds += 1
-        self.pending = self.asked = None
+        self.pending = self.pending_query = None
 
-    def charge_in_full(self, round: int, reason: str) -> None:
-        """Charge an abandoned round in full: somebody saw something of it."""
-        self.settle(round, None)
+    def charge_in_full(self, round_number: int, reason: str) -> None:
+        """Charge an abandoned round in full, because a part of it was seen."""
+        self.settle(round_number, None)
 
-    def cancel(self, round: int, reason: str) -> None:
-        """Give an abandoned round's reservation back: nothing left any building.
+    def cancel(self, round_number: int, reason: str) -> None:
+        """Give an abandoned round's reservation back, because no data left any building.
 
         A histogram of an accounting sample stays charged: its hospital has drawn it, and may report it in a later
         round.
         """
-        self._require_pending(round)
-        if self.asked is None and self.plan.publishes(round) and not self.plan.rules.counts_clients:
+        self._require_pending(round_number)
+        if self.pending_query is None and self.plan.publishes(round_number) and not self.plan.rules.counts_clients:
             for account in self.accounts:
                 account.charge_histogram()
-        self.pending = self.asked = None
+        self.pending = self.pending_query = None
 
     def finish(self, reason: str, report: Sequence[RoundReport | None] | None = None) -> None:
         """No round after this. A round under way must be settled first.
 
-        report  disclosure `at-end`: the report of every charged round, withheld until now; changes what certificates
-                  say, not what was enforced
+        report  disclosure `at-end`: the report of every charged round, withheld until now. It changes what
+                  certificates say, not what was enforced
 
         Raises:
             OutOfOrder: a round is under way, the study is finished, or there is not one report for each charged round.
@@ -200,17 +200,17 @@ class Budget:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
         # New ones, put in place at the end: an error leaves those that were enforced.
         accounts = _accounts_of(self.plan)
-        for account, kept in zip(accounts, self.accounts, strict=True):
+        for account, unrevealed in zip(accounts, self.accounts, strict=True):
             for reported in report:
                 # Disclosure at-end publishes no histograms.
                 account.charge(reported, publishes=False)
-            account.take_queries(kept.queries)
+            account.take_queries(unrevealed.queries)
         self.accounts = accounts
 
     @property
     def can_continue(self) -> bool:
         """Whether another round may begin. While one is under way the question has been answered: it may go on."""
-        return self.pending is not None or self.authorise().allowed or self.may_ask
+        return self.pending is not None or self.authorise().is_allowed or self.may_ask
 
     @property
     def may_ask(self) -> bool:
@@ -222,34 +222,34 @@ class Budget:
         """Do what a ledger entry says happened.
 
         Raises:
-            LedgerError: the entry says too much or too little, or cannot have happened; the budget is unchanged.
+            LedgerError: the entry says too much or too little, or cannot have happened. The budget is unchanged.
         """
         # How the study stood is the coordinator's to compare: floats may differ in their last bits elsewhere.
         Standing.within(entry)
         self.happen(entry.sequence, entry.kind, entry.round, event_in(entry))
 
-    def happen(self, sequence: int, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
+    def happen(self, sequence: int, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
         """Do what an entry `sequence` of this kind, with this event in its body, would say happened.
 
         Raises:
-            LedgerError: it cannot happen now; the budget is unchanged.
+            LedgerError: it cannot happen now. The budget is unchanged.
         """
         try:
-            self._dispatch(kind, round, event)
+            self._dispatch(kind, round_number, event)
         # Also where absurd numbers overflow: whoever reads a ledger is told which entry it was.
         except (AccountingError, ValueError, ArithmeticError) as error:
             raise LedgerError(sequence, str(error)) from error
 
     def statements(self, *, whole: bool = True) -> list[dict[str, Any]]:
-        """One JSON statement per limit, and one per level that nothing protects. whole: with what takes long."""
-        return statements.statements(self, allowed=self.authorise().allowed, whole=whole)
+        """Return one JSON statement per limit, and one per unprotected level. whole: with what takes long."""
+        return statements.statements(self, may_begin=self.authorise().is_allowed, whole=whole)
 
     def reports(self) -> list[list[dict[str, Any]]]:
         """The tighter numbers of every limit, those that take long among them."""
         return statements.reports(self)
 
     def percentiles(self) -> list[dict[str, float]]:
-        """What fractions of the population enjoy, by Markov."""
+        """Return the guarantees that fractions of the population enjoy, by Markov."""
         return statements.percentiles(self)
 
     def state(self) -> dict[str, Any]:
@@ -268,7 +268,7 @@ class Budget:
             return {}
         return {
             "charged_queries": self.charged_queries,
-            "asked": None if self.asked is None else self.asked.to_dict(),
+            "asked": None if self.pending_query is None else self.pending_query.to_dict(),
         }
 
     @classmethod
@@ -282,18 +282,20 @@ class Budget:
         budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
         budget.pending, budget.finished = state["pending"], state["finished"]
         if plan.queries is not None:
-            asked = state["asked"]
+            query = state["asked"]
             budget.charged_queries = state["charged_queries"]
-            budget.asked = None if asked is None else QueryCost.from_dict(asked)
+            budget.pending_query = None if query is None else QueryCost.from_dict(query)
         return budget
 
-    def _dispatch(self, kind: Kind, round: int | None, event: Mapping[str, Any]) -> None:
-        match kind, round:
-            # Who is a member changes nothing that was spent; a finished study's ledger has ended.
+    def _dispatch(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
+        match kind, round_number:
+            # Who is a member changes nothing that was spent. A finished study's ledger has ended.
             case "roster", None if self.finished is None:
                 pass
-            # Nor does which file a round made; that it was settled, `Releases` looks up.
-            case "released", _ if self.finished is None and self.pending is None and (round or 0) == self.last_round:
+            # Nor does which file a round made. That it was settled, `Releases` looks up.
+            case "released", _ if (
+                self.finished is None and self.pending is None and (round_number or 0) == self.last_round
+            ):
                 pass
             case "reserved", int(number):
                 self.reserve(number)
@@ -312,15 +314,15 @@ class Budget:
             case _:
                 raise OutOfOrder(f"an entry of kind {kind} has no place here")
 
-    def _require_next(self, round: int) -> None:
+    def _require_next(self, round_number: int) -> None:
         if self.pending is not None:
             raise OutOfOrder(f"round {self.pending} is still reserved")
-        if round <= self.last_round:
-            raise OutOfOrder(f"round {round} is not after round {self.last_round}")
+        if round_number <= self.last_round:
+            raise OutOfOrder(f"round {round_number} is not after round {self.last_round}")
 
-    def _require_pending(self, round: int) -> None:
-        if self.pending != round:
-            raise OutOfOrder(f"round {round} is not reserved")
+    def _require_pending(self, round_number: int) -> None:
+        if self.pending != round_number:
+            raise OutOfOrder(f"round {round_number} is not reserved")
 
 
 def replay(entries: Iterable[Entry]) -> Budget:

@@ -1,4 +1,4 @@
-"""Before a study starts: does even one round fit, and every scheduled evaluation; if not, with how much noise?"""
+"""The check before a study starts: whether one round and every scheduled evaluation fit, and with how much noise."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
 
     Raises:
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
-        PlanError: no noise multiplier up to a million would do for one round; names the obstacle: the order, with the
+        PlanError: no noise multiplier up to a million would do for one round. It names the obstacle: the order, with
+            the
             least one that works, or the published histograms.
     """
     offending = _first_over(plan, accounts, rounds=1)
     if offending is not None:
-        one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
-        if one is None:
+        noise_of_one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
+        if noise_of_one is None:
             raise PlanError(*_obstacle(offending))
-        raise FirstRoundOverspends(offending.limit, one, whole)
+        raise FirstRoundOverspends(offending.limit, noise_of_one, whole)
 
 
 def require_questions(accounts: Sequence[GaussianLimit]) -> None:
@@ -56,24 +57,24 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     """Pass if the scheduled evaluations of as many rounds as can begin fit every limit.
 
     Raises:
-        PlanError: they do not; says which noise multiplier of theirs (rounded up to 3 digits) would.
+        PlanError: they do not. It says which noise multiplier of theirs (rounded up to 3 digits) would.
     """
     evaluation = None if plan.queries is None else plan.queries.evaluation
     if evaluation is None or evaluation.cost is None:
         return
-    cost, count = evaluation.cost, evaluation.due_by(_most_rounds(plan, accounts))
+    cost, count = evaluation.cost, evaluation.due_by(_max_rounds(plan, accounts))
 
     def over(noise: float) -> LimitAccount | None:
         # Only the ratio of noise and sensitivity counts.
-        tried = replace(cost, sensitivity=cost.noise_std / noise)
-        return next((a for a in accounts if not a.epsilon_of_evaluations(tried, count) <= a.limit.epsilon), None)
+        tried_cost = replace(cost, sensitivity=cost.noise_std / noise)
+        return next((a for a in accounts if not a.epsilon_of_evaluations(tried_cost, count) <= a.limit.epsilon), None)
 
     offending = over(cost.noise_multiplier)
     if offending is None:
         return
-    least = _least(lambda noise: over(noise) is None, cost.noise_multiplier)
+    min_noise = _min_noise(lambda noise: over(noise) is None, cost.noise_multiplier)
     limit = offending.limit
-    helps = "no noise would help" if least is None else f"a noise_multiplier of {least:g} would fit"
+    helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise PlanError(
         "evaluation",
         f"the {count} scheduled evaluations could pass the {limit.definition} limit at level {limit.level}: {helps}; "
@@ -81,9 +82,9 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     )
 
 
-def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
-    """Whatever the data cost: no classical limit lets more begin."""
-    found = plan.rounds
+def _max_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
+    """Return the rounds beyond which no classical limit lets one begin, for any cost of the data."""
+    feasible_rounds = plan.rounds
     for account in accounts:
         limit = account.limit
         if limit.definition is Definition.CLASSICAL:
@@ -91,18 +92,21 @@ def _most_rounds(plan: Plan, accounts: Sequence[LimitAccount]) -> int:
             def worst(rounds: int, account: LimitAccount = account) -> float:
                 return account.epsilon_at_worst(rounds, plan.published_by(rounds))
 
-            found = min(found, most_steps(epsilon=limit.epsilon, delta=limit.delta, account=worst, at_most=found))
-    return found
+            feasible_rounds = min(
+                feasible_rounds,
+                most_steps(epsilon=limit.epsilon, delta=limit.delta, account=worst, at_most=feasible_rounds),
+            )
+    return feasible_rounds
 
 
 def _obstacle(account: LimitAccount) -> tuple[str, str]:
     """The field to change, and why no noise multiplier keeps this limit."""
-    limit, least = account.limit, account.least_order
+    limit, min_order = account.limit, account.min_order
     never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
-    if account.order < least:
+    if account.order < min_order:
         term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
-        return name, f"{never}: {term}; choose a larger {name}, at least {least:g} (`wardround plan --solve noise`)"
+        return name, f"{never}: {term}; choose a larger {name}, at least {min_order:g} (`wardround plan --solve noise`)"
     if account.plan.release is None:
         return name, f"{never} at order {account.order:g}: choose a smaller {name} (`wardround plan --solve noise`)"
     return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"
@@ -122,15 +126,15 @@ def _smallest_noise(plan: Plan, accounts: Accounts, rounds: int) -> float | None
     def over(noise: float) -> LimitAccount | None:
         return _first_over(replace(plan, noise_multiplier=noise), accounts, rounds)
 
-    return _least(lambda noise: over(noise) is None, plan.noise_multiplier)
+    return _min_noise(lambda noise: over(noise) is None, plan.noise_multiplier)
 
 
-def _least(fits: Callable[[float], bool], too_small: float) -> float | None:
-    """The least noise multiplier that fits, rounded up to three digits; None: not even MOST_NOISE does."""
+def _min_noise(fits: Callable[[float], bool], too_small: float) -> float | None:
+    """Return the least noise multiplier that fits, rounded up to three digits, or None if not even MOST_NOISE does."""
     if not fits(MOST_NOISE):
         return None
     low, high = too_small, MOST_NOISE
-    # In ratios, for noise may lie decades apart; finer than the third digit, which is rounded up below.
+    # In ratios, for noise may lie decades apart. Finer than the third digit, which is rounded up below.
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)

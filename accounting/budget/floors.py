@@ -1,4 +1,4 @@
-"""The least that a hospital can report of its records' cost, whoever they are: less is no estimate."""
+"""The least that a hospital can report of its records' cost, for any records: less is no estimate."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from accounting.values import FloatArray, check_count
 _SLACK = 1 - 1e-6
 
 
-def least_bounds(plan: Plan, limit: LimitPlan, records: int) -> FloatArray:
-    """Nats at the filter order and at every order of the statement, (1 + orders,): less cannot be reported.
+def min_bounds(plan: Plan, limit: LimitPlan, records: int) -> FloatArray:
+    """Return nats at the filter order and at every order of the statement, (1 + orders,): less cannot be reported.
 
-    limit    the Bayesian limit at instance level;  records: size of the accounting sample
+    limit    the Bayesian limit at instance level
+    records  size of the accounting sample
 
     An upper bound on E e^X for 0 ≤ X ≤ L that fails with probability at most γ under every law must, where all of n
     samples are 0, be at least 1 + p (e^L − 1) with (1 − p)^n = γ: among the laws with P(X = L) = p this very sample has
@@ -36,14 +37,14 @@ def least_bounds(plan: Plan, limit: LimitPlan, records: int) -> FloatArray:
     log_all_missed = math.log(failure) / n
     log_hit = math.log(-math.expm1(log_all_missed))
 
-    def least(orders: FloatArray) -> FloatArray:
+    def lower_bound(orders: FloatArray) -> FloatArray:
         worst = log_moment(orders, step.clip_norm, noise_std=step.noise_std, sampling_rate=step.sampling_rate)
         return np.logaddexp(log_all_missed, log_hit + worst)
 
     orders = np.array([bayesian.filter_order, *bayesian.orders])
     # Each row by itself: the orders of a moment must increase.
-    found = np.array([float(least(np.array([order]))[0]) for order in orders])
+    bounds = np.array([float(lower_bound(np.array([order]))[0]) for order in orders])
     if bayesian.adversary == "adaptive":
-        halved = np.array([float(least(np.array([2 * order + 1]))[0]) / 2 for order in orders])
-        found = np.minimum(found, halved)
-    return np.maximum(found, 0.0) * _SLACK
+        halved = np.array([float(lower_bound(np.array([2 * order + 1]))[0]) / 2 for order in orders])
+        bounds = np.minimum(bounds, halved)
+    return np.maximum(bounds, 0.0) * _SLACK

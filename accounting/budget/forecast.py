@@ -28,17 +28,19 @@ _ROUNDING = 1e-9
 class LimitForecast:
     """One limit of the plan.
 
-    order         λ at which it is enforced;  least_order  below it no noise keeps the limit
-    fixed_term    ε that the first round brings at this order, however little it costs
-    first_round   ε after one round;  further_round  what each one after it adds;  both at the worst
+    order         λ at which it is enforced
+    least_order   below it no noise keeps the limit
+    fixed_term    ε that the first round brings at this order, for any cost
+    first_round   ε after one round, at the worst
+    further_round  ε that each round after it adds, at the worst
     rounds        that this limit alone lets begin at the worst, within max_steps
     enforced      ε after the forecast's `rounds`, by the rule that keeps this limit, at the worst
-    epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one;
-                  at_most  the same after the forecast's `at_most_rounds`
+    epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
+    at_most       the same after the forecast's `at_most_rounds`
     least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
-                  `rounds`; None where the size is not declared, or nothing of the kind is known
-    evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds; None: none is
-    guess         classical: the highest chance of a right guess with equal odds, as a budget states it; None: not asked
+                  `rounds`. None where the size is not declared, or no such bound is known
+    evaluated     ε of patients who are set aside, after all scheduled evaluations of the most rounds. None: none is
+    guess         classical: the highest chance of a right guess with equal odds, as a budget states it. None: not asked
     reports       tighter numbers beside it after `rounds`, each valid under what its certificate says
     """
 
@@ -59,7 +61,7 @@ class LimitForecast:
     reports: tuple[tuple[str, Guarantee], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON; an infinite ε is null."""
+        """Return JSON. An infinite ε is null."""
         numbers = ("fixed_term", "first_round", "further_round", "enforced", "epsilon", "at_most", "least")
         numbers += ("evaluated", "guess")
         return {
@@ -81,11 +83,13 @@ class LimitForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the coordinator will do under this plan if no round is abandoned.
+    """The course of a study under this plan if no round is abandoned.
 
-    rounds          that it lets begin at the worst;  at_most_rounds  whatever the data cost: no classical limit lets it
-                    begin more. The two differ only where a Bayesian limit may end the study
-    reason          why no further round begins after `rounds`;  stopped_by  the limits that say no then
+    rounds          that the coordinator lets begin at the worst
+    at_most_rounds  for any cost of the data: no classical limit lets more begin. The two differ only where a Bayesian
+                    limit may end the study
+    reason          why no further round begins after `rounds`
+    stopped_by      the limits that say no then
     """
 
     plan: Plan
@@ -103,9 +107,11 @@ class Forecast:
             "steps_per_round": self.plan.steps_per_round,
             "max_steps": self.plan.max_steps,
             "reason": self.reason,
-            "stopped_by": [{"level": str(one.level), "definition": str(one.definition)} for one in self.stopped_by],
+            "stopped_by": [
+                {"level": str(limit.level), "definition": str(limit.definition)} for limit in self.stopped_by
+            ],
             "observer": str(self.plan.observer),
-            "limits": [one.to_dict() for one in self.limits],
+            "limits": [limit.to_dict() for limit in self.limits],
         }
 
 
@@ -125,26 +131,27 @@ def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> F
     (183, 'budget-exhausted', 3.986, 1.063)
     """
     accounts = [account_of(plan, limit) for limit in plan.limits]
-    alone = [_rounds(account) for account in accounts]
-    certain = [n for n, account in zip(alone, accounts, strict=True) if _is_classical(account)]
-    rounds, most = min(alone), min(certain)
+    rounds_of_limits = [_rounds(account) for account in accounts]
+    certain = [n for n, account in zip(rounds_of_limits, accounts, strict=True) if _is_classical(account)]
+    rounds, max_rounds = min(rounds_of_limits), min(certain)
     return Forecast(
         plan=plan,
         rounds=rounds,
-        at_most_rounds=most,
+        at_most_rounds=max_rounds,
         reason="max-steps-reached" if rounds == plan.rounds else "budget-exhausted",
         stopped_by=tuple(
-            account.limit for n, account in zip(alone, accounts, strict=True) if n == rounds < plan.rounds
+            account.limit for n, account in zip(rounds_of_limits, accounts, strict=True) if n == rounds < plan.rounds
         ),
         limits=tuple(
-            _of_limit(account, accounts, (n, rounds, most), records, tight)
-            for n, account in zip(alone, accounts, strict=True)
+            _of_limit(account, accounts, (n, rounds, max_rounds), records, tight)
+            for n, account in zip(rounds_of_limits, accounts, strict=True)
         ),
     )
 
 
 def epsilon_at_most(account: LimitAccount, rounds: int) -> float:
-    """ε of the first rounds at their most, as this account enforces it; Bayesian ones rounded up for service's sums."""
+    """ε of the first rounds at their most, as this account enforces it. Bayesian ones are rounded up for service's
+    sums."""
     if rounds == 0:
         return 0.0
     worst = account.epsilon_at_worst(rounds, account.plan.published_by(rounds))
@@ -165,37 +172,37 @@ def _rounds(account: LimitAccount) -> int:
 def _of_limit(
     account: LimitAccount,
     accounts: Sequence[LimitAccount],
-    counted: tuple[int, int, int],
+    round_counts: tuple[int, int, int],
     records: int | None,
     tight: bool,
 ) -> LimitForecast:
-    alone, rounds, most = counted
-    beside = classical_beside(accounts, account)
+    rounds_of_limit, rounds, max_rounds = round_counts
+    classical_account = classical_beside(accounts, account)
     first = epsilon_at_most(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
     two = epsilon_at_most(account, 2) if account.plan.rounds > 1 else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
-    def shown(rounds: int) -> float:
-        capped = math.inf if beside is None else epsilon_at_most(beside, rounds)
+    def displayed_epsilon(rounds: int) -> float:
+        capped = math.inf if classical_account is None else epsilon_at_most(classical_account, rounds)
         return min(epsilon_at_most(account, rounds), capped)
 
     return LimitForecast(
         limit=account.limit,
         enforced_by=account.enforced_by,
         order=account.order,
-        least_order=account.least_order,
+        least_order=account.min_order,
         fixed_term=account.fixed_term,
         first_round=first,
         further_round=two - first,
-        rounds=alone,
+        rounds=rounds_of_limit,
         enforced=epsilon_at_most(account, rounds),
-        epsilon=shown(rounds),
+        epsilon=displayed_epsilon(rounds),
         # Whatever the data cost, the limit is kept.
-        at_most=min(shown(most), account.limit.epsilon),
-        least=_least(account, rounds, records, shown(rounds)),
-        evaluated=_evaluated(account, most),
-        guess=guess_of(account, shown(rounds))[0] if tight and _is_classical(account) else None,
+        at_most=min(displayed_epsilon(max_rounds), account.limit.epsilon),
+        least=_min_epsilon(account, rounds, records, displayed_epsilon(rounds)),
+        evaluated=_evaluated(account, max_rounds),
+        guess=guess_of(account, displayed_epsilon(rounds))[0] if tight and _is_classical(account) else None,
         reports=tuple(reports),
     )
 
@@ -207,15 +214,15 @@ def _evaluated(account: LimitAccount, rounds: int) -> float | None:
     return account.epsilon_of_evaluations(evaluation.cost, evaluation.due_by(rounds))
 
 
-def _least(account: LimitAccount, rounds: int, records: int | None, shown: float) -> float | None:
-    """ε if every record of the sample cost nothing: what no distribution-free estimate goes below."""
+def _min_epsilon(account: LimitAccount, rounds: int, records: int | None, displayed: float) -> float | None:
+    """Return ε if every record of the sample had zero cost. No distribution-free estimate goes below it."""
     limit = account.limit
     if limit.estimator_failure_probability is None or limit.level is not Level.INSTANCE or not rounds:
         return None
     bayesian, step = account.bayesian, account.mechanism
     if records is None or bayesian.estimator == "student-t" or bayesian.conversion != "improved":
         return None
-    found = prospect(
+    best_prospect = prospect(
         samples=records,
         estimator_failure_probability=limit.estimator_failure_probability,
         delta=limit.delta,
@@ -226,7 +233,7 @@ def _least(account: LimitAccount, rounds: int, records: int | None, shown: float
         orders=[bayesian.filter_order],
     )
     # Rounded up on its way, to nine digits: down again, for it is a floor.
-    return min(found.best * (1 - 1e-6), shown)
+    return min(best_prospect.best * (1 - 1e-6), displayed)
 
 
 def _is_classical(account: LimitAccount) -> bool:

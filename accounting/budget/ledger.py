@@ -1,7 +1,7 @@
 """The append-only ledger: events from which every ε can be computed again, chained by hashes.
 
-An entry's hash covers its content and the hash before it, so the last hash fixes the whole past. Whoever
-remembers an old (sequence, hash) can check that a newer ledger extends it.
+An entry's hash covers its content and the hash before it, so the last hash fixes the whole past. With an old
+(sequence, hash) anyone can check that a newer ledger extends it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal[
 _FIELDS = frozenset({"sequence", "kind", "round", "body", "previous", "sha256"})
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # What a database can number.
-_MOST = 2**31 - 1
+_MAX_NUMBER = 2**31 - 1
 
 
 class LedgerError(AccountingError):
@@ -36,7 +36,7 @@ class LedgerError(AccountingError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One event. `body` is JSON; `sequence` counts from 1; `previous` is the hash of the entry before."""
+    """One event. `body` is JSON, `sequence` counts from 1, and `previous` is the hash of the entry before."""
 
     sequence: int
     kind: Kind
@@ -58,7 +58,7 @@ class Entry:
         """
         sequence = value.get("sequence")
         # JSON's true would pass for 1.
-        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 1 <= sequence <= _MOST:
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 1 <= sequence <= _MAX_NUMBER:
             raise LedgerError(0, "sequence is missing or not a number from 1")
         different = set(value) ^ _FIELDS
         if different:
@@ -68,7 +68,7 @@ class Entry:
         previous, sha256 = value["previous"], value["sha256"]
         if kind not in get_args(Kind) or not isinstance(body, Mapping):
             raise LedgerError(sequence, "kind or body is not one of a ledger")
-        numbered = isinstance(round_, int) and not isinstance(round_, bool) and 1 <= round_ <= _MOST
+        numbered = isinstance(round_, int) and not isinstance(round_, bool) and 1 <= round_ <= _MAX_NUMBER
         if round_ is not None and not numbered:
             raise LedgerError(sequence, "round is not a number from 1")
         if not (is_digest(previous) and is_digest(sha256)):
@@ -113,22 +113,22 @@ def _digest(entry: Entry) -> str:
         raise LedgerError(entry.sequence, f"its body is no JSON: {error}") from error
 
 
-def append(previous: Entry | None, kind: Kind, round: int | None, body: Mapping[str, Any]) -> Entry:
+def append(previous: Entry | None, kind: Kind, round_number: int | None, body: Mapping[str, Any]) -> Entry:
     """The entry that follows `previous` (None: the first one).
 
     Raises:
-        ValueError: NaN or an infinity in the body; such numbers are never written down.
+        ValueError: NaN or an infinity in the body. Such numbers are never written down.
     """
     sequence, parent = (1, GENESIS) if previous is None else (previous.sequence + 1, previous.sha256)
-    entry = Entry(sequence, kind, round, body, parent, "")
-    return Entry(sequence, kind, round, body, parent, digest(_content(entry)))
+    entry = Entry(sequence, kind, round_number, body, parent, "")
+    return Entry(sequence, kind, round_number, body, parent, digest(_content(entry)))
 
 
 def verify_chain(entries: Iterable[Entry], *, after: tuple[int, str] = (0, GENESIS)) -> tuple[int, str]:
     """Check that the entries continue a ledger whose head was `after`, one by one.
 
     Returns:
-        The (sequence, hash) of the new head; `after` itself if there are no entries.
+        The (sequence, hash) of the new head, or `after` itself if there are no entries.
 
     Raises:
         LedgerError: names the first entry that is missing, changed or out of order.

@@ -1,4 +1,4 @@
-"""Which models a ledger names: every released file by its digest, so that no other one passes for it."""
+"""The models that a ledger names: every released file by its digest, so that no other one passes for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedModel:
 class Releases:
     """Follows a ledger from its first entry.
 
-    newest  the last model that was named; None: the ledger names none (its coordinator did not bind models)
+    newest  the last model that was named. None: the ledger names none (its coordinator did not bind models)
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Releases:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any] | None) -> Self:
-        """Go on from what `to_json` gave; None: from before the first entry."""
-        found = cls()
+        """Go on from what `to_json` gave. None: from before the first entry."""
+        releases = cls()
         if saved is not None:
-            found.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])
-            found._begun, found._asks, found._settled = saved["begun"], saved["asks"], saved["settled"]
-        return found
+            releases.newest = None if saved["newest"] is None else NamedModel(**saved["newest"])
+            releases._begun, releases._asks, releases._settled = saved["begun"], saved["asks"], saved["settled"]
+        return releases
 
     def to_json(self) -> dict[str, Any]:
         newest = None if self.newest is None else asdict(self.newest)
@@ -63,14 +63,14 @@ class Releases:
             raise LedgerError(entry.sequence, "names an initial model after the study had begun")
         if entry.round is not None and entry.round != self._settled:
             raise LedgerError(entry.sequence, f"names a model of round {entry.round}, which was not just settled")
-        self.newest, self._settled = _named(entry), None
+        self.newest, self._settled = _model_of(entry), None
 
 
 def named_models(entries: Iterable[Entry]) -> dict[int, NamedModel]:
     """The models that these entries name, by version. The entries were checked before."""
-    return {named.version: named for entry in entries if entry.kind == "released" for named in [_named(entry)]}
+    return {model.version: model for entry in entries if entry.kind == "released" for model in [_model_of(entry)]}
 
 
-def _named(entry: Entry) -> NamedModel:
+def _model_of(entry: Entry) -> NamedModel:
     event = event_in(entry)
     return NamedModel(entry.round or 0, event["sha256"], event["bytes"], entry.sequence)

@@ -1,7 +1,7 @@
 """The plan with other numbers: the least noise, the most rounds or the least ε that its limits allow, and their orders.
 
-Every answer is a plan whose `forecast` keeps what was asked for; numbers are rounded to the safe side. The orders are
-chosen among `ORDERS` for the worst case over records, which is all that is known before anybody trains.
+Every answer is a plan whose `forecast` keeps what was asked for. Numbers are rounded to the safe side. The orders are
+chosen among `ORDERS` for the worst case over records, which is all that is known before any training.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MOST_STEPS = 10_000_000
 _DIGITS = 4
 # With the rounding to four digits: at most 0.11 % more noise than the least.
 _TOLERANCE = 5e-5
-BOTH = (Definition.CLASSICAL, Definition.BAYESIAN)
+BOTH_DEFINITIONS = (Definition.CLASSICAL, Definition.BAYESIAN)
 
 
 def best_orders(plan: Plan) -> Plan:
     """With the orders that allow the most rounds, and then leave the most of the limits.
 
-    One order for each definition, since a study has one; with limits at two levels the one that the worse of them is
+    One order for each definition, since a study has one. With limits at two levels the one that the worse of them is
     best off with.
 
     Raises:
@@ -61,17 +61,18 @@ def best_orders(plan: Plan) -> Plan:
     4.7
     """
     classical, _ = _best_order(plan, Definition.CLASSICAL)
-    found = replace(plan, classical_order=classical)
+    improved_plan = replace(plan, classical_order=classical)
     if plan.bayesian is None:
-        return found
+        return improved_plan
     averaged, _ = _best_order(plan, Definition.BAYESIAN)
-    return replace(found, bayesian=replace(plan.bayesian, filter_order=averaged))
+    return replace(improved_plan, bayesian=replace(plan.bayesian, filter_order=averaged))
 
 
-def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
-    """With the least noise multiplier, rounded up to 4 digits, under which all rounds of max_steps fit; best orders.
+def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS) -> Plan:
+    """With the least noise multiplier, rounded up to 4 digits, under which all rounds of max_steps fit, at the best
+    orders.
 
-    definitions  whose limits must let all of them begin, at their worst; one round fits every limit all the same
+    definitions  limits of these must let all of them begin, at their worst. One round fits every limit all the same
 
     Raises:
         Unreachable: no noise is enough.
@@ -85,14 +86,18 @@ def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
     >>> found.noise_multiplier, found.classical_order, forecast(found, tight=False).rounds
     (2.75, 4.9, 500)
     """
-    noises = [_least_noise(plan, definition, definition in definitions) for definition in _present(plan)]
+    noises = [_min_noise(plan, definition, definition in definitions) for definition in _present(plan)]
     return best_orders(replace(plan, noise_multiplier=rounded_up(max(noises), _DIGITS)))
 
 
-def most_rounds(plan: Plan, definitions: Collection[Definition] = BOTH, *, at_most: int = MOST_STEPS) -> Plan:
-    """With the largest max_steps, a multiple of steps_per_round, whose rounds all fit at this noise; best orders.
+def most_rounds(
+    plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS, *, at_most: int = MOST_STEPS
+) -> Plan:
+    """With the largest max_steps, a multiple of steps_per_round, whose rounds all fit at this noise, at the best
+    orders.
 
-    definitions  as of `least_noise`;  at_most  noised steps
+    definitions  as of `least_noise`
+    at_most      noised steps
 
     Raises:
         Unreachable: at no order does even one round fit.
@@ -105,11 +110,13 @@ def most_rounds(plan: Plan, definitions: Collection[Definition] = BOTH, *, at_mo
     >>> most_rounds(plan).max_steps
     234
     """
-    found = [_most_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions]
-    return best_orders(replace(plan, max_steps=min(found) * plan.steps_per_round))
+    rounds_of_definitions = [
+        _max_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions
+    ]
+    return best_orders(replace(plan, max_steps=min(rounds_of_definitions) * plan.steps_per_round))
 
 
-def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Plan:
+def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIONS) -> Plan:
     """With the least ε in every limit of these definitions, rounded up to 4 digits, under which all rounds fit.
 
     The orders are those that are best for the limits as they were: with two levels, in their proportion.
@@ -127,10 +134,12 @@ def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH) -> Pla
     """
     for definition in _present(plan):
         if definition in definitions:
-            plan = _with_order(plan, definition, _least_share(plan, definition, plan.rounds)[1])
+            plan = _with_order(plan, definition, _min_share(plan, definition, plan.rounds)[1])
             plan = replace(
                 plan,
-                limits=tuple(_tightened(plan, one) if one.definition is definition else one for one in plan.limits),
+                limits=tuple(
+                    _tightened(plan, limit) if limit.definition is definition else limit for limit in plan.limits
+                ),
             )
     return plan
 
@@ -152,25 +161,25 @@ def _tightened(plan: Plan, limit: LimitPlan) -> LimitPlan:
 
 def _best_order(plan: Plan, definition: Definition) -> tuple[float, int]:
     """The order and the rounds, within max_steps, that it allows."""
-    share, order = _least_share(plan, definition, plan.rounds)
+    share, order = _min_share(plan, definition, plan.rounds)
     if share <= 1:
         return order, plan.rounds
     rounds = most_steps(
         epsilon=1.0,
         delta=plan.limits[0].delta,
-        account=lambda number: _least_share(plan, definition, number)[0],
+        account=lambda number: _min_share(plan, definition, number)[0],
         at_most=plan.rounds,
     )
     if rounds == 0:
         raise _refusal(plan, definition, 1)
-    return _least_share(plan, definition, rounds)[1], rounds
+    return _min_share(plan, definition, rounds)[1], rounds
 
 
-def _least_noise(plan: Plan, definition: Definition, whole: bool) -> float:
+def _min_noise(plan: Plan, definition: Definition, whole: bool) -> float:
     rounds = plan.rounds if whole else 1
 
     def share(noise: float) -> float:
-        return _least_share(replace(plan, noise_multiplier=noise), definition, rounds)[0]
+        return _min_share(replace(plan, noise_multiplier=noise), definition, rounds)[0]
 
     limit, rate = plan.limits[0], plan.sampling_rate
     try:
@@ -181,19 +190,19 @@ def _least_noise(plan: Plan, definition: Definition, whole: bool) -> float:
         raise _refusal(plan, definition, rounds, whatever_noise=True) from error
 
 
-def _most_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
+def _max_rounds(plan: Plan, definition: Definition, at_most: int) -> int:
     step = plan.steps_per_round
 
     def share(rounds: int) -> float:
-        return _least_share(replace(plan, max_steps=rounds * step), definition, rounds)[0]
+        return _min_share(replace(plan, max_steps=rounds * step), definition, rounds)[0]
 
-    found = most_steps(epsilon=1.0, delta=plan.limits[0].delta, account=share, at_most=at_most // step)
-    if found == 0:
+    max_steps = most_steps(epsilon=1.0, delta=plan.limits[0].delta, account=share, at_most=at_most // step)
+    if max_steps == 0:
         raise _refusal(plan, definition, 1)
-    return found
+    return max_steps
 
 
-def _least_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, float]:
+def _min_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, float]:
     """The least share of the limits of one definition that so many rounds take at their worst, and its order.
 
     By bisection on the slope. λε − C(λ) − ln c_λ − ln(1/β) is concave in λ, for C is convex and (ln c_λ)″ is
@@ -204,7 +213,9 @@ def _least_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float
 
     def at(place: int) -> float:
         if place not in shares:
-            shares[place] = _share(_with_order(plan, definition, ORDERS[place], alone=True), definition, rounds)
+            shares[place] = _share(
+                _with_order(plan, definition, ORDERS[place], only_worst_case=True), definition, rounds
+            )
         return shares[place]
 
     low, high = 0, len(ORDERS) - 1
@@ -221,27 +232,30 @@ def _share(plan: Plan, definition: Definition, rounds: int) -> float:
     return max(epsilon_at_most(account_of(plan, limit), rounds) / limit.epsilon for limit in limits)
 
 
-def _with_order(plan: Plan, definition: Definition, order: float, *, alone: bool = False) -> Plan:
-    """alone: without what costs time and changes no worst case: the statement's orders, the adaptive ledger's.
+def _with_order(plan: Plan, definition: Definition, order: float, *, only_worst_case: bool = False) -> Plan:
+    """only_worst_case: without what costs time and changes no worst case: the statement's orders, the adaptive
+    ledger's.
 
     At the clip norm its bound is never below the classical one, which caps it.
     """
     if definition is Definition.CLASSICAL or plan.bayesian is None:
         return replace(plan, classical_order=order)
     enforced = replace(plan.bayesian, filter_order=order)
-    return replace(plan, bayesian=replace(enforced, orders=(order,), adversary="path") if alone else enforced)
+    return replace(plan, bayesian=replace(enforced, orders=(order,), adversary="path") if only_worst_case else enforced)
 
 
 def _present(plan: Plan) -> Sequence[Definition]:
-    return [definition for definition in BOTH if any(limit.definition is definition for limit in plan.limits)]
+    return [
+        definition for definition in BOTH_DEFINITIONS if any(limit.definition is definition for limit in plan.limits)
+    ]
 
 
 def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise: bool = False) -> Unreachable:
-    """What cannot be kept at any order, with what to change."""
-    share, order = _least_share(
+    """Return the error for a limit that cannot be kept at any order, with what to change."""
+    share, order = _min_share(
         replace(plan, noise_multiplier=MOST_NOISE) if whatever_noise else plan, definition, rounds
     )
-    best = _with_order(plan, definition, order, alone=True)
+    best = _with_order(plan, definition, order, only_worst_case=True)
     accounts = [account_of(best, limit) for limit in plan.limits if limit.definition is definition]
     worst = max(accounts, key=lambda account: epsilon_at_most(account, rounds) / account.limit.epsilon)
     limit = worst.limit
@@ -250,7 +264,7 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
     cannot = (
         f"the {limit.definition} limit at level {limit.level}, ε = {limit.epsilon:g} at δ = {limit.delta:g}, cannot be "
         f"kept for {number} with {noise}, not even at order {order:g}, where they take {share:.3g} times as much "
-        f"(below order {worst.least_order:g} no noise is enough)"
+        f"(below order {worst.min_order:g} no noise is enough)"
     )
     if whatever_noise:
         change = "raise ε or δ"

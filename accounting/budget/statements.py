@@ -1,4 +1,4 @@
-"""What is said of a budget: a statement per limit, the tighter numbers beside it, ε of parts of a population."""
+"""The statements of a budget: one per limit, the tighter numbers beside it, ε of parts of a population."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from accounting.plan.queries import QueryCost
 from accounting.plan.statistics import AnyPlan
 from accounting.units import Definition, Guarantee, GuessFrom, Level
 
-# Of a population all but one in so many; a share as a binary fraction is a little off, and so would be its δ.
+# Of a population all but one in so many. A share as a binary fraction is a little off, and so would be its δ.
 POPULATIONS = {0.9: 10, 0.99: 100, 0.999: 1000}
-# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md); so can the costs themselves.
+# A stop that raw costs chose can betray one record, whatever ε says (docs/guarantees.md). So can the costs themselves.
 VOID_WHILE_PLAIN = "does not hold against whoever sees the rounds' log-moments, which this study shows without noise"
 VOID_SINCE_THE_END = (
     "does not hold against whoever reads the rounds' log-moments, which this study showed without noise when it ended"
@@ -25,36 +25,36 @@ VOID_SINCE_THE_END = (
 AnyAccount = TypeVar("AnyAccount", bound=Account)
 
 
-class Stated(Protocol):
-    """What is read of a budget."""
+class StatedBudget(Protocol):
+    """The parts of a budget that statements read."""
 
     plan: AnyPlan
     accounts: list[Account]
     last_round: int
     charged_rounds: int
     pending: int | None
-    asked: QueryCost | None
+    pending_query: QueryCost | None
     finished: str | None
 
 
-def statements(budget: Stated, *, allowed: bool, whole: bool) -> list[dict[str, Any]]:
-    """One JSON statement per limit, and one per level that nothing protects.
+def statements(budget: StatedBudget, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
+    """Return one JSON statement per limit, and one per unprotected level.
 
-    allowed: another round may begin. whole: with what takes long.
+    may_begin: another round may begin. whole: with what takes long.
     """
     bounded = {account.limit.level for account in budget.accounts}
-    return [_statement(budget, account, allowed, whole) for account in budget.accounts] + [
+    return [_statement(budget, account, may_begin, whole) for account in budget.accounts] + [
         _unbounded(level) for level in Level if level not in bounded
     ]
 
 
-def reports(budget: Stated) -> list[list[dict[str, Any]]]:
+def reports(budget: StatedBudget) -> list[list[dict[str, Any]]]:
     """The tighter numbers of every limit, those that take long among them."""
     return [_reports(budget, account) for account in budget.accounts]
 
 
-def percentiles(budget: Stated) -> list[dict[str, float]]:
-    """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction; δ rounded up, at most 1.
+def percentiles(budget: StatedBudget) -> list[dict[str, float]]:
+    """By Markov, a fraction p of the population enjoys (ε, δ/(1−p))-DP in each direction. δ rounded up, at most 1.
 
     Triastcyn & Faltings 2020, section 4.4.1.
     """
@@ -63,12 +63,12 @@ def percentiles(budget: Stated) -> list[dict[str, float]]:
         {"population": p, "epsilon": epsilon, "delta": min(1.0, math.nextafter(account.limit.delta * one_in, math.inf))}
         for account in bayesian
         for p, one_in in POPULATIONS.items()
-        if math.isfinite(epsilon := shown(budget.accounts, account))
+        if math.isfinite(epsilon := displayed_epsilon(budget.accounts, account))
     ]
 
 
-def shown(accounts: Iterable[Account], account: Account) -> float:
-    """ε of this limit so far, as statements show it; infinite where nothing finite covers it."""
+def displayed_epsilon(accounts: Iterable[Account], account: Account) -> float:
+    """Return ε of this limit so far, as statements show it, or infinity where no finite ε covers it."""
     classical = classical_beside(accounts, account)
     return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
 
@@ -80,24 +80,24 @@ def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAcc
     """
     if account.limit.definition is Definition.CLASSICAL:
         return None
-    for other in accounts:
-        same = other.limit.level is account.limit.level and other.limit.delta <= account.limit.delta
-        if other.limit.definition is Definition.CLASSICAL and same:
-            return other
+    for candidate in accounts:
+        is_comparable = candidate.limit.level is account.limit.level and candidate.limit.delta <= account.limit.delta
+        if candidate.limit.definition is Definition.CLASSICAL and is_comparable:
+            return candidate
     return None
 
 
-def _reports(budget: Stated, account: Account) -> list[dict[str, Any]]:
-    found = account.reports(finished=budget.finished is not None)
-    return [_report(name, _worded(budget, stated)) for name, stated in found]
+def _reports(budget: StatedBudget, account: Account) -> list[dict[str, Any]]:
+    reports = account.reports(finished=budget.finished is not None)
+    return [_report(name, _worded(budget, stated)) for name, stated in reports]
 
 
-def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> dict[str, Any]:
+def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: bool) -> dict[str, Any]:
     # Computed also while a round is reserved: it is then what that round may cost.
     running = _after_next(budget, account)
     worst = account.stated(running)
     classical = classical_beside(budget.accounts, account)
-    spent = shown(budget.accounts, account)
+    spent = displayed_epsilon(budget.accounts, account)
     reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
@@ -118,21 +118,21 @@ def _statement(budget: Stated, account: Account, allowed: bool, whole: bool) -> 
         "remaining": _finite(max(0.0, account.limit.epsilon - after)),
         "observer": str(budget.plan.observer),
         "attack_success": chance,
-        "rounds_left_estimate": _rounds_left(budget, account) if allowed else 0,
+        "rounds_left_estimate": _rounds_left(budget, account) if may_begin else 0,
         "certificate": certificate.to_dict(),
         "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
     }
 
 
-def _after_next(budget: Stated, account: Account) -> float:
+def _after_next(budget: StatedBudget, account: Account) -> float:
     """ε after the query that is under way, or after a round of training at its worst."""
-    if budget.asked is not None:
-        return account.epsilon_after_query(budget.asked)
+    if budget.pending_query is not None:
+        return account.epsilon_after_query(budget.pending_query)
     next_round = budget.pending or budget.last_round + 1
     return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round))
 
 
-def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
+def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:
     """With the people against whom it is void, once the study has shown them what its costs were without noise."""
     disclosure = budget.plan.disclosure
     if budget.plan.bayesian is None or disclosure == "noised" or (disclosure == "at-end" and budget.finished is None):
@@ -141,7 +141,7 @@ def _worded(budget: Stated, guarantee: Guarantee) -> Guarantee:
     return dataclasses.replace(guarantee, assumption=f"{guarantee.assumption.removesuffix('.')}; {void}")
 
 
-def _rounds_left(budget: Stated, account: Account) -> int:
+def _rounds_left(budget: StatedBudget, account: Account) -> int:
     within_max_steps = budget.plan.rounds - budget.charged_rounds
     return max(0, min(account.rounds_left(), within_max_steps))
 
@@ -156,20 +156,20 @@ def guess_of(account: Account, spent: float) -> tuple[float, GuessFrom]:
     if limit.definition is not Definition.CLASSICAL:
         return chance_by_epsilon(spent, limit.delta), "epsilon"
     # The limit, whatever was spent so far: a chance over all outcomes is no matter of one of them.
-    allowed, chance = chance_by_epsilon(max(spent, limit.epsilon), limit.delta), account.guess_chance()
-    if chance is None or not math.isfinite(spent) or chance >= allowed:
-        return allowed, "epsilon"
+    allowed_chance, chance = chance_by_epsilon(max(spent, limit.epsilon), limit.delta), account.guess_chance()
+    if chance is None or not math.isfinite(spent) or chance >= allowed_chance:
+        return allowed_chance, "epsilon"
     return chance, "loss-distribution"
 
 
 def chance_by_epsilon(epsilon: float, delta: float) -> float:
-    """Highest chance of a right guess with equal odds that (ε, δ) allows, rounded up; ε may be infinite."""
+    """Highest chance of a right guess with equal odds that (ε, δ) allows, rounded up. ε may be infinite."""
     # A few units in the last place cover the function's own rounding.
     return min(1.0, attack_success(epsilon, delta) * (1 + 1e-15)) if math.isfinite(epsilon) else 1.0
 
 
 def _capped(guarantee: Guarantee, classical: Account | None) -> Guarantee:
-    """A guarantee for everybody is one for the average: a Bayesian number never reads above the classical one."""
+    """Cap a Bayesian number by the classical one, because a guarantee for all is one for the average."""
     if classical is None or classical.epsilon() >= guarantee.epsilon:
         return guarantee
     return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)

@@ -1,7 +1,7 @@
 """Histograms of distances: small integer counts that serve every order, estimator and definition at once.
 
 Distances are rounded up to bin edges, so every estimator that does not fall when its sample rises reads the counts as
-it would read the rounded distances. What the noise on counts costs is here; the one-sided correction of noised
+it would read the rounded distances. The cost of the noise on counts is here. The one-sided correction of noised
 counts is `accounting.estimation.upper_mean.lower_counts`.
 """
 
@@ -23,7 +23,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bins:
-    """Edges, strictly increasing, the last one the largest value; every value is rounded up to its edge.
+    """Edges, strictly increasing, the last one the largest value. Every value is rounded up to its edge.
 
     loss  rounding raises the cost c = log E e^X of any sample law by at most the share `loss` of it, if the estimator
           keeps at least the share `floor` of the mass at the largest value, as distribution-free bounds from m
@@ -55,33 +55,39 @@ def running_sum_bins(log_max: float, bins: int, *, floor: float = 1e-4) -> Bins:
 
 
 def count_values(values: Values, edges: Values) -> IntArray:
-    """How many values lie in each bin, every value rounded up to its bin's edge; shape like `edges`.
+    """How many values lie in each bin, every value rounded up to its bin's edge. Shape like `edges`.
 
     Raises InvalidArgument for a value above the last edge: no bin bounds it.
     """
     grid = _check_edges(edges)
-    found = check_array("values", values)
-    if found.max() > grid[-1]:
-        raise InvalidArgument("values", f"holds {float(found.max())!r}, above the last edge {float(grid[-1])!r}")
-    return np.bincount(np.searchsorted(grid, found, side="left"), minlength=grid.size).astype(np.int64)
+    checked_values = check_array("values", values)
+    if checked_values.max() > grid[-1]:
+        raise InvalidArgument(
+            "values", f"holds {float(checked_values.max())!r}, above the last edge {float(grid[-1])!r}"
+        )
+    return np.bincount(np.searchsorted(grid, checked_values, side="left"), minlength=grid.size).astype(np.int64)
 
 
 def release_charge(
-    orders: Values, *, noise_std: float, most_counts: int = 1, relation: Relation = Relation.ADD_REMOVE
+    orders: Values, *, noise_std: float, max_counts: int = 1, relation: Relation = Relation.ADD_REMOVE
 ) -> FloatArray:
-    """What publishing one histogram costs when each count carries discrete Gaussian noise: λ(λ+1)Δ²/2z².
+    """Return the cost of publishing one histogram when each count carries discrete Gaussian noise: λ(λ+1)Δ²/2z².
 
-    noise_std    z, in counts; the discrete Gaussian is no worse than the continuous one for integer shifts
+    noise_std    z, in counts. The discrete Gaussian is no worse than the continuous one for integer shifts
                  (Canonne, Kamath & Steinke 2020, Proposition 5)
-    most_counts  M: the most counts one record (1) or one client (its accounting sample) holds
+    max_counts   M: the most counts one record (1) or one client (its accounting sample) holds
     relation     add-remove: M counts vanish from one bin, Δ = M. zero-out and replace-one: they move to another bin,
                  Δ = √2·M
 
     Shape (orders,). To be charged to the classical and the Bayesian ledger, and reserved beforehand.
     """
-    most = check_count("most_counts", most_counts)
+    sensitivity = check_count("most_counts", max_counts)
     # √2 rounded up: a smaller shift would cost less than the true one.
-    shift = float(most) if relation is Relation.ADD_REMOVE else math.nextafter(math.sqrt(2.0) * most, math.inf)
+    shift = (
+        float(sensitivity)
+        if relation is Relation.ADD_REMOVE
+        else math.nextafter(math.sqrt(2.0) * sensitivity, math.inf)
+    )
     return log_moment(
         np.atleast_1d(np.asarray(orders)), shift, noise_std=check_positive("noise_std", noise_std), sampling_rate=1.0
     )

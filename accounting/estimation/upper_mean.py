@@ -39,7 +39,7 @@ MONOTONE = frozenset({"betting", "band"})
 # Instead of 0 in a logarithm: above it, so upwards.
 _TINY = 1e-280
 _CELLS = 4096
-# Half of the stake bets everything; the rest is spread over bets down to one that suits a million samples.
+# Half of the stake bets everything. The rest is spread over bets down to one that suits a million samples.
 _BETS = np.concatenate([[1.0], np.geomspace(1e-3, 0.8, 24)])
 _LOG_STAKES = np.log(np.concatenate([[0.5], np.full(24, 0.5 / 24)]))
 
@@ -55,7 +55,7 @@ def upper_mean(
     """An upper bound on log E e^X that fails with probability at most `failure_probability` over drawing the sample.
 
     log_values  (m,) samples of X ≥ 0, or with `counts` the distinct values (bin edges, rounded up)
-    log_max     the largest value X can take; required except for student-t, where it is ignored
+    log_max     the largest value X can take. Required except for student-t, where it is ignored
     counts      (bins,) how often each value occurred: integers ≥ 0
 
     Guarantees: within [0, log_max] for the distribution-free methods. Assumes independent samples: pairs that share a
@@ -98,8 +98,8 @@ def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> flo
     >>> round(binary_upper_mean(3, 100, 1e-3), 3)
     0.123
     """
-    n = check_count("trials", trials, least=0)
-    k = check_count("ones", ones, least=0)
+    n = check_count("trials", trials, minimum=0)
+    k = check_count("ones", ones, minimum=0)
     if k > n:
         raise InvalidArgument("ones", f"must be ≤ trials = {n}, not {k}")
     return beta_upper_quantile(k + 1, n - k + 1, check_delta(failure_probability, "failure_probability"))
@@ -108,14 +108,14 @@ def binary_upper_mean(ones: int, trials: int, failure_probability: float) -> flo
 def lower_counts(
     counts: Values, noise_std: float, failure_probability: float, *, sample_size: int
 ) -> npt.NDArray[np.int64]:
-    """Counts ordered from small to large values, moved upwards until their noise can no longer hide anything.
+    """Counts ordered from small to large values, moved upwards until their noise can hide no value.
 
     counts       (bins,) integers, each with its own discrete Gaussian noise of standard deviation `noise_std`
     sample_size  the public number m of samples
 
     Every cumulative count from below is lowered by a bound on its summed noise that holds for all of them but with
     probability `failure_probability` (sub-Gaussian tail of the discrete Gaussian: Canonne, Kamath & Steinke 2020,
-    Lemma 3.7), made monotone and clipped to [0, m]; what is missing goes to the top bin. The result, shape (bins,), is
+    Lemma 3.7), made monotone and clipped to [0, m]. Missing counts go to the top bin. The result, shape (bins,), is
     stochastically above the true histogram: use it with `betting` or `band`. Raises InvalidArgument.
     """
     std = check_nonnegative("noise_std", noise_std)
@@ -145,7 +145,7 @@ def _check_counts(counts: Values, size: int) -> FloatArray:
 
 
 def _student_t(values: FloatArray, weights: FloatArray, gamma: float) -> float:
-    """M + F⁻¹(1−γ, m−1)·S/√(m−1), S with 1/m; isf, because 1 − γ is 1 for the γ in use."""
+    """M + F⁻¹(1−γ, m−1)·S/√(m−1), S with 1/m. Isf, because 1 − γ is 1 for the γ in use."""
     m = float(weights.sum())
     top = float(values.max())
     scaled = np.exp(values - top)
@@ -194,14 +194,14 @@ def _betting(values: FloatArray, weights: FloatArray, gamma: float, ceiling: flo
     if log_capital(low) >= 0:
         return _from_unit(1 / (1 + math.exp(-low)), ceiling)
     logit = root(log_capital, low, high)
-    # The capital rises with the mean; step to the side where it is surely above 1/γ.
+    # The capital rises with the mean. Step to the side where it is surely above 1/γ.
     while log_capital(logit) < 0:
         logit += 1e-9 * max(1.0, abs(logit))
     return _from_unit(1 / (1 + math.exp(-logit)), ceiling)
 
 
 def _grouped(y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Equal values once; more than 4,096 distinct ones rounded up to a geometric grid (betting is monotone)."""
+    """Equal values once. More than 4,096 distinct ones rounded up to a geometric grid (betting is monotone)."""
     if y.size > _CELLS:
         grid = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, _CELLS)])
         index = np.searchsorted(grid, y, side="left")
@@ -225,9 +225,9 @@ def _band(values: FloatArray, weights: FloatArray, gamma: float, ceiling: float)
 
 @lru_cache(maxsize=64)
 def _order_statistic_band(m: int, gamma: float, ranks: tuple[int, ...]) -> FloatArray:
-    """F(x_(i)) ≥ BetaInv(γ/m; i, m−i+1) for all i at once, by a union bound; made monotone."""
+    """F(x_(i)) ≥ BetaInv(γ/m; i, m−i+1) for all i at once, by a union bound. Made monotone."""
     i = np.asarray(ranks, dtype=np.float64)
-    # At m = 1e9 the inverse is right to 1e-5 of the probability; at absurdly small ones it may be NaN: then no mass.
+    # At m = 1e9 the inverse is right to 1e-5 of the probability. At absurdly small ones it may be NaN: then no mass.
     slack = 1e-4 if m > 100_000 else 1e-9
     quantiles = np.nan_to_num(beta_quantile(i, m - i + 1, gamma / m * (1 - slack)), nan=0.0)
     return np.maximum.accumulate(quantiles * (1 - 1e-9))
@@ -249,12 +249,12 @@ def beta_quantile(a: FloatArray, b: FloatArray, probability: float) -> FloatArra
 
 
 def beta_upper_quantile(a: float, b: float, probability: float) -> float:
-    """x with P(Beta(a, b) > x) = probability; small probabilities keep their digits."""
+    """x with P(Beta(a, b) > x) = probability. Small probabilities keep their digits."""
     return float(_functions.betainccinv(a, b, probability))
 
 
 def student_upper_quantile(freedom: float, probability: float) -> float:
-    """x with P(t > x) = probability; small probabilities keep their digits."""
+    """x with P(t > x) = probability. Small probabilities keep their digits."""
     return -float(_functions.stdtrit(freedom, probability))
 
 

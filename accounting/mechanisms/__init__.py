@@ -1,1 +1,1 @@
-"""What one noised step costs: divergences, loss distributions, and the way from them to (ε, δ)."""
+"""The cost of one noised step: divergences, loss distributions, and the way from them to (ε, δ)."""

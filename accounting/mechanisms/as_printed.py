@@ -1,7 +1,7 @@
-"""The seeds' formulas as printed, beside the sound ones, for whoever studies them. No budget is kept by these.
+"""The seeds' formulas as printed, beside the sound ones, for study. No budget is kept by these.
 
-Triastcyn & Faltings 2019 ("the federated paper") and 2020; Triastcyn 2020 ("the thesis"). Every function returns
-log-moments in nats unless it says otherwise, never below the exact value of its own formula. Where that formula is no
+Triastcyn & Faltings 2019 ("the federated paper") and 2020. Triastcyn 2020 ("the thesis"). Every function returns
+log-moments in nats unless it says otherwise, never below the exact value of its own formula. If that formula is no
 bound, its docstring says "not sound", and docs/definitions/as-printed.md shows the number it gives beside the true one.
 d and s are on one scale: the sum of the updates as the coordinator receives it. Client level: `log_moment` of
 `centred_distances`.
@@ -40,7 +40,7 @@ from accounting.values import (
 
 _functions = cast(Any, _special)
 
-# Sums of a few thousand float64 terms; covered once more by rounding every term up.
+# Sums of a few thousand float64 terms. Covered once more by rounding every term up.
 _SUM_INFLATION = 1e-12
 
 
@@ -60,7 +60,7 @@ def centred_distances(updates: FloatArray, centre: FloatArray, *, clip_norm: flo
         moves = np.abs(rows - point)
     largest = moves.max(axis=1)
     charged = (largest > 0) & np.isfinite(largest)
-    # Clipped where a difference overflowed; nextafter would move a distance of 0.
+    # Clipped where a difference overflowed, because nextafter would move a distance of 0.
     norms = np.where(largest > 0, math.inf, 0.0)
     # In units of the largest: squares neither overflow nor vanish. A sum of n squares may lose n units in the last
     # place, its root half of them.
@@ -73,10 +73,12 @@ def centred_distances(updates: FloatArray, centre: FloatArray, *, clip_norm: flo
 def sequential_as_in_papers(costs: FloatArray) -> FloatArray:
     """The papers' sequential instance accounting: Σ_i ĉ_i(λ), each client's cost computed at q = B_i/N.
 
-    costs  (clients, orders) nats, N the records of all clients together;  returns (orders,)
+    costs  (clients, orders) nats, N the records of all clients together
+
+    Returns (orders,).
 
     As in the papers, for comparison. It presumes secret, independent participation that the sum does not betray,
-    clients of equal size and total noise that does not depend on who takes part; where updates or participation are
+    clients of equal size and total noise that does not depend on who takes part. If updates or participation are
     visible it understates the loss (`sequential_charge` is the sound one). Raises InvalidArgument.
     """
     return check_array("costs", costs, shape=2).sum(axis=0) * (1 + _SUM_INFLATION)
@@ -89,8 +91,8 @@ def sequential_charge(
 
     distances      norms of this client's records' contributions to the sum
     sampling_rate  the client's own B_i/N_i, Poisson
-    noise_stds     s_j of the honest survivors of the secure sum, this client among them; one noisy local step a round
-    participation  α_i: the probability with which the client takes part unseen; 1 where participation is visible,
+    noise_stds     s_j of the honest survivors of the secure sum, this client among them. One noisy local step a round
+    participation  α_i: the probability with which the client takes part unseen. 1 where participation is visible,
                    as it is to the coordinator and to peers
 
     Shape (orders, records). A round costs the largest value over clients: a record lives at one of them. With several
@@ -112,7 +114,7 @@ def parallel_maximum(ledgers: FloatArray) -> FloatArray:
 
 
 def log_sum_exp_bound(values: Values, sharpness: float) -> float:
-    """(1/ρ) ln Σ_i e^{ρ c_i}: a sum stands in for the maximum; between max and max + ln K/ρ, rounded up.
+    """(1/ρ) ln Σ_i e^{ρ c_i}: a sum stands in for the maximum. Between max and max + ln K/ρ, rounded up.
 
     values  (clients,) nats. Raises InvalidArgument.
     """
@@ -133,13 +135,13 @@ def joint_terms(
     """Joint accounting: client-level log-moments from the noise that clients already add for their records.
 
     update_norms    ‖u_i‖ before noise, clipped: divergence with and without the whole update
-    noise_stds      s_j of the honest survivors that are guaranteed; a surplus is free
+    noise_stds      s_j of the honest survivors that are guaranteed. A surplus is free
     sampling_rate   below 1 only with `constant_noise`
     constant_noise  the total noise does not depend on who takes part: a helper or the coordinator tops it up
 
     Shape (orders, clients). The neighbouring relation is zero-out: the client takes part and adds its noise, its
     signal is zero. Removing the client would remove its noise too, and in many dimensions that shows. One noisy step
-    a round (FedSGD) only; a missing client counts at the clip norm. Raises InvalidArgument.
+    a round (FedSGD) only. A missing client counts at the clip norm. Raises InvalidArgument.
     """
     if check_rate("sampling_rate", sampling_rate) < 1 and not constant_noise:
         raise InvalidArgument("sampling_rate", "below 1 needs constant_noise: who takes part shows in the noise")
@@ -170,7 +172,7 @@ def general_subsampled(order: int, pair: OutcomePair, *, sampling_rate: float) -
         return 0.0
 
     def side(trials: int, divergences: list[float]) -> float:
-        exponents = np.array([k * found for k, found in enumerate(divergences, start=1)])
+        exponents = np.array([k * divergence for k, divergence in enumerate(divergences, start=1)])
         if not np.isfinite(exponents).all():
             return math.inf
         if rate == 1:
@@ -178,15 +180,15 @@ def general_subsampled(order: int, pair: OutcomePair, *, sampling_rate: float) -
         # k = 0 has exponent 0.
         return float(np.logaddexp(0.0, log_sum(log_binomial(trials, rate)[1:] + log_expm1(exponents))))
 
-    left = side(lam + 1, [pair.divergence(float(k + 1)) for k in range(1, lam + 2)])
+    forward = side(lam + 1, [pair.divergence(float(k + 1)) for k in range(1, lam + 2)])
     right = side(lam, [pair.reverse_divergence(float(k + 1)) for k in range(1, lam + 1)])
-    return max(left, right) * (1 + INFLATION)
+    return max(forward, right) * (1 + INFLATION)
 
 
 def basic_composition(guarantees: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """(Σε, Σδ) of (ε, δ) pairs: the thesis's Proposition 4, for k equal ones (kε, kδ). Not sound where one adapts.
 
-    It holds for algorithms fixed beforehand, and for classical pairs always. A Bayesian δ is an average over x′; an
+    It holds for algorithms fixed beforehand, and for classical pairs always. A Bayesian δ is an average over x′. An
     algorithm chosen after the answers of another meets an x′ of whom those answers spoke, and may fail for just these:
     its δ then counts up to e^ε times. Raises InvalidArgument.
     """
@@ -203,9 +205,10 @@ def basic_composition(guarantees: Sequence[tuple[float, float]]) -> tuple[float,
 def student_t_from_summary(mean: float, deviation: float, count: int, failure_probability: float) -> float:
     """ln(M + F⁻¹(1−γ, m−1) S/√(m−1)) from M, S and m alone: the thesis's Definition 17 times T. Not sound.
 
-    mean, deviation  of e^{TλD} over the sample, the deviation with 1/m; count: m
+    mean, deviation  of e^{TλD} over the sample, the deviation with 1/m
+    count            m
 
-    Exact only if e^{TλD} is normal; the rarest records carry its mean, and a sample that lacks them shows neither them
+    Exact only if e^{TλD} is normal. The rarest records carry its mean, and a sample that lacks them shows neither them
     nor a deviation. `upper_mean(method="betting")` needs no law. Raises InvalidArgument, and EstimatorRefused for
     m < 3 or a deviation of zero.
     """
@@ -223,7 +226,9 @@ def student_t_from_summary(mean: float, deviation: float, count: int, failure_pr
 def sum_of_maxima(costs: FloatArray) -> FloatArray:
     """Σ_t max_i c_{t,i}: the federated paper's parallel accounting, each round at its dearest client.
 
-    costs  (rounds, clients, orders);  returns (orders,)
+    costs  (rounds, clients, orders)
+
+    Returns (orders,).
 
     Sound, but wasteful: a record lives at one client, whose own sum stands for its whole loss. The largest of the
     clients' sums is never above (`parallel_maximum`), and far below where clients take turns at being dear. Raises

@@ -5,11 +5,11 @@ drown δ = 1e-12. So each law is tilted first, p(l) → p(l) e^{θl}/M(θ), with
 is least (exponential change of measure: Cramér 1938). The tilted sum has its mass around ε, the transform's rounding is
 a share of *that*, and untilting multiplies both by M^T e^{−θl}: the error becomes a share of δ itself, at any δ.
 
-What is added, so that the result is a bound:
-- one step's discretisation dominates, and its masses are rounded up (`step_losses`);
-- rounding of the transform, of its power and of the way back, bounded from the transform found (`_power`);
-- mass that wraps around the end of the window only adds; what leaves it upwards is added by Chernoff's bound;
-- tails that were cut count as infinite loss;
+Added terms, so that the result is a bound:
+- one step's discretisation dominates, and its masses are rounded up (`step_losses`)
+- rounding of the transform, of its power and of the way back, bounded from the transform found (`_power`)
+- mass that wraps around the end of the window only adds. Mass that leaves it upwards is added by Chernoff's bound
+- tails that were cut count as infinite loss
 - the discrete Gaussian, which is what is drawn, in place of the continuous one (`unsampled.lattice_excess`).
 """
 
@@ -31,7 +31,7 @@ _FINENESS = 0.01
 MOST_BINS = 2**21
 _MOST_STEP_BINS = 2**20
 _COARSE = 2**12
-# Nats. Sums as wide as 10⁸ nats ask for more; nobody reads a loss there, and e^{interval} soon is no float.
+# Nats. Sums as wide as 10⁸ nats ask for more. Nobody reads a loss there, and e^{interval} soon is no float.
 _COARSEST = 50.0
 # Tilted mass outside of the window: e⁻⁴¹.
 _OUTSIDE = 41.0
@@ -65,7 +65,7 @@ class _Direction:
 class _Sum:
     """The composed law around its tilted mean: masses(l) = weights(l)·e^{log_scale}, weights counted from `anchor`.
 
-    losses, weights  (n,) ascending; the weights carry the untilting e^{−θ(l − anchor)} and are rounded up
+    losses, weights  (n,) ascending. The weights carry the untilting e^{−θ(l − anchor)} and are rounded up
     spare            δ that the rest may take: infinite losses and what left the window
     lattice          what the discrete law may add to δ(ε), as κ: δ grows by at most κ·e^{log_scale − θ(ε − anchor)}
     """
@@ -81,17 +81,17 @@ class _Sum:
     def delta(self, epsilon: float) -> float:
         above = self.losses > epsilon
         losses, weights = self.losses[above], self.weights[above]
-        found = float((weights * -np.expm1(epsilon - losses)).sum())
-        found = found * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
-        return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(found, 1e-300)))) + self.spare)
+        delta = float((weights * -np.expm1(epsilon - losses)).sum())
+        delta = delta * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
+        return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(delta, 1e-300)))) + self.spare)
 
     def epsilon(self, delta: float) -> float:
-        """Least ε ≥ losses[0] with δ(ε) ≤ delta; inf where there is none."""
+        """Least ε ≥ losses[0] with δ(ε) ≤ delta, or inf where there is none."""
         if delta <= self.spare:
             return math.inf
         # Where losses are bounded the tilt is steep, and any δ may be far above every mass that is left.
         target = math.exp(min(700.0, math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale))
-        # Σ w and Σ w e^{l₀ − l} over all larger losses; both from the small end.
+        # Σ w and Σ w e^{l₀ − l} over all larger losses. Both from the small end.
         first = float(self.losses[0])
         falling = np.exp(first - self.losses)
         sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
@@ -117,15 +117,15 @@ class _Sum:
 
 
 def composed_epsilon(steps: Sequence[Steps], delta: float, guess: float) -> float:
-    """Least ε with δ(ε) ≤ delta, rounded up; inf where this method has no answer.
+    """Least ε with δ(ε) ≤ delta, rounded up, or inf where this method has no answer.
 
-    steps non-empty, 0 < sampling_rate ≤ 1; guess: an upper bound on ε, which only chooses the grid.
+    steps non-empty, 0 < sampling_rate ≤ 1. guess: an upper bound on ε, which only chooses the grid.
     """
     return max((_sum(steps, delta, guess, removal=removal, epsilon=None) for removal in (True, False)), default=0.0)
 
 
 def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
-    """Least ε where a record is exchanged for another: removed, then added. Rounded up; inf where there is no answer.
+    """Least ε where a record is exchanged for another: removed, then added. Rounded up, or inf without an answer.
 
     From e^ε₁Q + δ(ε₁) ≥ P and e^ε₁R + δ(ε₁) ≥ Q follows e^2ε₁R + (1 + e^ε₁)δ(ε₁) ≥ P, so that ε = 2ε₁ with
     (1 + e^ε₁)·δ(ε₁) ≤ δ (Vadhan 2017, Lemma 2.2). Both directions of `steps` bound each of the two.
@@ -133,31 +133,31 @@ def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
     half = 0.0
     for _ in range(_MOST_EXCHANGES):
         share = delta / (1 + math.exp(half)) * (1 - 1e-12)
-        found = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
-        if found <= half:
+        epsilon = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
+        if epsilon <= half:
             return 2 * half
-        if not found < 700:
+        if not epsilon < 700:
             break
-        # It grows with `half`, and repeated from below it ends at the least that is enough; a little beyond, so that it
+        # It grows with `half`, and repeated from below it ends at the least that is enough. A little beyond, so that it
         # does end.
-        half = found * (1 + 1e-6)
+        half = epsilon * (1 + 1e-6)
     return math.inf
 
 
 def exchanged_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
-    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`; guess as in `composed_delta`."""
+    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`. guess: as in `composed_delta`."""
     half = composed_delta(steps, epsilon / 2, guess)
     return min(1.0, half * (1 + math.exp(min(epsilon / 2, 700.0))) * (1 + 1e-12))
 
 
 def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
-    """Least δ(ε), rounded up, at most 1; guess: an upper bound on it, which only chooses grid and tails."""
+    """Least δ(ε), rounded up, at most 1. guess: an upper bound on it, which only chooses grid and tails."""
     while True:
-        found = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
+        delta = max(_sum(steps, guess, epsilon, removal=removal, epsilon=epsilon) for removal in (True, False))
         # Tails are cut as a share of the guess: far above the answer they would be most of it.
-        if not 0 < found < guess / 1000:
-            return found
-        guess = found
+        if not 0 < delta < guess / 1000:
+            return delta
+        guess = delta
 
 
 def composed_delta_at_zero(steps: Sequence[Steps]) -> float:
@@ -190,8 +190,8 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     # Chernoff's bound on what leaves the window upwards.
     beyond = math.exp(min(0.0, direction.log_mgf(order + move) - (order + move) * high))
     near = scale if epsilon is None else epsilon
-    found = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
-    if found is None:
+    composed = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
+    if composed is None:
         return nothing
     # Every step's losses are right to a few units in the last place.
     drift = (
@@ -203,13 +203,13 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
         )
     )
     if epsilon is not None:
-        return found.delta(max(0.0, epsilon - drift))
-    answer = found.epsilon(delta)
+        return composed.delta(max(0.0, epsilon - drift))
+    answer = composed.epsilon(delta)
     return max(0.0, answer + drift + 1e-12)
 
 
 def _tractable(part: Steps) -> bool:
-    # Outside, a step is bounded by its Rényi divergence; nobody reads loss distributions there.
+    # Outside, a step is bounded by its Rényi divergence. Nobody reads loss distributions there.
     return 0.05 <= part.noise_multiplier <= 1e7 and part.sampling_rate >= 1e-9 and part.grid_std >= LEAST_GRID_STD
 
 
@@ -246,13 +246,13 @@ def _interval(
     # Where rare large losses make the sum, the tilted spread is what counts.
     spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
     fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)
-    least = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
+    min_interval = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
     # A power of two, so that it changes seldom while steps are added.
-    return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * least else math.ceil(math.log2(least)))
+    return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * min_interval else math.ceil(math.log2(min_interval)))
 
 
 def _tilt(coarse: _Direction, delta: float, epsilon: float | None) -> float:
-    """θ at which Chernoff's bound is about least: golden section in ln θ; any θ gives a bound."""
+    """θ at which Chernoff's bound is about least: golden section in ln θ. Any θ gives a bound."""
 
     def objective(log_order: float) -> float:
         order = math.exp(log_order)
@@ -324,13 +324,13 @@ def _untilted(
     start = min(max(start, 0), size - 1)
     if near >= 0 > losses[start]:
         start = max(start, int(np.searchsorted(losses, 0.0)) - 1)
-    kept = losses[start:]
+    kept_losses = losses[start:]
     steps = sum(direction.counts)
     # Rounding of the weights' normalisation, once a step, and the discrete law at each sampled step.
     slack = steps * 2 * UNIT + UNIT * abs(log_mgf) + math.fsum(step_excess(part, tail) for part in parts)
     return _Sum(
-        losses=kept,
-        weights=masses[start:] * np.exp(np.minimum(-order * (kept - anchor), 700.0)),
+        losses=kept_losses,
+        weights=masses[start:] * np.exp(np.minimum(-order * (kept_losses - anchor), 700.0)),
         order=order,
         anchor=anchor,
         log_scale=log_mgf - order * anchor + slack,
@@ -343,8 +343,8 @@ def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size
     """The tilted masses of the sum at losses first + j, j < size, wrapped around and rounded up.
 
     An output of the transform is a tree of log₂ size sums of products, so it errs by at most a few units for each level
-    times the sum of the moduli: `rough` for a probability law. The power multiplies that by T|F|^{T−1}; logarithm and
-    phase add T units of their own; the way back adds `rough` times the mean modulus.
+    times the sum of the moduli: `rough` for a probability law. The power multiplies that by T|F|^{T−1}. Logarithm and
+    phase add T units of their own. The way back adds `rough` times the mean modulus.
     """
     rough = _LEVEL * UNIT * (math.log2(size) + 2)
     log_power, phase = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
@@ -367,8 +367,8 @@ def _power(tilted: Sequence[FloatArray], direction: _Direction, first: int, size
     with np.errstate(over="ignore"):
         error = np.exp(log_most) * np.where(used, np.minimum(2.0, relative), 1.0)
     # Every frequency but the first and the last stands for two.
-    most = (2 * float(error.sum())) / size
-    return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + most
+    max_error = (2 * float(error.sum())) / size
+    return np.roll(np.maximum(np.fft.irfft(powers, size), 0.0), (offset - first) % size) + max_error
 
 
 def _wrapped(values: FloatArray, start: int, size: int) -> FloatArray:

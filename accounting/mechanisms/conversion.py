@@ -29,7 +29,7 @@ Conversion = Literal["improved", "chernoff"]
 SAMPLING_ERROR = 1e-40
 # What a certificate says where that error is left out.
 NOISE_AS_EXACT = "the noise is taken to be exact, whose cut tails an ε as large as this limit's would magnify"
-_LEAST = math.nextafter(0.0, 1.0)
+_SMALLEST = math.nextafter(0.0, 1.0)
 
 
 def epsilon_from_moments(
@@ -45,9 +45,9 @@ def epsilon_from_moments(
     "improved": c_λ = (1/(λ+1))(λ/(λ+1))^λ (Canonne, Kamath & Steinke 2020, Proposition 12: pointwise in the loss, so
     it holds under the expectation over x' too). "chernoff": c_λ = 1 (Triastcyn & Faltings 2020, Corollary 1).
     Subtract the estimator's failure probability from `delta` first. `alphas` = orders + 1 may be given in place of
-    orders (None); the order that is returned is always λ.
+    orders (None). The order that is returned is always λ.
 
-    Edge cases: a log-moment of exactly 0 means no loss, ε = 0; never negative; infinite log-moments drop their order,
+    Edge cases: a log-moment of exactly 0 means no loss, ε = 0. Never negative. Infinite log-moments drop their order,
     and ε is inf when none is left.
 
     >>> epsilon, order = epsilon_from_moments([2, 8], [0.1, 0.9], 1e-5)
@@ -57,13 +57,13 @@ def epsilon_from_moments(
     lams, moments = _curve(orders_or_alphas(orders, alphas), log_moments)
     target = check_delta(delta)
     epsilons = epsilons_of(lams, moments, target, conversion)
-    # D = 0 at any order says that the two laws are equal; the others would still charge ln c_λ − ln δ.
+    # D = 0 at any order says that the two laws are equal. The others would still charge ln c_λ − ln δ.
     best = int(np.argmax(moments == 0)) if bool((moments == 0).any()) else int(np.argmin(epsilons))
     return max(0.0, float(epsilons[best])), float(lams[best])
 
 
 def epsilons_of(lams: FloatArray, moments: FloatArray, delta: float, conversion: Conversion = "improved") -> FloatArray:
-    """ε at each order by itself, shape (orders,), also where it is negative; the arguments are not checked again."""
+    """ε at each order by itself, shape (orders,), also where it is negative. The arguments are not checked again."""
     offset = _log_constant(lams, conversion)
     epsilons = (moments + offset - math.log(delta)) / lams
     # Three roundings of relative 2⁻⁵³ each, taken upwards.
@@ -93,12 +93,12 @@ def delta_from_moments(
 
 
 def deltas_of(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion = "improved") -> FloatArray:
-    """δ at each order by itself, at most 1, shape (orders,); the arguments are not checked again."""
+    """δ at each order by itself, at most 1, shape (orders,). The arguments are not checked again."""
     # The factor is for the rounding of exp.
     logs = _log_deltas(lams, moments, epsilon, conversion)
-    found = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
+    deltas = np.minimum(1.0, np.exp(np.minimum(0.0, logs)) * (1 + 1e-15))
     # What underflows is not nothing.
-    return np.where(moments == 0, 0.0, np.maximum(found, _LEAST))
+    return np.where(moments == 0, 0.0, np.maximum(deltas, _SMALLEST))
 
 
 def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversion: Conversion) -> FloatArray:
@@ -110,10 +110,10 @@ def _log_deltas(lams: FloatArray, moments: FloatArray, epsilon: float, conversio
 
 
 def spendable_delta(delta: float, epsilon: float, releases: int, estimator_failure_probability: float = 0.0) -> float:
-    """δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
+    """Return δ less what the noise sampler's cut tails may add over `releases` noised sums and histograms: n(1 + e^ε)τ.
 
-    P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. What is too small to change a float is
-    covered by the rounding of ε. Where ε is so large that most of δ − failure would go, δ is returned as it is: see
+    P̃(S) ≤ P(S) + nτ ≤ e^ε Q(S) + δ + nτ ≤ e^ε Q̃(S) + δ + n(1 + e^ε)τ. An amount too small to change a float is
+    covered by the rounding of ε. If ε is so large that most of δ − failure would go, δ is returned as it is: see
     `takes_noise_as_exact`.
     """
     if takes_noise_as_exact(delta, epsilon, releases, estimator_failure_probability):
@@ -129,8 +129,9 @@ def takes_noise_as_exact(
 
 
 def sampling_slack(epsilon: float, releases: int) -> float:
-    """What the noise sampler's cut tails may add to δ over `releases` noised sums and histograms: n(1 + e^ε)τ."""
-    # e^600 times the error is far above any δ already; e^710 would overflow.
+    """Return what the noise sampler's cut tails may add to δ over `releases` noised sums and histograms: n(1 +
+    e^ε)τ."""
+    # e^600 times the error is far above any δ already. e^710 would overflow.
     return releases * (1 + math.exp(min(epsilon, 600.0))) * SAMPLING_ERROR
 
 
@@ -142,7 +143,7 @@ def epsilon_delta_curve(
     estimator_failure_probability: float = 0.0,
     conversion: Conversion = "improved",
 ) -> list[tuple[float, float]]:
-    """(ε, δ) for every δ asked; inf where δ does not exceed the estimator's failure probability.
+    """(ε, δ) for every δ asked, or inf where δ does not exceed the estimator's failure probability.
 
     >>> curve = epsilon_delta_curve([2, 8], [0.1, 0.9], [1e-3, 1e-5])
     >>> [(round(epsilon, 3), delta) for epsilon, delta in curve]
@@ -153,8 +154,8 @@ def epsilon_delta_curve(
     for delta in check_array("deltas", deltas).tolist():
         beta = check_delta(delta, "deltas") - gamma
         # Nothing is left for the privacy loss: the estimate alone may fail that often.
-        found = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
-        points.append((found, delta))
+        epsilon = math.inf if beta <= 0 else epsilon_from_moments(orders, log_moments, beta, conversion=conversion)[0]
+        points.append((epsilon, delta))
     return points
 
 
@@ -166,7 +167,7 @@ def largest_moment(
     alpha: float | None = None,
     conversion: Conversion = "improved",
 ) -> float:
-    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent; negative when no charge at all fits.
+    """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent. Negative when no charge at all fits.
 
     >>> round(largest_moment(8, 1.0, 1e-5), 3), round(largest_moment(8, 2.0, 1e-5), 3)
     (-0.373, 7.627)
@@ -185,13 +186,13 @@ def fixed_term(order: float, beta: float, *, conversion: Conversion = "improved"
     >>> round(fixed_term(4.0, 1e-5), 3), round(fixed_term(16.0, 1e-5), 3)
     (2.253, 0.482)
     """
-    return epsilon_from_moments([order], [_LEAST], beta, conversion=conversion)[0]
+    return epsilon_from_moments([order], [_SMALLEST], beta, conversion=conversion)[0]
 
 
-def least_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
+def min_order(epsilon: float, beta: float, *, conversion: Conversion = "improved") -> float:
     """The least order λ, rounded up to 3 digits, at which enough noise keeps ε: below it the fixed term is too much.
 
-    >>> least_order(1.0, 1e-5), least_order(8.0, 1e-5)
+    >>> min_order(1.0, 1e-5), min_order(8.0, 1e-5)
     (8.34, 1.25)
     """
 
@@ -237,7 +238,7 @@ def posterior_bounds(prior: float, epsilon: float) -> tuple[float, float]:
     if not 0 <= belief <= 1:
         raise InvalidArgument("prior", f"must be in [0, 1], not {belief!r}")
     tail = math.exp(-_possibly_infinite(epsilon))
-    # Certainty does not move; at ε = ∞ the quotients below would be 0/0.
+    # Certainty does not move. At ε = ∞ the quotients below would be 0/0.
     if belief in (0.0, 1.0):
         return belief, belief
     return belief * tail / (1 - belief + belief * tail), belief / (belief + tail * (1 - belief))
@@ -247,7 +248,7 @@ def population_fraction(delta: float, dp_delta: float, *, directions: int = 1) -
     """The least fraction of the population that enjoys (ε, dp_delta)-DP, given (ε, delta) on average over it.
 
     1 − delta/dp_delta by Markov's inequality (Triastcyn & Faltings 2020, section 4.4.1), in each direction of the
-    neighbouring relation; directions=2 counts those protected in both.
+    neighbouring relation. Directions=2 counts those protected in both.
 
     >>> round(population_fraction(1e-6, 1e-4), 3)
     0.99
@@ -257,7 +258,7 @@ def population_fraction(delta: float, dp_delta: float, *, directions: int = 1) -
 
 
 def percentile_delta(delta: float, fraction: float, *, directions: int = 1) -> float:
-    """δ₀ such that at least `fraction` of the population enjoys (ε, δ₀)-DP, given (ε, delta) on average; at most 1.
+    """δ₀ such that at least `fraction` of the population enjoys (ε, δ₀)-DP, given (ε, delta) on average. At most 1.
 
     >>> round(percentile_delta(1e-6, 0.99), 6)
     0.0001
@@ -269,7 +270,7 @@ def percentile_delta(delta: float, fraction: float, *, directions: int = 1) -> f
 
 
 def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
-    """(kε, k e^{kε} δ) for k records (Triastcyn 2020, Proposition 5); δ at most 1.
+    """(kε, k e^{kε} δ) for k records (Triastcyn 2020, Proposition 5). δ at most 1.
 
     >>> epsilon, delta = group(0.5, 1e-6, 3)
     >>> round(epsilon, 3), round(delta, 7)

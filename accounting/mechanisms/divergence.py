@@ -5,7 +5,7 @@ c^L before the expectation over data). With equal-variance Gaussians it bounds b
 Zhang 2019, Theorem 5). Everything is evaluated for φ itself, not 1 + something: tiny costs keep their digits.
 
 For many records at once there is a table in d², read by chords. φ is convex in t = d²/s², so a chord never lies below
-it. For integer λ it is a log-sum-exp of lines. For real α = λ+1 > 1 let v(y, t) = log E (1−q+q e^{y+B_t−t/2})^α;
+it. For integer λ it is a log-sum-exp of lines. For real α = λ+1 > 1 let v(y, t) = log E (1−q+q e^{y+B_t−t/2})^α.
 g = ∂v/∂t obeys g_t = g_yy/2 + (v_y − 1/2) g_y and h = g_t the same equation with the source g_y² ≥ 0. At t = 0, with
 w = q e^y/(1−q+q e^y), g = α(α−1)w²/2 and h = α(α−1)w²(1−w)(1 + (2α−3)w)/2 ≥ 0: by the maximum principle h stays ≥ 0.
 """
@@ -28,7 +28,7 @@ _functions = cast(Any, _special)
 Values = float | Sequence[float] | npt.NDArray[np.floating]
 Direction = Literal["forward", "printed"]
 
-# Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4; this covers them ten times over.
+# Rounding errors of the sums below stay under 1e-10 relative for orders up to 1e4. This covers them ten times over.
 INFLATION = 1e-9
 # Beyond, ln Γ(n) ≈ n ln n carries n ln n · 2⁻⁵² of absolute error into every weight.
 _INFLATION_PER_ORDER = 1e-15
@@ -37,7 +37,7 @@ _CHUNK = 1 << 21
 # Used where α|x| < 1/4: each term is less than a quarter of the one before, so the 30th is below 2⁻⁵⁶ of the first.
 _SERIES_TERMS = 30
 _LARGEST_EXPONENT = 700.0
-# In a sum over a binomial law; at larger orders sampling is not credited.
+# In a sum over a binomial law. At larger orders sampling is not credited.
 MOST_TERMS = 2**20
 
 # From this many distances on a table is worth building.
@@ -45,7 +45,7 @@ _TABLE_ABOVE = 8192
 # At a chord's middle. Its gap to a convex function is concave, hence at most twice as wide anywhere: within 1e-2.
 _TOLERANCE = 4e-3
 _START = 256
-# Halvings of a chord; where they are not enough it still bounds φ, only less tightly.
+# Halvings of a chord. Where they are not enough it still bounds φ, only less tightly.
 _ROUNDS = 8
 _BLOCK = 1 << 16
 
@@ -63,17 +63,17 @@ def log_moment(
     """φ(λ, d): λ times the Rényi divergence of order λ+1 that one noised step costs, rounded up.
 
     order          λ ≥ 1e-6, integer or real, or a strictly increasing array of them
-    alpha          the same as Rényi orders α = λ + 1; one of the two is given
+    alpha          the same as Rényi orders α = λ + 1. One of the two is given
     distance       L2 norm ≥ 0 of what one record (or client) adds to the noised sum
     noise_std      standard deviation s of the noise, on the scale of `distance`
     sampling_rate  Poisson rate q in [0, 1]
-    direction      "printed": max(c^L, c^R) as printed in Theorem 3 (integer λ), for study; it grows like q, not q²
-    method         "table": rounded up to a chord of a table in d²; "auto" takes it above 8,192 distances
+    direction      "printed": max(c^L, c^R) as printed in Theorem 3 (integer λ), for study. It grows like q, not q²
+    method         "table": rounded up to a chord of a table in d². "auto" takes it above 8,192 distances
 
     Returns a float64 array of shape np.shape(order) + np.shape(distance).
 
-    Guarantees: never below the exact value; above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
-    Edge cases: q = 0 or d = 0 costs exactly 0; an overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
+    Guarantees: never below the exact value. Above it by less than 1e-6 relative ("exact"), 1e-2 ("table").
+    Edge cases: q = 0 or d = 0 costs exactly 0. An overflowing cost is inf. Raises InvalidArgument for NaN, infinity,
     negative numbers, -0.0, q > 1, s ≤ 0, λ ≤ 0.
 
     >>> round(float(log_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
@@ -83,8 +83,8 @@ def log_moment(
     >>> round(float(log_moment(alpha=9, distance=1.0, noise_std=2.0, sampling_rate=0.1)), 3)
     0.128
     """
-    asked = orders_or_alphas(order, alpha, ("order", "alpha"))
-    orders = np.atleast_1d(asked)
+    checked_orders = orders_or_alphas(order, alpha, ("order", "alpha"))
+    orders = np.atleast_1d(checked_orders)
     distances = check_array("distance", distance, shape=None)
     std = check_positive("noise_std", noise_std)
     rate = check_rate("sampling_rate", sampling_rate)
@@ -98,7 +98,7 @@ def log_moment(
             values = tabulated(orders, ratio, rate)
         else:
             values = exact_moments(orders, ratio, rate, direction)
-    return values.reshape(asked.shape + np.shape(distance))
+    return values.reshape(checked_orders.shape + np.shape(distance))
 
 
 def replace_one_moment(
@@ -112,7 +112,7 @@ def replace_one_moment(
     """log(1 − q + q e^{λ(λ+1)d²/2s²}): the cost when one record is exchanged for another, by joint convexity.
 
     `distance` is the norm of the difference between the two contributions (≤ 2C for clipped ones). Shapes, errors
-    and rounding as in log_moment; any λ > 0.
+    and rounding as in log_moment. Any λ > 0.
 
     >>> round(float(replace_one_moment(8, 1.0, noise_std=2.0, sampling_rate=0.1)), 3)
     6.699
@@ -134,7 +134,7 @@ def sampled_bound(log_moments: FloatArray, rate: float) -> FloatArray:
 
 
 def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction: Direction = "forward") -> FloatArray:
-    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals; rounded up."""
+    """φ, shape (orders, records), for distances in units of the noise, from sums or integrals. Rounded up."""
     values = np.zeros((orders.size, ratio.size))
     charged = ratio > 0
     if rate == 0 or not charged.any():
@@ -144,7 +144,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
         values[:, charged] = unsampled_moments(orders[:, None], points)
         return values
     raw = np.empty((orders.size, points.size))
-    # Beyond, a sum has too many terms; without sampling it costs more, and no statement is read there.
+    # Beyond, a sum has too many terms. Without sampling it costs more, and no statement is read there.
     far = orders > MOST_TERMS
     raw[far] = np.multiply.outer(orders[far] * (orders[far] + 1), points**2 / 2)
     whole = (orders == np.floor(orders)) & ~far
@@ -159,7 +159,7 @@ def exact_moments(orders: FloatArray, ratio: FloatArray, rate: float, direction:
 
 
 def unsampled_moments(orders: FloatArray, ratio: FloatArray | float) -> FloatArray:
-    """λ(λ+1)r²/2 at a distance of r > 0 deviations, rounded up: what everybody pays who is in every step.
+    """Return λ(λ+1)r²/2 at a distance of r > 0 deviations, rounded up: the cost of a record that is in every step.
 
     Mironov 2017, Proposition 7. The two are broadcast against each other.
     """
@@ -168,7 +168,7 @@ def unsampled_moments(orders: FloatArray, ratio: FloatArray | float) -> FloatArr
 
 def _upwards(orders: FloatArray, raw: FloatArray) -> FloatArray:
     inflation = np.maximum(INFLATION, _INFLATION_PER_ORDER * orders * np.log1p(orders))
-    # A relative margin does nothing for a cost that underflowed to 0; one step up does.
+    # A relative margin does nothing for a cost that underflowed to 0. One step up does.
     return np.nextafter(raw * (1 + inflation), np.inf)
 
 
@@ -196,18 +196,18 @@ def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
     """log E_{z~N(0,1)} (1 − q + q e^{rz − r²/2})^{λ+1} for real λ > 0, by the trapezoidal rule in the log domain.
 
     The integrand is analytic for |Im z| < π/r, so the rule converges like e^{−2πy/h} in any strip y < π/r (Trefethen
-    & Weideman 2014, Theorem 5.1); the step below puts that under e^{−45}.
+    & Weideman 2014, Theorem 5.1). The step below puts that under e^{−45}.
     """
     strip = np.minimum(6.0, np.pi / (2 * ratio))
     alpha = lam + 1
-    # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip; the step pays for that too.
+    # e^{−z²/2} grows by e^{y²/2} towards the edge y of the strip. The step pays for that too.
     step = 2 * np.pi * strip / (45 + strip**2 / 2)
     # From 13 deviations below 0 to 13 above αr, the peak of e^{αrz − z²/2}: outside is less than e^{−84}.
     with np.errstate(over="ignore"):
         nodes = np.ceil((26 + alpha * ratio) / step) + 1
     out = np.full_like(ratio, np.inf)
     order = np.argsort(nodes)
-    # A cost this large (α²r²/2 nats) decides nothing; the closed form without sampling bounds it.
+    # A cost this large (α²r²/2 nats) decides nothing. The closed form without sampling bounds it.
     feasible = nodes[order] <= 4 * _CHUNK
     huge = order[~feasible]
     out[huge] = alpha * lam * ratio[huge] ** 2 / 2
@@ -229,7 +229,8 @@ def _quadrature(lam: float, ratio: FloatArray, rate: float) -> FloatArray:
 def _log_excess(lam: float, u: FloatArray, rate: float) -> FloatArray:
     """log[(1+x)^α − 1 − αx], α = λ + 1, for x = q(e^u − 1).
 
-    The linear part has mean zero, and without it nothing cancels. In λ, not α − 1, which at λ = 1e-6 has lost six
+    The linear part has mean zero, and without it there is no cancellation. In λ, not α − 1, which at λ = 1e-6 has lost
+    six
     digits: (1+x)^α − 1 − αx = (1+x)(e^{λ ln(1+x)} − 1) − λx.
     """
     alpha = lam + 1
@@ -252,7 +253,7 @@ def _log_excess(lam: float, u: FloatArray, rate: float) -> FloatArray:
 
 
 def tabulated(orders: FloatArray, ratio: FloatArray, rate: float) -> FloatArray:
-    """φ at every order for every distance in units of the noise; shape (orders, records)."""
+    """φ at every order for every distance in units of the noise. Shape (orders, records)."""
     top = float(ratio.max())
     out = np.empty((orders.size, ratio.size))
     if top == 0 or rate == 0:
@@ -308,7 +309,7 @@ def _table(orders: tuple[float, ...], top: float, rate: float) -> tuple[FloatArr
         values = np.insert(values, places, exact[:, split], axis=1)
     with np.errstate(invalid="ignore"):
         slopes = np.diff(values) / np.diff(nodes)
-    # An infinite end makes an infinite chord; the factor covers the rounding of the chord itself.
+    # An infinite end makes an infinite chord. The factor covers the rounding of the chord itself.
     slopes = np.where(np.isfinite(slopes), slopes * (1 + 1e-12), np.inf)
     return nodes, values[:, :-1] * (1 + 1e-12), slopes
 
@@ -320,7 +321,7 @@ def log_expm1(x: FloatArray) -> FloatArray:
 
 
 def log_sum(terms: FloatArray) -> FloatArray:
-    """log Σ e^terms over the last axis; +inf stays +inf."""
+    """log Σ e^terms over the last axis. +inf stays +inf."""
     top = terms.max(axis=-1, keepdims=True)
     finite = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore", over="ignore"):

@@ -1,7 +1,7 @@
-"""What happened, as frozen values that say nothing about accounting; `classical` interprets them (cf. dp_accounting).
+"""The events of a run, as frozen values without accounting. `classical` interprets them (cf. dp_accounting).
 
 One record is hidden under the accountant's neighbouring relation. `noise_multiplier` is the noise over the clip norm,
-the most that one record adds; where records are exchanged (replace-one) the accountant itself counts twice that.
+the most that one record adds. If records are exchanged (replace-one) the accountant itself counts twice that.
 
 >>> event = PoissonSampledEvent(0.01, GaussianEvent(1.1))
 >>> SelfComposedEvent(event, 100)
@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True)
 class NothingEvent(Event):
-    """Nothing was released that depends on the data.
+    """No release that depends on the data.
 
     >>> from accounting import ClassicalAccountant
     >>> account = ClassicalAccountant(delta=1e-5)
@@ -60,7 +60,7 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussianEvent(Event):
-    """Integers with discrete Gaussian noise of standard deviation `noise_std`; one record moves them by `sensitivity`.
+    """Integers with discrete Gaussian noise of standard deviation `noise_std`. One record moves them by `sensitivity`.
 
     sensitivity  L2 norm of an integer vector, on the same scale (Canonne, Kamath & Steinke 2020)
 
@@ -138,7 +138,7 @@ class SelfComposedEvent(Event):
 
 @dataclass(frozen=True)
 class ComposedEvent(Event):
-    """Several events, one after another; any sequence.
+    """Several events, one after another. Any sequence.
 
     >>> ComposedEvent([GaussianEvent(1.1), LaplaceEvent(2.0)]).events[1]
     LaplaceEvent(noise_multiplier=2.0)
@@ -170,14 +170,14 @@ def kinds_of(event: Event, count: int = 1) -> Counter[Kind]:
     >>> kinds_of(SelfComposedEvent(PoissonSampledEvent(0.5, GaussianEvent(2.0)), 3))
     Counter({Kind(atom=GaussianEvent(noise_multiplier=2.0), rate=0.5): 3})
     """
-    found: Counter[Kind] = Counter()
+    kinds: Counter[Kind] = Counter()
     try:
         # Walk all of it first: a refusal changes nothing.
         for kind, times in _walk(event, 1.0, check_count("count", count)):
-            found[kind] += check_count("count", times, most=MOST_RUNS)
+            kinds[kind] += check_count("count", times, maximum=MOST_RUNS)
     except RecursionError as error:
         raise InvalidArgument("event", "is nested too deeply") from error
-    return found
+    return kinds
 
 
 def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
@@ -198,7 +198,7 @@ def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
 
 
 def steps_of(kind: Kind, count: int, times: float) -> Steps | None:
-    """The steps whose loss distribution is computed; None for other mechanisms.
+    """The steps whose loss distribution is computed. None for other mechanisms.
 
     times  how often the clip norm one record may move the sum
     """
@@ -215,12 +215,12 @@ def steps_of(kind: Kind, count: int, times: float) -> Steps | None:
 
 
 def kind_moments(kind: Kind, orders: FloatArray, relation: Relation) -> FloatArray:
-    """λ·D_{λ+1} of one run at every order, both directions, rounded up; inf drops the order."""
+    """λ·D_{λ+1} of one run at every order, both directions, rounded up. An inf drops the order."""
     lams, rate = orders, kind.rate
     if rate == 0 or isinstance(kind.atom, NothingEvent):
         return np.zeros_like(lams)
     if relation is Relation.REPLACE_ONE:
-        # Joint convexity; in both data sets the record is sampled with the same coin.
+        # Joint convexity. In both data sets the record is sampled with the same coin.
         return sampled_bound(_moments(kind.atom, 1.0, lams, 2.0), rate)
     return _moments(kind.atom, rate, lams, 1.0)
 
@@ -284,7 +284,7 @@ def kind_to_json(kind: Kind) -> list[Any]:
 
 
 def kind_from_json(value: list[Any]) -> Kind:
-    """Inverse of `kind_to_json`; every value is checked again."""
+    """Inverse of `kind_to_json`. Every value is checked again."""
     name, fields, rate = value
     if name not in _ATOMS:
         raise InvalidArgument("state", f"names an event {name!r}, which no accountant knows")

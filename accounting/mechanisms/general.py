@@ -5,7 +5,7 @@ A pair is the law P of the outcome when the record was sampled, and Q when it wa
     forward   log Σ_k Bin(k; λ+1, q) exp((k−1) D_k(P‖Q))
     reverse   log Σ_k Bin(k; λ, q) exp(k D_{k+1}(Q‖P)),  a convexity bound
 
-The thesis prints e^{k D_{k+1}} in the forward sum; E (P/Q)^k is e^{(k−1) D_k}, and the difference is the amplification.
+The thesis prints e^{k D_{k+1}} in the forward sum. E (P/Q)^k is e^{(k−1) D_k}, and the difference is the amplification.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class OutcomePair(ABC):
 
     @abstractmethod
     def divergence(self, order: float) -> float:
-        """D_order(P‖Q) for order > 1; inf where it does not exist."""
+        """D_order(P‖Q) for order > 1, or inf where it does not exist."""
 
     @abstractmethod
     def reverse_divergence(self, order: float) -> float:
-        """D_order(Q‖P) for order > 1; inf where it does not exist."""
+        """D_order(Q‖P) for order > 1, or inf where it does not exist."""
 
     def reverse_moment(self, order: int, rate: float) -> float:
-        """log E_Q (Q / ((1−q)Q + qP))^λ where it can be computed better than by convexity; else inf."""
+        """log E_Q (Q / ((1−q)Q + qP))^λ where it can be computed better than by convexity. Else inf."""
         _ = order, rate
         return math.inf
 
@@ -80,14 +80,16 @@ class GaussianPair(OutcomePair):
         return self._renyi(order, self.std_without, self.std_with)
 
     def _renyi(self, order: float, first: Values, second: Values) -> float:
-        """Gil, Alajaji & Linder 2013, Table 2; a divergence of product laws is the sum over coordinates."""
-        mean, one, two = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second)))
+        """Gil, Alajaji & Linder 2013, Table 2. A divergence of product laws is the sum over coordinates."""
+        mean, first_std, second_std = np.broadcast_arrays(
+            *(np.asarray(v, dtype=np.float64) for v in (self.shift, first, second))
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            mixed = order * two**2 + (1 - order) * one**2
+            mixed = order * second_std**2 + (1 - order) * first_std**2
         if bool((mixed <= 0).any()):
             return math.inf
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.log(two / one) + np.log(two**2 / mixed) / (2 * (order - 1))
+            spread = np.log(second_std / first_std) + np.log(second_std**2 / mixed) / (2 * (order - 1))
             return _rounded(float(np.sum(spread + order * mean**2 / (2 * mixed))))
 
     def reverse_moment(self, order: int, rate: float) -> float:
@@ -114,7 +116,7 @@ class GaussianPair(OutcomePair):
         log_q = -((w / base) ** 2) / 2 - math.log(base)
         log_p = -(((w - shift) / wide) ** 2) / 2 - math.log(wide)
         u = log_p - log_q
-        # (1+x)^−λ − 1 + λx with x = q(e^u − 1), whose linear part has mean zero; e^{log_q} x never overflows.
+        # (1+x)^−λ − 1 + λx with x = q(e^u − 1), whose linear part has mean zero. e^{log_q} x never overflows.
         mass_q, mass_p = np.exp(log_q), np.exp(log_p)
         shrink = np.exp(-order * np.logaddexp(math.log1p(-rate), math.log(rate) + u))
         excess = mass_q * (shrink - 1) + order * rate * (mass_p - mass_q)
@@ -174,20 +176,20 @@ class RandomisedResponse(_SymmetricPair):
 
 
 def _rounded(divergence: float) -> float:
-    # A divergence is never negative; its rounding may be. What overflowed on the way is not known to be finite.
+    # A divergence is never negative. Its rounding may be. What overflowed on the way is not known to be finite.
     return math.inf if math.isnan(divergence) else max(0.0, divergence)
 
 
 def told_by(pair: OutcomePair, order: float, *, reverse: bool = False) -> float:
-    """The pair's divergence, which may be of a class of your own; NaN drops the order.
+    """The pair's divergence, which may be of a class of your own. NaN drops the order.
 
     Raises InvalidArgument: it is negative, which would pay for what other events cost, or no number.
     """
-    told = pair.reverse_divergence(order) if reverse else pair.divergence(order)
-    found = check_number("pair", math.inf if told != told else told, finite=False)
-    if found < 0:
-        raise InvalidArgument("pair", f"{type(pair).__name__} tells a divergence of {found!r}: none is negative")
-    return found
+    divergence = pair.reverse_divergence(order) if reverse else pair.divergence(order)
+    checked = check_number("pair", math.inf if divergence != divergence else divergence, finite=False)
+    if checked < 0:
+        raise InvalidArgument("pair", f"{type(pair).__name__} tells a divergence of {checked!r}: none is negative")
+    return checked
 
 
 def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) -> float:
@@ -203,26 +205,26 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     if rate == 0:
         return 0.0
     if rate == 1:
-        both = lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True))
-        return both * (1 + INFLATION)
+        moment = lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True))
+        return moment * (1 + INFLATION)
     return float(subsampled_moments(np.array([lam]), pair, sampling_rate=rate)[0])
 
 
 def subsampled_moments(orders: FloatArray, pair: OutcomePair, *, sampling_rate: float) -> FloatArray:
-    """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1; divergences computed once."""
+    """`subsampled_moment` at many integer orders, shape (orders,), 0 < sampling_rate < 1. Divergences computed once."""
     top = int(orders.max())
     forward = np.array([(i - 1) * told_by(pair, float(i)) for i in range(2, top + 2)])
     # k = 0 and k = 1 have exponent 0 and drop out of Σ weight·(e^exponent − 1).
-    found = np.array(
+    moments = np.array(
         [_mixture(log_binomial(int(lam) + 1, sampling_rate)[2:], forward[: int(lam)]) for lam in orders.tolist()]
     )
     if pair.symmetric:
-        return found
+        return moments
     reverse = np.array([i * told_by(pair, float(i + 1), reverse=True) for i in range(1, top + 1)])
-    # Both bound the reverse direction, so the smaller one does; the guarantee needs both directions.
+    # Both bound the reverse direction, so the smaller one does. The guarantee needs both directions.
     convex = [_mixture(log_binomial(int(lam), sampling_rate)[1:], reverse[: int(lam)]) for lam in orders.tolist()]
-    own = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
-    return np.maximum(found, np.minimum(convex, own))
+    pair_moments = [pair.reverse_moment(int(lam), sampling_rate) for lam in orders.tolist()]
+    return np.maximum(moments, np.minimum(convex, pair_moments))
 
 
 def _mixture(log_weights: FloatArray, exponents: FloatArray) -> float:

@@ -40,7 +40,7 @@ def guess_chance(steps: Sequence[Steps], *, releases: int, lattice: float = 0.0)
     """Highest probability of a right guess with equal odds, rounded up, in [0.5, 1].
 
     Args:
-        steps: everything that is released; 0 < sampling_rate ≤ 1. Empty: nothing is.
+        steps: everything that is released, with 0 < sampling_rate ≤ 1. Empty: there is no release.
         releases: how many noised sums the sampler draws for it.
         lattice: total variation between what is drawn and the law of `steps`, where that law is continuous.
     """

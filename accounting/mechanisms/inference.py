@@ -1,4 +1,4 @@
-"""What draws from a fitted posterior cost: the sound release of a strongly convex fit, and variational inference as
+"""The cost of draws from a fitted posterior: the sound release of a strongly convex fit, and variational inference as
 the ICML paper (Triastcyn & Faltings 2020, section 5) and the thesis (section 5.5.3) print it.
 """
 
@@ -17,18 +17,18 @@ _UP = 1 + 2.0**-48
 
 
 def fit_distance(gradient_norms: Values, *, records: float, curvature: float, residual: float = 0.0) -> FloatArray:
-    """How far one record moves a fit: ‖∇ℓ_i‖/(nΛ) + 2τ/Λ, rounded up; of the shape of `gradient_norms`.
+    """How far one record moves a fit: ‖∇ℓ_i‖/(nΛ) + 2τ/Λ, rounded up. Of the shape of `gradient_norms`.
 
-    F(w) = (1/n) Σ_i ℓ_i(w) + (Λ/2)‖w‖², each ℓ_i convex, n public; w and w′ are any points with ‖∇F(w)‖ ≤ τ with the
+    F(w) = (1/n) Σ_i ℓ_i(w) + (Λ/2)‖w‖², each ℓ_i convex, n public. w and w′ are any points with ‖∇F(w)‖ ≤ τ with the
     record and ‖∇F′(w′)‖ ≤ τ without it.
 
-    gradient_norms  ‖∇ℓ_i‖ ≥ 0 at one of the two fits, whichever; for every record and any data, a public bound on it
+    gradient_norms  ‖∇ℓ_i‖ ≥ 0 at one of the two fits, whichever. For every record and any data, a public bound on it
     records         n > 0, the public denominator
     curvature       Λ > 0
     residual        τ ≥ 0, a public bound that the solver certified
 
     Theorem. ‖w − w′‖ ≤ ‖∇ℓ_i‖/(nΛ) + 2τ/Λ. Proof. F and F′ = F − ℓ_i/n are Λ-strongly convex. With the gradient at w,
-    Λ‖w − w′‖ ≤ ‖∇F′(w) − ∇F′(w′)‖ ≤ ‖∇F(w)‖ + ‖∇ℓ_i(w)‖/n + ‖∇F′(w′)‖; with the gradient at w′ likewise, from F.
+    Λ‖w − w′‖ ≤ ‖∇F′(w) − ∇F′(w′)‖ ≤ ‖∇F(w)‖ + ‖∇ℓ_i(w)‖/n + ‖∇F′(w′)‖. With the gradient at w′ likewise, from F.
     (Chaudhuri, Monteleoni & Sarwate 2011, Lemma 7, has it for exact minima.) Raises InvalidArgument.
 
     >>> float(fit_distance([2.0], records=1000, curvature=0.01, residual=1e-6)[0].round(6))
@@ -51,7 +51,7 @@ def forgetful_ratio(*, steps: int, pull: float, shift: float) -> float:
     pull   a in (0, 1): step size times curvature, the share of its way to the optimum that θ goes in a step
     shift  g/h: how far the record moves the optimum, in standard deviations of a draw
 
-    The true one is `accumulated_ratio`; 1/ratio is the noise multiplier of a Gaussian mechanism that tells as much.
+    The true one is `accumulated_ratio`. 1/ratio is the noise multiplier of a Gaussian mechanism that tells as much.
     Raises InvalidArgument.
     """
     return math.sqrt(check_count("steps", steps)) * _pull(pull) * check_nonnegative("shift", shift)
@@ -67,8 +67,8 @@ def accumulated_ratio(*, steps: int, pull: float, shift: float) -> float:
     >>> round(accumulated_ratio(steps=200, pull=0.05, shift=0.05), 4)
     0.6543
     """
-    told = -np.expm1(np.arange(1, check_count("steps", steps) + 1) * np.log1p(-_pull(pull)))
-    return float(np.sqrt(np.square(told).sum())) * check_nonnegative("shift", shift) * (1 + 1e-12)
+    ratios = -np.expm1(np.arange(1, check_count("steps", steps) + 1) * np.log1p(-_pull(pull)))
+    return float(np.sqrt(np.square(ratios).sum())) * check_nonnegative("shift", shift) * (1 + 1e-12)
 
 
 def _pull(value: float) -> float:

@@ -20,8 +20,8 @@ from accounting.values import FloatArray
 
 def laplace_range(ratio: float, rate: float) -> tuple[float, float]:
     """The least and the largest loss L of a step with 1/b = ratio."""
-    least, largest = (math.log1p(rate * math.expm1(sign * ratio)) if rate < 1 else sign * ratio for sign in (-1, 1))
-    return least, largest
+    smallest, largest = (math.log1p(rate * math.expm1(sign * ratio)) if rate < 1 else sign * ratio for sign in (-1, 1))
+    return smallest, largest
 
 
 @lru_cache(maxsize=8)
@@ -33,7 +33,7 @@ def laplace_losses(ratio: float, rate: float, interval: float, *, removal: bool)
     points = np.asarray(np.arange(first, math.ceil(high / interval) + 2) * interval, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.where(np.abs(points) < 0.5, np.expm1(points) + rate, np.exp(points) - (1 - rate))
-        # The output at which the loss is that of the point, in [0, 1]; before the first atom, or behind the last one.
+        # The output at which the loss is that of the point, in [0, 1]. Before the first atom, or behind the last one.
         logs = np.where(excess > 0, np.log(np.maximum(excess, 1e-320)) - math.log(rate), -np.inf)
     edges = np.where(logs <= -ratio, -np.inf, np.where(logs > ratio, np.inf, (logs / ratio + 1) / 2))
     edges[0], edges[-1] = -np.inf, np.inf
@@ -45,7 +45,7 @@ def laplace_losses(ratio: float, rate: float, interval: float, *, removal: bool)
 
 
 def _masses(edges: FloatArray, ratio: float, centre: Literal[0, 1]) -> FloatArray:
-    """Laplace(centre, b) between neighbouring edges, each in [0, 1] or infinite; shape (edges − 1,)."""
+    """Laplace(centre, b) between neighbouring edges, each in [0, 1] or infinite. Shape (edges − 1,)."""
     low, high = np.clip(edges[:-1], 0.0, 1.0), np.clip(edges[1:], 0.0, 1.0)
     near = low if centre == 0 else 1 - high
     # Of the very same edges under both laws. A difference of two values of the distribution would have no digits.

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise as continuous noise that was rounded: what carries the continuous law's theorems over.
+"""Discrete Gaussian noise as continuous noise that was rounded, which carries the continuous law's theorems over.
 
 Let X be a continuous Gaussian of variance s² − 1/12, rounded to the nearest integer. Its law q at an integer k is the
 density at k of X plus an independent uniform number on [−½, ½], which has variance s² and, among its cumulants, only
@@ -7,7 +7,7 @@ is that Gaussian's density at the integers, up to a factor 1 ± 3 e^{−2π²s²
 
     q(k) − p(k) = −p(k) He₄(k/s) / (2880 s⁴) · (1 + O(s⁻²)),
 
-so that the total variation between the two is 4.9e-4/s⁴ · (1 + O(s⁻²)); `lattice_error` states 1e-3/s⁴. The tests
+so that the total variation between the two is 4.9e-4/s⁴ · (1 + O(s⁻²)). `lattice_error` states 1e-3/s⁴. The tests
 compare it with sums in 60 digits.
 
 Adding an integer vector before rounding is adding it afterwards. So a sum of integers with discrete noise is, up to
@@ -25,7 +25,7 @@ from accounting.values import check_count
 
 # Of s², for the continuous noise that is rounded.
 LESS_VARIANCE = 1 / 12
-_LEAST = 8.0
+_MIN_STD = 8.0
 
 
 def summation_error(share_std: float, shares: int) -> float:
@@ -53,8 +53,8 @@ def lattice_error(std: float) -> float:
     """Total variation between the discrete Gaussian of parameter `std` ≥ 8 grid steps and the rounded continuous one.
 
     Raises:
-        InvalidArgument: a coarser grid, for which nothing is shown.
+        InvalidArgument: a coarser grid, for which no bound is proved.
     """
-    if not std >= _LEAST:
-        raise InvalidArgument("std", f"must be at least {_LEAST:g} grid steps, not {std!r}")
+    if not std >= _MIN_STD:
+        raise InvalidArgument("std", f"must be at least {_MIN_STD:g} grid steps, not {std!r}")
     return math.nextafter(1e-3 / std / std / std / std, math.inf)

@@ -1,7 +1,7 @@
 """Privacy-loss distributions of many records at once, in tables: for the averaged bound, at the δ of a population.
 
 Everything here errs upwards. A step is discretised by connect-the-dots (Doroshenko et al. 2022, Algorithm 1), which
-dominates the true mechanism at every epsilon; its tails beyond e⁻⁵⁰ count as infinite loss. Mass that wraps around in
+dominates the true mechanism at every epsilon. Its tails beyond e⁻⁵⁰ count as infinite loss. Mass that wraps around in
 the FFT is added, and so is its floating-point noise: the transform raised to the power T carries a relative error of
 about T·2⁻⁵². One law at a small δ is the business of `composed_loss`.
 
@@ -27,7 +27,7 @@ _functions = cast(Any, _special)
 ComplexArray = npt.NDArray[np.complex128]
 IntArray = npt.NDArray[np.int64]
 
-# Standard deviations at which a step's tails are cut (e⁻⁵⁰); what lies above counts as infinite loss.
+# Standard deviations at which a step's tails are cut (e⁻⁵⁰). What lies above counts as infinite loss.
 _CUT = 10.0
 # Numbers in one block of composed records: 64 MiB.
 _MEMORY = 1 << 23
@@ -39,7 +39,7 @@ _ROUND_OFF = 4e-14
 def hockey_stick(epsilons: FloatArray, ratio: float, rate: float, *, removal: bool) -> FloatArray:
     """δ(ε) of one Poisson-sampled Gaussian step with d/s = ratio > 0, 0 < rate ≤ 1.
 
-    removal: N(0,1)(1−q) + N(r,1)q against N(0,1), where the record takes part; otherwise the two exchanged.
+    removal: N(0,1)(1−q) + N(r,1)q against N(0,1), where the record takes part. Otherwise the two exchanged.
     """
     shifted = epsilons if removal else -epsilons
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -58,25 +58,25 @@ def hockey_stick(epsilons: FloatArray, ratio: float, rate: float, *, removal: bo
 
 
 def _scaled_cdf(u: FloatArray, x: FloatArray) -> FloatArray:
-    """e^u Φ(x); directly where nothing over- or underflows, since a logarithm costs digits."""
+    """Return e^u Φ(x), directly where there is no over- or underflow, since a logarithm costs digits."""
     return np.where(np.abs(u) < 600, np.exp(np.clip(u, -600, 600)) * normal_cdf(x), np.exp(u + log_normal_cdf(x)))
 
 
 def connect_the_dots(
-    ratio: float, rate: float, interval: float, *, removal: bool, most: int | None = None
+    ratio: float, rate: float, interval: float, *, removal: bool, max_bins: int | None = None
 ) -> tuple[int, FloatArray, float]:
     """The dominating distribution of one step on losses j·interval: first j, masses, mass at infinite loss.
 
-    most  |j| is kept at or below it; a loss above counts as infinite, one below as the first
+    max_bins  |j| is kept at or below it. A loss above counts as infinite, one below as the first
     """
     low, high = loss_between(ratio, rate, removal=removal)
     first = math.floor(low / interval)
     # A chord has two ends.
     last = max(math.ceil(high / interval), first + 1)
-    if most is not None:
-        first, last = max(first, -most), min(last, most)
+    if max_bins is not None:
+        first, last = max(first, -max_bins), min(last, max_bins)
     epsilons = np.asarray(np.arange(first, last + 1) * interval, dtype=np.float64)
-    # δ(ε) never rises; where rounding makes it, masses would be negative.
+    # δ(ε) never rises. Where rounding makes it, masses would be negative.
     deltas = np.minimum.accumulate(hockey_stick(epsilons, ratio, rate, removal=removal))
     rises = np.diff(deltas)
     inner = (rises[1:] - rises[:-1] * math.exp(interval)) / math.expm1(interval)
@@ -87,7 +87,7 @@ def connect_the_dots(
 
 def loss_between(ratio: float, rate: float, *, removal: bool) -> tuple[float, float]:
     """Losses of one step (arguments as in `hockey_stick`) at the two points where its tails are cut (e⁻⁵⁰)."""
-    # The loss is monotone in the output; both ends lie _CUT deviations outside of both means.
+    # The loss is monotone in the output. Both ends lie _CUT deviations outside of both means.
     u = ratio * np.array([-_CUT, ratio + _CUT]) - ratio**2 / 2
     low, high = (u if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + u)).tolist()
     return (low, high) if removal else (-high, -low)
@@ -95,7 +95,7 @@ def loss_between(ratio: float, rate: float, *, removal: bool) -> tuple[float, fl
 
 @dataclass(frozen=True)
 class LossGrid:
-    """Losses j·interval for −size/2 ≤ j < size/2, kept in FFT order; size is a power of two."""
+    """Losses j·interval for −size/2 ≤ j < size/2, kept in FFT order. Size is a power of two."""
 
     interval: float
     size: int
@@ -108,7 +108,7 @@ class LossGrid:
 
 def step_losses(ratio: float, rate: float, grid: LossGrid, *, removal: bool) -> tuple[FloatArray, float]:
     """Masses of the dominating distribution in FFT order, shape (size,), and the mass at infinite loss."""
-    first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, most=grid.size // 2 - 1)
+    first, masses, infinite = connect_the_dots(ratio, rate, grid.interval, removal=removal, max_bins=grid.size // 2 - 1)
     out = np.zeros(grid.size)
     out[np.arange(first, first + masses.size)] = masses
     return out, infinite
@@ -116,9 +116,11 @@ def step_losses(ratio: float, rate: float, grid: LossGrid, *, removal: bool) -> 
 
 @dataclass(frozen=True)
 class LossTable:
-    """Transforms of the steps at several distances; row k of both fields belongs to ratios[k].
+    """Transforms of the steps at several distances. Row k of both fields belongs to ratios[k].
 
-    log_transforms  (kinds, size/2 + 1) complex;  infinite  (kinds,);  log_mgf  (kinds, moments) at `moments`
+    log_transforms  (kinds, size/2 + 1) complex
+    infinite        (kinds,)
+    log_mgf         (kinds, moments) at `moments`
     """
 
     grid: LossGrid
@@ -170,10 +172,10 @@ class LossTable:
 
 
 def normal_cdf(x: FloatArray) -> FloatArray:
-    """Φ(x); relative precision in the lower tail."""
+    """Φ(x). Relative precision in the lower tail."""
     return np.asarray(_functions.ndtr(x), dtype=np.float64)
 
 
 def log_normal_cdf(x: FloatArray) -> FloatArray:
-    """ln Φ(x); far in the lower tail it keeps its digits."""
+    """ln Φ(x). Far in the lower tail it keeps its digits."""
     return np.asarray(_functions.log_ndtr(x), dtype=np.float64)

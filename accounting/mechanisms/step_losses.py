@@ -6,8 +6,8 @@ to A is L(x) = ln(1 − q + q e^{rx − r²/2}). "Removal" is the loss L under t
 Connect-the-dots (Doroshenko et al. 2022, Algorithm 1), cell by cell: what lies between two grid points is split between
 them so that both laws keep their mass. The discrete pair then dominates the true one at every ε. Masses are differences
 of normal distribution functions inside one cell, not second differences of δ(ε): in the tails they keep their relative
-precision, without which a tilted law (`composed_loss`) would be noise. What rounding may have taken is put back on top,
-so that the result is an upper bound, not an estimate.
+precision, without which a tilted law (`composed_loss`) would be noise. The possible loss by rounding is put back on
+top, so that the result is an upper bound, not an estimate.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         # e^ε − (1 − q), without cancelling near ε = 0 nor, for q near 1, far from it.
         excess = np.where(np.abs(points) < 0.5, np.expm1(points) + rate, np.exp(points) - (1 - rate))
-        # The output at which the loss is ε; below ln(1−q) there is none.
+        # The output at which the loss is ε. Below ln(1−q) there is none.
         edges = np.where(excess > 0, (np.log(np.maximum(excess, 1e-320)) - math.log(rate)) / ratio + ratio / 2, -np.inf)
     without, without_error = _cell_masses(edges, 0.0)
     with_record, with_error = _cell_masses(edges, ratio)
-    # Beyond the last point the loss is infinite; below the first it is rounded up to it.
+    # Beyond the last point the loss is infinite. Below the first it is rounded up to it.
     if removal:
         below = rate * _cdf(edges[0] - ratio) + (1 - rate) * _cdf(edges[0])
         infinite = rate * _cdf(ratio - edges[-1]) + (1 - rate) * _cdf(-edges[-1])
@@ -108,7 +108,7 @@ def step_losses(ratio: float, rate: float, interval: float, tail: float, *, remo
 
 @dataclass(frozen=True)
 class Cells:
-    """What lies between neighbouring points of the grid under both laws of the output.
+    """The masses between neighbouring points of the grid under both laws of the output.
 
     points, excess         (n,) losses and e^loss − (1 − q)
     without, with_record   (n − 1,) masses under A and under B, each with a bound on its rounding beside it
@@ -125,7 +125,7 @@ class Cells:
 def dominating(
     cells: Cells, rate: float, interval: float, first: int, *, below: float, infinite: float, removal: bool
 ) -> StepLosses:
-    """Split each cell's mass between its two points so that both laws keep theirs; what is doubtful goes up.
+    """Split each cell's mass between its two points so that both laws keep theirs. Doubtful mass goes up.
 
     below     mass at smaller losses than the first point's
     infinite  mass at larger losses than the last point's
@@ -164,7 +164,7 @@ def dominating(
 
 
 def _cell_masses(edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray]:
-    """N(mean, 1) between neighbouring edges, and a bound on what rounding changed; both of shape (edges − 1,)."""
+    """N(mean, 1) between neighbouring edges, and a bound on what rounding changed. Both of shape (edges − 1,)."""
     low, high = edges[:-1] - mean, edges[1:] - mean
     # On the side where both are small: 1 − Φ would have no digits there.
     upper = low > 0
@@ -176,7 +176,7 @@ def _cell_masses(edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray
 
 
 def cumulative(x: FloatArray) -> FloatArray:
-    """Φ(x); relative precision in the lower tail."""
+    """Φ(x). Relative precision in the lower tail."""
     return np.asarray(_functions.ndtr(x), dtype=np.float64)
 
 

@@ -1,15 +1,15 @@
-"""Gaussian steps that everybody takes part in: δ(ε) in closed form; and what the discrete Gaussian may add to it.
+"""Gaussian steps that all records take part in: δ(ε) in closed form, and what the discrete Gaussian may add to it.
 
-What is drawn is discrete: integers of a grid with s steps to the standard deviation, shifted by an integer vector Δ
+The drawn noise is discrete: integers of a grid with s steps to the standard deviation, shifted by an integer vector Δ
 with ‖Δ‖ ≤ M = s/σ. With the loss L tilted by θ and k(t) = e^{−θt}(1 − e^{−t})₊, δ(ε) = M(θ) e^{−θε} E k(L − ε). The
 discrete Gaussian's tilted transform is a sum of Gaussians around the multiples of 2π (Poisson summation). Around 0 it
-is the continuous one's; elsewhere one coordinate alone bounds the product, however many there are; and the transform
+is the continuous one's. Elsewhere one coordinate alone bounds the product, however many there are. And the transform
 of k is below 1/ω². A coordinate that moves by Δ₁ has its k-th peak at ω = 2πks²/Δ₁, of width s/Δ₁. Hence
 
     δ_discrete(ε) ≤ δ(ε) + M(θ) e^{−θε} · Δ₁/(12√(2π) s³),  largest for Δ₁ = M,
 
-up to e^{−π²s²/2} and a factor 1 + 3/(2πs)², below 1.01 for s ≥ 8. It holds for every θ and any number of dimensions;
-other independent steps only shrink it.
+up to e^{−π²s²/2} and a factor 1 + 3/(2πs)², below 1.01 for s ≥ 8. It holds for every θ and any number of dimensions.
+Other independent steps only shrink it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from accounting.mechanisms.step_losses import UNIT
 _functions = cast(Any, _special)
 
 # What underflows is not nothing.
-_LEAST = math.nextafter(0.0, 1.0)
+_SMALLEST = math.nextafter(0.0, 1.0)
 
 # Grid steps to a standard deviation where nothing else is said. The project's grid for updates has 2¹⁴·√coordinates of
-# them or, for fewer than 16 coordinates, 2¹⁶; that for gradients 2²².
+# them or, for fewer than 16 coordinates, 2¹⁶. That for gradients 2²².
 GRID_STD = 2.0**16
 # The least for which the bound on the lattice is proved.
 LEAST_GRID_STD = 8.0
@@ -59,11 +59,11 @@ def merged(steps: Sequence[Steps]) -> list[Steps]:
     full = [step for step in steps if step.is_closed]
     if not full:
         return list(steps)
-    least = min(step.noise_multiplier for step in full)
+    min_noise = min(step.noise_multiplier for step in full)
     # In units of the least noise: no square can overflow.
-    precision = math.fsum(step.count * (least / step.noise_multiplier) ** 2 for step in full)
+    precision = math.fsum(step.count * (min_noise / step.noise_multiplier) ** 2 for step in full)
     # Towards less noise than there is.
-    noise = least / math.sqrt(precision) * (1 - 4 * UNIT)
+    noise = min_noise / math.sqrt(precision) * (1 - 4 * UNIT)
     # The grid that stands for all of them is the one with the largest excess.
     worst = lattice_excess(full)
     return [step for step in steps if not step.is_closed] + [Steps(noise, 1.0, 1, _grid_of(worst, noise))]
@@ -76,17 +76,17 @@ def _grid_of(excess: float, noise: float) -> float:
 
 
 def lattice_excess(unsampled: Sequence[Steps]) -> float:
-    """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ; s ≥ 8."""
+    """κ: δ(ε) of the discrete law is at most M(θ)e^{−θε}·κ above that of the continuous one, for every θ. s ≥ 8."""
     # By quotients, not powers, which would raise an error where they are infinite.
     spread = 12 * math.sqrt(2 * math.pi)
-    found = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
-    return max(found, default=0.0)
+    excesses = (1.01 / spread / step.noise_multiplier / step.grid_std / step.grid_std for step in unsampled)
+    return max(excesses, default=0.0)
 
 
 def step_excess(step: Steps, tail: float) -> float:
     """ln(1 + ρ)·count for sampled steps: each one's δ(ε) is at most 1 + ρ times the continuous one's, T's (1 + ρ)^T.
 
-    The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ; beyond the cut of the tails
+    The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ. Beyond the cut of the tails
     the loss counts as infinite. A sampled step's δ is q times that of an unsampled one at another ε.
     """
     if step.law == "laplace" or step.sampling_rate == 1:
@@ -101,15 +101,15 @@ def unsampled_delta(steps: Sequence[Steps], epsilon: float) -> float:
     return _delta(1 / all_of_them.noise_multiplier, epsilon, lattice_excess([all_of_them]))
 
 
-def unsampled_epsilon(steps: Sequence[Steps], delta: float, most: float) -> float:
-    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12; at most `most`, an upper bound on it."""
+def unsampled_epsilon(steps: Sequence[Steps], delta: float, upper_bound: float) -> float:
+    """Least ε with δ(ε) ≤ delta, rounded up to a relative 1e-12, at most `upper_bound`, an upper bound on it."""
     (all_of_them,) = merged(steps)
     ratio, lattice = 1 / all_of_them.noise_multiplier, lattice_excess([all_of_them])
-    if _delta(ratio, most, lattice) > delta:
-        return most
+    if _delta(ratio, upper_bound, lattice) > delta:
+        return upper_bound
     if _delta(ratio, 0.0, lattice) <= delta:
         return 0.0
-    low, high = 0.0, most
+    low, high = 0.0, upper_bound
     # `high` always meets delta: that was computed.
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
@@ -125,7 +125,7 @@ def _delta(ratio: float, epsilon: float, lattice: float) -> float:
     second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
     chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
-    return min(1.0, max(first - second + rounding + chernoff * lattice, _LEAST))
+    return min(1.0, max(first - second + rounding + chernoff * lattice, _SMALLEST))
 
 
 def _scaled_tail(x: float) -> float:

@@ -1,1 +1,1 @@
-"""What both sides of the wire must agree on before round 1: the plan of a study's budget, and what rounds report."""
+"""The agreement of both sides of the wire before round 1: the plan of a study's budget, and the reports of rounds."""

@@ -1,4 +1,4 @@
-"""The limits that a study keeps and how it keeps them; which ones a scheme can keep."""
+"""The limits that a study keeps and how it keeps them, and which ones a scheme can keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.values import check_choice, check_count, check_delta, check_orde
 
 
 class PlanError(AccountingError, ValueError):
-    """A plan that cannot begin; `field` names what to change."""
+    """A plan that cannot begin. `field` names what to change."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -42,7 +42,7 @@ class FirstRoundOverspends(PlanError):
 
 @dataclass(frozen=True)
 class LimitPlan:
-    """Never more than (epsilon, delta) in this definition; `estimator_failure_probability` is a Bayesian delta's γ.
+    """Never more than (epsilon, delta) in this definition. `estimator_failure_probability` is a Bayesian delta's γ.
 
     Raises PlanError, InvalidArgument.
     """
@@ -59,7 +59,7 @@ class LimitPlan:
         check_positive("epsilon", self.epsilon)
         check_delta(self.delta)
         failure = self.estimator_failure_probability
-        # Only an estimate can fail; a γ beside a classical limit would be δ that nobody spends.
+        # Only an estimate can fail. A γ beside a classical limit would be δ that nobody spends.
         if (failure is not None) != (self.definition is Definition.BAYESIAN):
             raise PlanError("estimator_failure_probability", "Bayesian limits have one, classical limits none")
         if failure is not None and check_delta(failure, "estimator_failure_probability") >= self.delta:
@@ -114,9 +114,9 @@ class HistogramRelease:
         check_positive("std", self.std)
         check_count("every", self.every)
 
-    def due(self, round: int) -> bool:
-        """Whether round number `round` publishes one."""
-        return round % self.every == 0
+    def due(self, round_number: int) -> bool:
+        """Whether round number `round_number` publishes one."""
+        return round_number % self.every == 0
 
 
 def limit_among(limits: Sequence[LimitPlan], level: Level, definition: Definition) -> LimitPlan | None:
@@ -134,7 +134,9 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     if len(set(kinds)) != len(kinds):
         raise PlanError("limits", "at most one per level and definition")
     if any(level not in scheme.levels for level, _ in kinds):
-        raise PlanError("limits", f"scheme {scheme.named} bounds the {' and the '.join(scheme.levels)} level only")
+        raise PlanError(
+            "limits", f"scheme {scheme.display_name} bounds the {' and the '.join(scheme.levels)} level only"
+        )
     if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
         raise PlanError(
             "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
@@ -147,10 +149,12 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
         raise PlanError(
             "composition",
             "running sums need the same accounting sample in every round: "
-            f"scheme {scheme.named} needs composition holder",
+            f"scheme {scheme.display_name} needs composition holder",
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
-        raise PlanError("sample", f"scheme {scheme.named} measures clients; records are held out at instance level")
+        raise PlanError(
+            "sample", f"scheme {scheme.display_name} measures clients; records are held out at instance level"
+        )
 
 
 def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: BayesianPlan | None) -> None:
@@ -166,7 +170,7 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
     if scheme.counts_clients:
         raise PlanError(
             "release",
-            f"scheme {scheme.named} with disclosure `noised` has no Bayesian limit at instance level: "
+            f"scheme {scheme.display_name} with disclosure `noised` has no Bayesian limit at instance level: "
             "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
             "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
             "which hides the accounting sample",
@@ -186,8 +190,9 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
     if Level.CLIENT in scheme.levels:
         raise PlanError(
             "queries",
-            f"scheme {scheme.named} protects whole hospitals, and a query counts patients: one hospital's part of its "
-            "sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries alone",
+            f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part "
+            "of its sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries "
+            "alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"
     if (queries.allowance is not None) != against_a_path:

@@ -1,6 +1,6 @@
-"""What a budget must know beforehand: the scheme, the noise, max_steps, the limits. Public and fixed before round 1.
+"""The plan of a budget: the scheme, the noise, max_steps, the limits. Public and fixed before round 1.
 
-What is wrong with a plan that cannot begin is here too, and one noised step of it as one level sees it.
+The faults of a plan that cannot begin are here too, and one noised step of it as one level sees it.
 """
 
 from __future__ import annotations
@@ -63,18 +63,20 @@ class Mechanism:
 class Plan:
     """One study as its budget sees it.
 
-    clip_norm         L2 bound on one record's gradient; where whole updates are clipped on one client's update
+    clip_norm         L2 bound on one record's gradient, or on one client's update where whole updates are clipped
     client_clip_norm  scheme joint: L2 bound on one client's whole sum before its noise
-    noise_multiplier  standard deviation of one adder's noise / clip_norm; of all noise where clients add shares of it
+    noise_multiplier  standard deviation of one adder's noise / clip_norm, or of all noise where clients add shares of
+                      it
     honest_survivors  survivors in every sum that do not collude, each with its noise (sequential, joint) or its share
-                      (client-distributed); else 1
-    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise; 1: none is
-    steps_per_round   noised steps in a round;  max_steps: most of them over the study
+                      (client-distributed). Else 1
+    sampling_rate     Poisson rate that is credited: of clients in scheme client, of records otherwise. 1: none is
+    steps_per_round   noised steps in a round
+    max_steps         most of them over the study
     classical_order   the one order at which the classical limits are enforced
-    disclosure        plain: settled costs are seen and acted on; noised: their noised histograms are; at-end: only
+    disclosure        plain: settled costs are seen and acted on. noised: their noised histograms are. at-end: only
                       worst cases are, until the end
     observer          against whom the certificates hold
-    queries           what the study allows of queries; None: it has none
+    queries           what the study allows of queries. None: it has none
 
     Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
@@ -129,19 +131,19 @@ class Plan:
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """Return the rules of the scheme."""
         return TRAINING_SCHEMES[self.scheme]
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels this scheme protects; any other one is unbounded."""
+        """The levels this scheme protects. Any other one is unbounded."""
         return self.rules.levels
 
     def protection(self, level: Level) -> Protection:
-        """What the scheme promises `level`.
+        """Return what the scheme promises `level`.
 
         Raises:
-            PlanError: nothing.
+            PlanError: it promises no protection.
         """
         protection = self.rules.protection(level)
         if protection is None:
@@ -159,7 +161,7 @@ class Plan:
         if self.adders > 1:
             std = total_noise([std] * self.adders)
         clip = self.clip_norm
-        # The noise multiplier is of the first level's clip norm; the second level has a clip norm of its own.
+        # The noise multiplier is of the first level's clip norm. The second level has a clip norm of its own.
         if self.client_clip_norm is not None and protection is not self.rules.protects[0]:
             clip = self.client_clip_norm
         # Who takes part is seen, so that no sampling hides anybody.
@@ -180,13 +182,13 @@ class Plan:
         """Most rounds within max_steps."""
         return self.max_steps // self.steps_per_round
 
-    def published_by(self, round: int) -> int:
+    def published_by(self, round_number: int) -> int:
         """How many noised histograms the first rounds publish, this one included."""
-        return 0 if self.release is None else round // self.release.every
+        return 0 if self.release is None else round_number // self.release.every
 
-    def publishes(self, round: int) -> bool:
+    def publishes(self, round_number: int) -> bool:
         """Whether this round publishes a noised histogram."""
-        return self.release is not None and self.release.due(round)
+        return self.release is not None and self.release.due(round_number)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what the ledger's first entry holds."""

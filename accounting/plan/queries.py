@@ -1,4 +1,4 @@
-"""What a study allows of queries, and what one query costs: public, and known before anybody computes."""
+"""The queries that a study allows, and the cost of one query: public, and known before any computation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MOST_CELLS = 1 << 17
 class EvaluationPlan:
     """Every patient is on one side for ever: trained on, or set aside for questions about released models.
 
-    every  rounds of training between two scheduled questions; the last model is asked about, too. None: none is
-    cost   of a scheduled question; None: none is
+    every  rounds of training between two scheduled questions. The last model is asked about, too. None: none is
+    cost   of a scheduled question. None: none is
 
     Raises InvalidArgument.
     """
@@ -57,13 +57,13 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What is fixed before round 1 of all queries together.
+    """The numbers of all queries together that are fixed before round 1.
 
     max_queries  the most that are charged over the study
     max_cells    the most numbers in the sum of one
     allowance    the most Σ (Δ/s)² of queries on all patients, which a Bayesian limit against a path carries whole from
-                 round 1, together with unscheduled evaluations; None where there is no such limit
-    evaluation   who bears questions about released models, and which are scheduled; None: nobody is set aside
+                 round 1, together with unscheduled evaluations. None where there is no such limit
+    evaluation   who bears questions about released models, and which are scheduled. None: no patient is set aside
 
     Raises InvalidArgument.
     """
@@ -74,8 +74,8 @@ class QueryPlan:
     evaluation: EvaluationPlan | None = None
 
     def __post_init__(self) -> None:
-        check_count("max_queries", self.max_queries, least=1, most=MOST_QUERIES)
-        check_count("max_cells", self.max_cells, least=1, most=MOST_CELLS)
+        check_count("max_queries", self.max_queries, minimum=1, maximum=MOST_QUERIES)
+        check_count("max_cells", self.max_cells, minimum=1, maximum=MOST_CELLS)
         if self.allowance is not None:
             check_positive("allowance", self.allowance)
 
@@ -103,7 +103,7 @@ class QueryCost:
     noise_std    standard deviation s of the noise that is sure to be in it, in grid steps
     sensitivity  L2 norm Δ that one patient moves it by at most, in grid steps
     cells        numbers in the sum
-    bears        whose loss it is: everybody's, or only that of patients who are set aside for evaluation
+    bears        whose loss it is: that of all, or only that of patients who are set aside for evaluation
 
     Raises InvalidArgument.
     """
@@ -118,7 +118,7 @@ class QueryCost:
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
         if not LEAST_STD <= self.noise_std <= 2.0**40:
             raise InvalidArgument("noise_std", f"must be {LEAST_STD:.0f} to 2^40 grid steps, not {self.noise_std!r}")
-        check_count("cells", self.cells, least=1, most=MOST_CELLS)
+        check_count("cells", self.cells, minimum=1, maximum=MOST_CELLS)
         check_choice("bears", self.bears, get_args(Bears))
 
     @property

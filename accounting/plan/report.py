@@ -1,4 +1,4 @@
-"""What a finished round shows of its real cost. Everything else about a round is public beforehand."""
+"""The report of a finished round on its real cost. All other facts about a round are public beforehand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def distance_edges(top: float) -> tuple[float, ...]:
 
 
 def distance_bin(distance: float | None, top: float) -> int:
-    """The first bin whose upper edge is not below the distance; unknown or beyond: the last."""
+    """The first bin whose upper edge is not below the distance. Unknown or beyond: the last."""
     # Written so that NaN is beyond.
     if distance is None or not distance <= top:
         return DISTANCE_BINS - 1
@@ -32,7 +32,7 @@ class DistanceHistogram:
     """How many of the sampled clients lie in each bin of distances, every distance rounded up to its bin's edge.
 
     Under disclosure `noised` the counts carry discrete Gaussian noise of standard deviation count_noise and may be
-    negative; sample_size is then the public true total.
+    negative. sample_size is then the public true total.
     """
 
     counts: tuple[int, ...]
@@ -43,9 +43,9 @@ class DistanceHistogram:
         if not self.counts:
             raise InvalidArgument("counts", "is empty")
         for count in self.counts:
-            check_count("counts", count, least=0 if self.sample_size is None else -MOST_COUNTED, most=MOST_COUNTED)
+            check_count("counts", count, minimum=0 if self.sample_size is None else -MOST_COUNTED, maximum=MOST_COUNTED)
         if self.sample_size is not None:
-            check_count("sample_size", self.sample_size, most=MOST_COUNTED)
+            check_count("sample_size", self.sample_size, maximum=MOST_COUNTED)
             check_positive("count_noise", self.count_noise)
         elif self.count_noise != 0:
             raise InvalidArgument("sample_size", "is needed where the counts carry noise")
@@ -55,7 +55,8 @@ class DistanceHistogram:
 class CumulativeMoments:
     """Upper bounds on the log-moments spent since the study began, the largest of all reporting clients.
 
-    filter    nats at the plan's filter order;  moments  nats at every order λ (= α − 1) of the statement
+    filter    nats at the plan's filter order
+    moments   nats at every order λ (= α − 1) of the statement
     complete  every client that ever took part is among the reports
     papers    scheme sequential: this round's secure sum of the clients' costs at q = B_i/N, at every order of the
               statement, as in the papers
@@ -109,21 +110,21 @@ RoundReport = DistanceHistogram | CumulativeMoments | JointReport
 
 
 def histogram_in(report: RoundReport | None) -> DistanceHistogram | None:
-    """What the report says of clients' distances."""
+    """Return the part of the report on clients' distances."""
     if isinstance(report, JointReport):
         return report.clients
     return report if isinstance(report, DistanceHistogram) else None
 
 
 def moments_in(report: RoundReport | None) -> CumulativeMoments | None:
-    """What the report says of records."""
+    """Return the part of the report on records."""
     if isinstance(report, JointReport):
         return report.records
     return report if isinstance(report, CumulativeMoments) else None
 
 
 def report_to_dict(report: RoundReport | None) -> dict[str, Any] | None:
-    """JSON of the report; None (nothing was learnt: charge the worst case) stays None."""
+    """Return JSON of the report. None (no estimate: charge the worst case) stays None."""
     match report:
         case None:
             return None
@@ -132,8 +133,8 @@ def report_to_dict(report: RoundReport | None) -> dict[str, Any] | None:
             return reported if size is None else {**reported, "sample_size": size, "count_noise": noise}
         case CumulativeMoments(filter_moment, moments, complete, papers, records):
             reported = {"filter": filter_moment, "moments": list(moments), "complete": complete}
-            beside = {"papers": None if papers is None else list(papers), "records": records}
-            return reported | {name: value for name, value in beside.items() if value is not None}
+            context_fields = {"papers": None if papers is None else list(papers), "records": records}
+            return reported | {name: value for name, value in context_fields.items() if value is not None}
         case JointReport(clients, records):
             return {"clients": report_to_dict(clients), "records": report_to_dict(records)}
 
@@ -171,13 +172,13 @@ def _moments(fields: Mapping[str, Any]) -> CumulativeMoments:
     complete = fields["complete"]
     if not isinstance(complete, bool):
         raise InvalidArgument("complete", "is not true or false")
-    beside = {name: fields[name] for name in ("papers", "records") if name in fields}
+    context_fields = {name: fields[name] for name in ("papers", "records") if name in fields}
     # They are left out, not null: one report has one text.
-    if None in beside.values():
+    if None in context_fields.values():
         raise InvalidArgument("report", "names papers or records, and has none")
-    papers = _listed("papers", beside["papers"]) if "papers" in beside else None
+    papers = _listed("papers", context_fields["papers"]) if "papers" in context_fields else None
     moments = _listed("moments", fields["moments"])
-    return CumulativeMoments(fields["filter"], moments, complete, papers, beside.get("records"))
+    return CumulativeMoments(fields["filter"], moments, complete, papers, context_fields.get("records"))
 
 
 def _listed(name: str, value: object) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The ways of adding noise: whom each protects, who adds the noise, what it may count on, what a round reports.
 
-The one place that knows a scheme by its name. Accounts, settings, hospitals and the coordinator ask for a property; a
+The one place that knows a scheme by its name. Accounts, settings, hospitals and the coordinator ask for a property. A
 new scheme is a row of `SCHEMES` (Triastcyn & Faltings 2019, section V; Triastcyn 2020, section 6.4).
 """
 
@@ -25,7 +25,7 @@ Composition = Literal["holder", "running"]
 
 
 class Noise(StrEnum):
-    """Who adds the noise that the accounts count on."""
+    """The party that adds the noise that the accounts count on."""
 
     COORDINATOR = "coordinator"
     """Once, on the sum: an update leaves its hospital without any."""
@@ -40,7 +40,7 @@ class Noise(StrEnum):
 
 
 class Credit(StrEnum):
-    """Whose secret Poisson sampling a level may count on."""
+    """The secret Poisson sampling that a level may count on."""
 
     CLIENTS = "clients"
     RECORDS = "records"
@@ -48,7 +48,7 @@ class Credit(StrEnum):
 
 
 class Tells(StrEnum):
-    """What a round's report holds of one level."""
+    """The content of a round's report on one level."""
 
     HISTOGRAM = "a histogram of the clients' distances"
     CUMULATIVE = "the largest of the clients' cumulative log-moments"
@@ -57,10 +57,10 @@ class Tells(StrEnum):
 
 @dataclass(frozen=True)
 class Protection:
-    """What one level is promised.
+    """The promise to one level.
 
-    compositions  how its Bayesian costs may be composed over rounds. Running sums need the same sample in every round;
-                  clients are sampled anew
+    compositions  how its Bayesian costs may be composed over rounds. Running sums need the same sample in every round,
+                  and clients are sampled anew
     """
 
     level: Level
@@ -74,11 +74,11 @@ class Protection:
 class Scheme:
     """One way of adding noise.
 
-    protects               the levels; the noise multiplier is of the first one's clip norm, a second one has its own
+    protects               the levels. The noise multiplier is of the first one's clip norm, a second one has its own
     moved_counts           what one neighbour moves in a histogram that is published: squared L2 norm of the change
     sums_costs_as_in_papers  beside the sound charge, the sum of the clients' costs at q = B_i/N is reported
     papers                 what the papers and a study's settings call it, where that is not its id
-    central_noise          by what settings tell it from the others of this name; None: there are no others
+    central_noise          by what settings tell it from the others of this name. None: there are no others
     """
 
     id: SchemeName
@@ -91,7 +91,7 @@ class Scheme:
     central_noise: CentralNoiseBy | None = None
 
     @property
-    def named(self) -> str:
+    def display_name(self) -> str:
         """For messages: the id with the plain title."""
         return f"{self.id} ({self.title})"
 
@@ -101,17 +101,17 @@ class Scheme:
         return tuple(protection.level for protection in self.protects)
 
     def protection(self, level: Level) -> Protection | None:
-        """None: nothing is promised at this level."""
+        """Return the promise to this level, or None where there is none."""
         return next((protection for protection in self.protects if protection.level == level), None)
 
     @property
     def compositions(self) -> tuple[Composition, ...]:
-        """Those that at least one level may have; a level that may not have a study's composes by `holder`."""
+        """Those that at least one level may have. A level that may not have a study's composes by `holder`."""
         return tuple(dict.fromkeys(name for protection in self.protects for name in protection.compositions))
 
     @property
     def trains(self) -> bool:
-        """Whether rounds of training are run; else a study has queries alone."""
+        """Whether rounds of training are run. Else a study has queries alone."""
         return self.noise is not Noise.QUERIES_ALONE
 
     @property
@@ -121,12 +121,12 @@ class Scheme:
 
     @property
     def clips_updates(self) -> bool:
-        """Whether whole updates are clipped, and a round is one noised step; else every record's gradient is."""
+        """Whether whole updates are clipped, and a round is one noised step. Else every record's gradient is."""
         return self.central or self.divides_noise
 
     @property
     def divides_noise(self) -> bool:
-        """Whether the noise multiplier is of all the noise, which clients divide; else of what one adder adds."""
+        """Whether the noise multiplier is of all the noise, which clients divide. Else of what one adder adds."""
         return self.noise is Noise.CLIENTS_IN_SHARES
 
     @property
@@ -145,7 +145,7 @@ class Scheme:
 
     @property
     def counts_clients(self) -> bool:
-        """Whether a published histogram counts clients and sums their noise; else each hospital's own records."""
+        """Whether a published histogram counts clients and sums their noise. Else each hospital's own records."""
         return Level.CLIENT in self.levels
 
     @property
@@ -160,10 +160,10 @@ _RECORDS = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.RECORDS, Tells
 # Who takes part is seen, and a client that takes part always adds its noise: no sampling, and its signal alone is 0.
 _SIGNALS = Protection(Level.CLIENT, Relation.ZERO_OUT, Credit.NONE, Tells.HISTOGRAM, ("holder",))
 # Every patient whom a query is about is in its sum.
-_ASKED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
+_QUERIED = Protection(Level.INSTANCE, Relation.ADD_REMOVE, Credit.NONE, Tells.NOTHING, ())
 
-# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample;
-# where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
+# A client adds one count. Elsewhere a count leaves one bin for another: a record of a hospital's accounting sample.
+# Where clients add the noise the hospital itself, whether its signal is zeroed out or a record changes it.
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         scheme.id: scheme
@@ -182,13 +182,17 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
             Scheme("parallel", "local noise", Noise.EACH_CLIENT, (_RECORDS,), 2),
             Scheme("sequential", "distributed noise", Noise.CLIENTS_TOGETHER, (_RECORDS,), 2, True),
             Scheme("joint", "both levels", Noise.CLIENTS_TOGETHER, (_RECORDS, _SIGNALS), 2),
-            Scheme("statistics", "queries alone", Noise.QUERIES_ALONE, (_ASKED,), 0),
+            Scheme("statistics", "queries alone", Noise.QUERIES_ALONE, (_QUERIED,), 0),
         )
     }
 )
-TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType({name: one for name, one in SCHEMES.items() if one.trains})
+TRAINING_SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {name: scheme for name, scheme in SCHEMES.items() if scheme.trains}
+)
 
 
 def schemes_called(name: str) -> Mapping[CentralNoiseBy | None, Scheme]:
     """The schemes that train and that the papers and a study's settings call so, by what tells them apart."""
-    return {one.central_noise: one for one in TRAINING_SCHEMES.values() if (one.papers or one.id) == name}
+    return {
+        scheme.central_noise: scheme for scheme in TRAINING_SCHEMES.values() if (scheme.papers or scheme.id) == name
+    }

@@ -1,10 +1,10 @@
-"""How large what a hospital can say is, beside the noise it is said under: from public numbers alone.
+"""The size of a hospital's signal beside the noise: from public numbers alone.
 
 In one noised step a hospital of n records draws q·n of them on average, each clipped to norm C, so that their expected
 sum has norm S ≤ min(q·n·C, R), R the study's bound on a whole sum. The noise has standard deviation s = σ·C in every
-coordinate; of p parameters it has norm s·√p, nearly always. K such hospitals and T steps add up to K·T·S at most under
+coordinate. Of p parameters it has norm s·√p, nearly always. K such hospitals and T steps add up to K·T·S at most under
 noise of norm s·√(K·T·p), or s·√(T·p) where only the coordinator adds noise: √K (or K) and √T times as much signal
-beside the noise. Where the noise is added in shares, of which h are counted on, K of them are there: s·√(T·p·K/h).
+beside the noise. If the noise is added in shares, of which h are counted on, K of them are there: s·√(T·p·K/h).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accounting.values import check_count, check_positive
 class SignalToNoise:
     """One size of hospital. Norms are L2, on the scale of the sum that gets noise.
 
-    records          of the hospital; None where its whole update is clipped, whatever its size
+    records          of the hospital. None where its whole update is clipped, for any size
     expected_batch   records that one step draws on average
     signal           the most that its clipped sum can have on average
     noise            standard deviation of the noise in every coordinate
@@ -57,7 +57,7 @@ def signal_to_noise(
 
     hospitals   K: that take part in a round, as the study expects them
     rounds      that the study has
-    sum_radius  R; None: no bound beside the clip norm
+    sum_radius  R. None: no bound beside the clip norm
 
     Raises InvalidArgument.
 
@@ -70,15 +70,19 @@ def signal_to_noise(
     >>> found.signal, found.noise, found.alone, found.together, found.parameters
     (30.0, 2.0, 15.0, 300.0, 90000.0)
     """
-    people, others = check_count("records", records), check_positive("hospitals", hospitals)
-    steps = check_count("rounds", rounds, least=0) * plan.steps_per_round
+    people, hospital_count = check_count("records", records), check_positive("hospitals", hospitals)
+    steps = check_count("rounds", rounds, minimum=0) * plan.steps_per_round
     noise = plan.noise_multiplier * plan.clip_norm
     if plan.rules.divides_noise:
-        noise *= math.sqrt(max(1.0, others / plan.honest_survivors))
+        noise *= math.sqrt(max(1.0, hospital_count / plan.honest_survivors))
     if plan.rules.clips_updates:
-        alone = plan.clip_norm / noise
-        return SignalToNoise(None, None, plan.clip_norm, noise, alone, alone * others * math.sqrt(steps))
+        hospital_signal = plan.clip_norm / noise
+        return SignalToNoise(
+            None, None, plan.clip_norm, noise, hospital_signal, hospital_signal * hospital_count * math.sqrt(steps)
+        )
     batch = plan.sampling_rate * people
     bound = math.inf if sum_radius is None else check_positive("sum_radius", sum_radius)
     signal = min(batch * plan.clip_norm, bound)
-    return SignalToNoise(people, batch, signal, noise, signal / noise, signal / noise * math.sqrt(others * steps))
+    return SignalToNoise(
+        people, batch, signal, noise, signal / noise, signal / noise * math.sqrt(hospital_count * steps)
+    )

@@ -27,7 +27,7 @@ class StatisticsPlan:
     observer: Observer
     scheme: Literal["statistics"] = "statistics"
 
-    # What is asked of every plan; here nothing is trained, estimated or published beside the answers.
+    # What is asked of every plan. Here nothing is trained, estimated or published beside the answers.
     rounds: ClassVar[int] = 0
     max_steps: ClassVar[int] = 0
     bayesian: ClassVar[None] = None
@@ -41,15 +41,15 @@ class StatisticsPlan:
 
     @property
     def rules(self) -> Scheme:
-        """What the scheme says of itself."""
+        """Return the rules of the scheme."""
         return SCHEMES[self.scheme]
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels this scheme protects; any other one is unbounded."""
+        """The levels this scheme protects. Any other one is unbounded."""
         return self.rules.levels
 
-    def publishes(self, round: int) -> bool:
+    def publishes(self, round_number: int) -> bool:
         """No histograms are published."""
         return False
 

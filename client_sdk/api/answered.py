@@ -21,8 +21,8 @@ class Answered:
 
     query    the query as the coordinator tells it
     key      the coordinator's key that the signature was verified with, base64url
-    pinned   whether that key was known beforehand, from a person or from enrolment; False: the coordinator shows it,
-             and nobody has compared it
+    pinned   whether that key was known beforehand, from a person or from enrolment. False: the coordinator shows it,
+             and no person has compared it
     """
 
     query: Query
@@ -32,17 +32,17 @@ class Answered:
 
     @property
     def tables(self) -> tuple[AnswerTable, ...]:
-        """The first is the answer itself; others are beside it."""
+        """The tables of the answer. The first is the answer itself, and others add to it."""
         return self.published.answer.tables
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know."""
+        """Notes that a reader should know."""
         return self.published.answer.notes
 
     @property
     def warning(self) -> str:
-        """What no noise protects against."""
+        """The risk against which no noise protects."""
         return self.published.warning
 
     @property
@@ -56,23 +56,23 @@ class Answered:
         return self.published.hospitals
 
     def table(self, name: str | None = None) -> AnswerTable:
-        """One of `tables`; without a name the first.
+        """Return one of `tables`, or the first without a name.
 
         Raises:
-            KeyError: there is none of this name; says which there are.
+            KeyError: there is no table of this name. The text lists the names.
         """
         if name is None:
             return self.tables[0]
-        found = [one for one in self.tables if one.name == name]
-        if not found:
-            raise KeyError(f"no table {name!r}: the answer has {', '.join(one.name for one in self.tables)}")
-        return found[0]
+        matches = [table for table in self.tables if table.name == name]
+        if not matches:
+            raise KeyError(f"no table {name!r}: the answer has {', '.join(table.name for table in self.tables)}")
+        return matches[0]
 
     def frame(self, table: str | None = None) -> pandas.DataFrame:
-        """One table as a pandas data frame; without a name the first.
+        """Return one table as a pandas data frame, or the first without a name.
 
         Columns that hold estimates are `estimate`, `dp_error`, `sampling_error`, `low`, `high`, and `raw` where it
-        differs; before them stand those that say what a row is about. Notes and the warning are in `attrs`.
+        differs. The columns before them say what a row is about. Notes and the warning are in `attrs`.
 
         Raises:
             KeyError: there is no table of this name.
@@ -82,26 +82,26 @@ class Answered:
             import pandas  # pyright: ignore[reportMissingTypeStubs]
         except ModuleNotFoundError as error:
             raise ConfigurationError("data frames need pandas: pip install 'wardround[frames]'") from error
-        found = self.table(table)
-        made = pandas.DataFrame([list(row) for row in found.rows], columns=list(found.columns))
-        made.attrs.update({"title": found.title, "notes": list(self.notes), "warning": self.warning})
-        return made
+        released_table = self.table(table)
+        frame = pandas.DataFrame([list(row) for row in released_table.rows], columns=list(released_table.columns))
+        frame.attrs.update({"title": released_table.title, "notes": list(self.notes), "warning": self.warning})
+        return frame
 
     def __repr__(self) -> str:
-        named = ", ".join(one.name for one in self.tables)
-        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {named})"
+        names = ", ".join(table.name for table in self.tables)
+        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {names})"
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: the first table."""
-        shown: Any = self.frame()
-        return str(shown._repr_html_())
+        frame: Any = self.frame()
+        return str(frame._repr_html_())
 
 
-def verified(query: Query, document: QueryDocument, shown: str, known: str | None) -> Answered:
-    """The answer, if it is the coordinator's own and to this very question.
+def verified(query: Query, document: QueryDocument, received_key: str, known_key: str | None) -> Answered:
+    """Return the answer, if it is the coordinator's own and to this very question.
 
-    shown  the key that the coordinator shows
-    known  its key, or its fingerprint, from enrolment or from a person; None: nobody compared it
+    received_key  the key that the coordinator shows
+    known_key     its key, or its fingerprint, from enrolment or from a person. None: no person compared it
 
     Raises:
         AnswerNotSigned: another key, a signature that does not hold, or the answer to something else.
@@ -111,16 +111,16 @@ def verified(query: Query, document: QueryDocument, shown: str, known: str | Non
     if query.sha256 != document.digest():
         raise AnswerNotSigned(f"what the coordinator shows for query {query.number} answers something else")
     try:
-        key = decode_public_key(shown)
-        if known is not None and not names(known, shown, fingerprint(key)):
+        key = decode_public_key(received_key)
+        if known_key is not None and not names(known_key, received_key, fingerprint(key)):
             raise AnswerNotSigned("the coordinator shows another key than the one that you know")
         query.require_believable(key)
     except SigningError as error:
         raise AnswerNotSigned(f"answer {query.number} is not what the coordinator signed: {error}") from error
-    return Answered(query, query.answered.published, shown, pinned=known is not None)
+    return Answered(query, query.answered.published, received_key, pinned=known_key is not None)
 
 
-def names(given: str, key: str, mark: str) -> bool:
+def names(text: str, key: str, mark: str) -> bool:
     """Whether a person means this key: by itself, or by its fingerprint, which is read out in groups."""
     # A key tells small letters from capitals.
-    return given.strip() == key or re.sub(r"[\s.,:-]", "", given).lower() == mark
+    return text.strip() == key or re.sub(r"[\s.,:-]", "", text).lower() == mark

@@ -25,7 +25,7 @@ def asking(
     wait: bool,
     timeout: float | None,
     on_state: OnState | None,
-    known: str | None,
+    known_key: str | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Step, Any, Answered | Query]:
     """The requests and pauses between a question and its answer.
@@ -40,14 +40,14 @@ def asking(
             on_state(query)
         if not wait:
             return query
-        left = None if timeout is None else timeout - (clock() - began)
-        if left is not None and left <= 0:
+        remaining_seconds = None if timeout is None else timeout - (clock() - began)
+        if remaining_seconds is not None and remaining_seconds <= 0:
             raise QueryNotAnswered(query)
-        yield pause if left is None else min(pause, left)
-        # At first often, because a small query is answered at once; hospitals' people take their time.
+        yield pause if remaining_seconds is None else min(pause, remaining_seconds)
+        # At first often, because a small query is answered at once. Hospitals' people take their time.
         pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
         query = yield calls.query(study, query.number)
     if query.state == "failed":
         raise QueryFailed(query)
-    shown: str = (yield calls.study(study)).coordinator_key
-    return verified(query, document, shown, known)
+    coordinator_key: str = (yield calls.study(study)).coordinator_key
+    return verified(query, document, coordinator_key, known_key)

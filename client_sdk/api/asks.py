@@ -14,20 +14,20 @@ from study_protocol.study.queries import Query
 
 
 class Asking(Blocking, Protocol):
-    """What `ask` needs of a client that blocks."""
+    """The requests that `ask` needs of a client that blocks."""
 
     coordinator_key: str | None
     sleep: Callable[[float], None]
 
 
 class AwaitedAsking(Awaiting, Protocol):
-    """What `ask` needs of a client that is awaited."""
+    """The requests that `ask` needs of a client that is awaited."""
 
     coordinator_key: str | None
     sleep: Callable[[float], Awaitable[None]]
 
 
-class Asks:
+class QueryMixin:
     """A client that blocks, with `ask`."""
 
     @overload
@@ -61,40 +61,40 @@ class Asks:
     ) -> Answered | Query:
         """Ask all hospitals of a study a question about their patients, and wait for the answer.
 
-        The same question again is the same answer and costs nothing: run the cell of a notebook as often as you like.
+        The same question again is the same answer and costs no budget: run the cell of a notebook as often as you like.
 
             answer = client.ask("registry", {"kind": "count", "noise_multiplier": 6.0})
             answer.frame()
 
         question  a dictionary with the entries of a question file, the path of one (TOML or JSON), a question or a
-                  QueryDocument; docs/statistics.md has every kind
-        wait      False: return at once; a Query where there is no answer yet. Ask again later for the answer
-        timeout   seconds to wait; None: until it is answered or has failed. Hospitals' people may take days
+                  QueryDocument. docs/statistics.md has every kind
+        wait      False: return at once, with a Query where there is no answer yet. Ask again later for the answer
+        timeout   seconds to wait. None: until it is answered or has failed. Hospitals' people may take days
         on_state  called with the query whenever it was looked at and has no answer yet
 
-        The answer's signature is verified with `coordinator_key` where one was given, at a hospital with the key pinned
-        at enrolment; else with the key that the coordinator shows, which finds damage and not a coordinator that lies:
-        `answer.pinned` says which.
+        The answer's signature is verified with `coordinator_key` where one was given, and at a hospital with the key
+        pinned at enrolment. Otherwise the key that the coordinator shows is used, which finds damage and not a
+        coordinator that lies. `answer.pinned` says which of them was used.
 
         Raises:
-            ConfigurationError: this is no question; every wrong entry is named.
+            ConfigurationError: this is no question. Every wrong entry is named.
             ConflictError: `query-overspends` (says what noise would fit), `no-queries`, `study-finished`.
-            QueryFailed: it came to nothing; `code` says why, and the message whether asking again helps.
+            QueryFailed: it failed. `code` says why, and the message whether asking again helps.
             QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
             AnswerNotSigned: the answer is not the coordinator's own.
         """
         document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
+        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
         step = next(steps)
         while True:
-            said = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
+            reply = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
             try:
-                step = steps.send(said)
+                step = steps.send(reply)
             except StopIteration as end:
                 return cast("Answered | Query", end.value)
 
 
-class AwaitedAsks:
+class AsyncQueryMixin:
     """A client that is awaited, with `ask`."""
 
     @overload
@@ -128,34 +128,34 @@ class AwaitedAsks:
     ) -> Answered | Query:
         """Ask all hospitals of a study a question about their patients, and wait for the answer.
 
-        The same question again is the same answer and costs nothing: run the cell of a notebook as often as you like.
+        The same question again is the same answer and costs no budget: run the cell of a notebook as often as you like.
 
             answer = await client.ask("registry", {"kind": "count", "noise_multiplier": 6.0})
             answer.frame()
 
         question  a dictionary with the entries of a question file, the path of one (TOML or JSON), a question or a
-                  QueryDocument; docs/statistics.md has every kind
-        wait      False: return at once; a Query where there is no answer yet. Ask again later for the answer
-        timeout   seconds to wait; None: until it is answered or has failed. Hospitals' people may take days
+                  QueryDocument. docs/statistics.md has every kind
+        wait      False: return at once, with a Query where there is no answer yet. Ask again later for the answer
+        timeout   seconds to wait. None: until it is answered or has failed. Hospitals' people may take days
         on_state  called with the query whenever it was looked at and has no answer yet
 
-        The answer's signature is verified with `coordinator_key` where one was given, at a hospital with the key pinned
-        at enrolment; else with the key that the coordinator shows, which finds damage and not a coordinator that lies:
-        `answer.pinned` says which.
+        The answer's signature is verified with `coordinator_key` where one was given, and at a hospital with the key
+        pinned at enrolment. Otherwise the key that the coordinator shows is used, which finds damage and not a
+        coordinator that lies. `answer.pinned` says which of them was used.
 
         Raises:
-            ConfigurationError: this is no question; every wrong entry is named.
+            ConfigurationError: this is no question. Every wrong entry is named.
             ConflictError: `query-overspends` (says what noise would fit), `no-queries`, `study-finished`.
-            QueryFailed: it came to nothing; `code` says why, and the message whether asking again helps.
+            QueryFailed: it failed. `code` says why, and the message whether asking again helps.
             QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
             AnswerNotSigned: the answer is not the coordinator's own.
         """
         document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known=self.coordinator_key)
+        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
         step = next(steps)
         while True:
-            said = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))
+            reply = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))
             try:
-                step = steps.send(said)
+                step = steps.send(reply)
             except StopIteration as end:
                 return cast("Answered | Query", end.value)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 
-from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Answer, Call
+from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Call, HttpAnswer
 from client_sdk.errors import UnexpectedAnswer
 from study_protocol.study import messages
 from study_protocol.study.messages import WitnessedHead
@@ -27,8 +27,8 @@ POLL_SECONDS = 25.0
 LARGEST_MODEL = 4 << 30
 
 
-def as_document(model: type[M]) -> Callable[[Answer], M]:
-    def read(answer: Answer) -> M:
+def as_document(model: type[M]) -> Callable[[HttpAnswer], M]:
+    def read(answer: HttpAnswer) -> M:
         try:
             return read_document(model, answer.body)
         except ValueError:
@@ -42,19 +42,19 @@ def as_document(model: type[M]) -> Callable[[Answer], M]:
     return read
 
 
-def nothing(answer: Answer) -> None:
+def nothing(answer: HttpAnswer) -> None:
     return None
 
 
 def path(*parts: str | int) -> str:
-    """Path below /v1; whatever is in a part, it stays one part."""
+    """Return the path below /v1. Each part stays one part, for any text in it."""
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def with_values(target: str, **values: str | int | float | None) -> str:
     """`target` with those of the values that are given."""
-    given = {name: value for name, value in values.items() if value is not None}
-    return f"{target}?{urlencode(given)}" if given else target
+    present = {name: value for name, value in values.items() if value is not None}
+    return f"{target}?{urlencode(present)}" if present else target
 
 
 def get(
@@ -69,9 +69,9 @@ def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | Non
 
 
 def _post(
-    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, open: bool = False
+    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, is_open: bool = False
 ) -> Call[M]:
-    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=open)
+    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=is_open)
 
 
 def _vouching(witness: WitnessedHead | None) -> dict[str, str]:
@@ -101,12 +101,12 @@ def move_study(name: str, action: Action) -> Call[messages.Study]:
 
 
 def delete_study(name: str) -> Call[None]:
-    """Only before it was started; repeatable."""
+    """Only before it was started. Repeatable."""
     return Call("DELETE", path("studies", name), nothing)
 
 
 def put_initial_model(name: str, body: bytes) -> Call[messages.ModelInfo]:
-    """body: safetensors; its names, shapes and types are the study's from then on."""
+    """Set the first model. body: safetensors, whose names, shapes and types are the study's from then on."""
     return Call("PUT", path("studies", name, "models", 0), as_document(messages.ModelInfo), body, OCTETS)
 
 
@@ -117,29 +117,29 @@ def invite(name: str, invitation: messages.InvitationCreate) -> Call[messages.In
 
 def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
     """Repeatable although a POST: the same token with the same key is given the same answer."""
-    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, open=True)
+    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, is_open=True)
 
 
-def roster(name: str, round: int | None = None) -> Call[messages.Roster]:
-    """The members now, or those that the assignment of `round` names."""
-    return get(with_values(path("studies", name, "roster"), round=round), messages.Roster)
+def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
+    """The members now, or those that the assignment of `round_number` names."""
+    return get(with_values(path("studies", name, "roster"), round=round_number), messages.Roster)
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:
-    """A hospital's new identity key, which proves itself; the request is signed by the old one."""
+    """Replace a hospital's identity key. The new key proves itself, and the old one signs the request."""
     # Replayed later, it would undo what came after it.
     return Call("PUT", path("studies", name, "clients", client, "key"), nothing, *_json(rotation), signed_once=True)
 
 
-def leave(name: str, client: str, how: Literal["revoked", "withdrawn"]) -> Call[None]:
+def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> Call[None]:
     """End a client's part from the next round on: revoked by the operator, withdrawn by itself."""
-    return put(path("studies", name, "clients", client, how))
+    return put(path("studies", name, "clients", client, standing))
 
 
 def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.Assignment | None]:
-    """None: nothing to do yet."""
+    """Return the assignment, or None while there is none."""
 
-    def read(answer: Answer) -> messages.Assignment | None:
+    def read(answer: HttpAnswer) -> messages.Assignment | None:
         return None if answer.status == 204 else as_document(messages.Assignment)(answer)
 
     target = with_values(path("studies", name, "assignment"), wait=f"{wait_seconds:g}")
@@ -147,16 +147,16 @@ def assignment(name: str, wait_seconds: float = POLL_SECONDS) -> Call[messages.A
 
 
 def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODEL) -> Call[bytes]:
-    """The model's bytes; checked against the digest that the answer itself names.
+    """Return the model's bytes, checked against the digest that the answer itself names.
 
     largest: most bytes to accept.
     """
 
-    def read(answer: Answer) -> bytes:
+    def read(answer: HttpAnswer) -> bytes:
         # A proxy that compresses on the way marks the tag as weak.
-        named = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        tag = answer.headers.get("etag", "").removeprefix("W/").strip('"')
         # Finds bytes that were damaged. Whether it is the assigned model, the signed assignment says.
-        if named != hashlib.sha256(answer.body).hexdigest():
+        if tag != hashlib.sha256(answer.body).hexdigest():
             raise UnexpectedAnswer("the model that arrived is not the one the coordinator named", answer.request_id)
         return answer.body
 
@@ -164,28 +164,28 @@ def model(name: str, version: Version = "latest", *, largest: int = LARGEST_MODE
 
 
 def put_update(
-    name: str, round: int, client: str, body: bytes, witness: WitnessedHead | None = None
+    name: str, round_number: int, client: str, body: bytes, witness: WitnessedHead | None = None
 ) -> Call[messages.UpdateReceipt]:
     """body: safetensors, the update and, where records have a Bayesian limit, the log-moments beside it."""
-    target = path("studies", name, "rounds", round, "updates", client)
+    target = path("studies", name, "rounds", round_number, "updates", client)
     return Call("PUT", target, as_document(messages.UpdateReceipt), body, OCTETS, headers=_vouching(witness))
 
 
 def put_refusal(
-    name: str, round: int, client: str, refusal: messages.Refusal, witness: WitnessedHead | None = None
+    name: str, round_number: int, client: str, refusal: messages.Refusal, witness: WitnessedHead | None = None
 ) -> Call[None]:
-    return put(path("studies", name, "rounds", round, "refusals", client), refusal, witness)
+    return put(path("studies", name, "rounds", round_number, "refusals", client), refusal, witness)
 
 
 def put_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
-    """Vouch for the ledger in a request of its own; repeatable."""
+    """Vouch for the ledger in a request of its own. Repeatable."""
     signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
     target = path("studies", name, "witnesses", witness.client)
     return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
 
 
 def put_outside_witness(name: str, witness: WitnessedHead) -> Call[WitnessedHead]:
-    """The same of a witness whom the study's settings name; anybody who may read the study can bring it."""
+    """Bring the same from a witness whom the study's settings name. Any reader of the study may bring it."""
     signed = messages.SignedLedgerHead(head=witness.head, signature=witness.signature)
     target = path("studies", name, "outside-witnesses", witness.client)
     return Call("PUT", target, as_document(WitnessedHead), *_json(signed))
@@ -195,9 +195,9 @@ def put_metrics(name: str, version: int, metrics: messages.Metrics) -> Call[None
     return put(path("studies", name, "models", version, "metrics"), metrics)
 
 
-def certificate(name: str, round: int | None = None) -> Call[bytes]:
+def certificate(name: str, round_number: int | None = None) -> Call[bytes]:
     """The signed certificate as it came, byte for byte: what is checked must be what was signed."""
-    target = with_values(path("studies", name, "certificate"), round=round)
+    target = with_values(path("studies", name, "certificate"), round=round_number)
     return Call("GET", target, lambda answer: answer.body)
 
 
@@ -214,17 +214,17 @@ def rounds(name: str, after: int | None = None) -> Call[messages.RoundList]:
     return get(with_values(path("studies", name, "rounds"), after=after), messages.RoundList)
 
 
-def round_view(name: str, round: int) -> Call[messages.RoundView]:
-    return get(path("studies", name, "rounds", round), messages.RoundView)
+def round_view(name: str, round_number: int) -> Call[messages.RoundView]:
+    return get(path("studies", name, "rounds", round_number), messages.RoundView)
 
 
 def ask_query(name: str, document: QueryDocument) -> Call[Query]:
-    """Repeatable: equal documents are one query, charged once; one that failed is tried anew."""
+    """Repeatable: equal documents are one query, charged once. One that failed is tried anew."""
     return _post(path("studies", name, "queries"), Query, document, repeatable=True)
 
 
 def forecast_query(name: str, document: QueryDocument) -> Call[QueryForecast]:
-    """What a query would cost; nobody is asked."""
+    """Return what a query would cost, without asking a hospital."""
     return _post(path("studies", name, "queries", "forecast"), QueryForecast, document, repeatable=True)
 
 
@@ -251,10 +251,10 @@ def operator_keys() -> Call[messages.OperatorKeyList]:
     return get(path("operator-keys"), messages.OperatorKeyList)
 
 
-def revoke_operator_key(id: str) -> Call[None]:
-    return Call("DELETE", path("operator-keys", id), nothing)
+def revoke_operator_key(key_id: str) -> Call[None]:
+    return Call("DELETE", path("operator-keys", key_id), nothing)
 
 
-def health(what: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
-    """The answer's headers; `date` tells the coordinator's clock to the second."""
-    return Call("GET", f"/{what}", lambda answer: answer.headers, open=True)
+def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
+    """Return the answer's headers. `date` tells the coordinator's clock to the second."""
+    return Call("GET", f"/{probe}", lambda answer: answer.headers, open=True)

@@ -1,7 +1,8 @@
-"""The API for programs: `Client` blocks, `AsyncClient` is awaited; both have the same method for each request.
+"""The API for programs: `Client` blocks, `AsyncClient` is awaited. Both have the same method for each request.
 
-Who asks, one call through all its attempts, how its answer is taken. Only what cannot happen twice is repeated: GET and
-PUT always; POST where the request surely never arrived or the coordinator said that it changed nothing.
+It holds the credentials, the attempts of one call, and the reading of its answer. Only a request that cannot take
+effect twice is repeated: GET and PUT always, and POST where the request surely never arrived or the coordinator said
+that it made no change.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from client_sdk.api.asks import Asks, AwaitedAsks
+from client_sdk.api.asks import AsyncQueryMixin, QueryMixin
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Methods
 from client_sdk.api.spoken import Spoken
-from client_sdk.api.transport import NO_COORDINATOR, Answer, AsyncTransport, Call, Transport
+from client_sdk.api.transport import NO_COORDINATOR, AsyncTransport, Call, HttpAnswer, Transport
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer, api_error
 from study_protocol.study.messages import Problem
 from study_protocol.wire.documents import read_document
@@ -36,7 +37,7 @@ T = TypeVar("T")
 OnPause = Callable[[str | None, float], None]
 PROBLEM = "application/problem+json"
 _LOG = logging.getLogger(__name__)
-# 408 and 425 ask for the same request again (RFC 9110, RFC 8470); the others pass by themselves.
+# 408 and 425 ask for the same request again (RFC 9110, RFC 8470). The others pass by themselves.
 PASSING = frozenset({408, 425, 429, 502, 503, 504})
 # These two say that nothing was done, so that even a POST may follow.
 NOTHING_DONE = frozenset({429, 503})
@@ -47,7 +48,7 @@ LONGEST_ASKED_SECONDS = 600.0
 
 
 class Credentials(Protocol):
-    """Who asks: an operator's key, or a hospital's signature."""
+    """The credentials of a request: an operator's key, or a hospital's signature."""
 
     def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
         """The Authorization header of one attempt at one request."""
@@ -55,7 +56,7 @@ class Credentials(Protocol):
 
 
 class OperatorKey:
-    """`wrk_<id>_<secret>`; its repr shows the id alone.
+    """`wrk_<id>_<secret>`. Its repr shows the id alone.
 
     Raises:
         ConfigurationError: not of that form.
@@ -77,7 +78,7 @@ class OperatorKey:
 
 @dataclass(frozen=True)
 class Signature:
-    """A hospital's own signature. `origin` is the coordinator's public origin, whatever address is dialled."""
+    """A hospital's own signature. `origin` is the coordinator's public origin, for any address that is dialled."""
 
     key: Ed25519PrivateKey = field(repr=False)
     client: str
@@ -101,9 +102,9 @@ class Signature:
 
 @dataclass
 class ServerClock:
-    """When requests are signed: this machine's time, corrected by what the coordinator said its time is.
+    """The time at which requests are signed: this machine's time, corrected by the time that the coordinator reported.
 
-    Nothing but tokens goes by it, for nobody signs what the coordinator says here: whatever expires goes by `read`.
+    Only tokens go by it, because the time that the coordinator reports here is not signed. Every expiry goes by `read`.
     """
 
     read: Callable[[], float] = time.time
@@ -116,7 +117,7 @@ class ServerClock:
         return self.read() + self.offset
 
     def correct(self, server_time: float) -> bool:
-        """Sign at `server_time` from now on; False, and nothing changed, where it lies too far from the own time."""
+        """Sign at `server_time` from now on. Return False, unchanged, if it is too far from the local time."""
         offset = server_time - self.read()
         if not abs(offset) <= MAX_SKEW_SECONDS:
             return False
@@ -136,7 +137,7 @@ class _Base:
         self.connection = connection
         self.credentials = credentials
         self.clock = clock or ServerClock()
-        # Its key or fingerprint, as somebody knows it; answers are verified with it.
+        # Its key or fingerprint, as somebody knows it. Answers are verified with it.
         self.coordinator_key = coordinator_key
 
         # What the last description of a study said of the coordinator.
@@ -153,8 +154,8 @@ class _Base:
         return f"{type(self).__name__}({self.connection.url!r}, {self.credentials!r})"
 
 
-class Client(_Base, Methods, Asks):
-    """Blocking. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer; any other call goes through `send`.
+class Client(_Base, Methods, QueryMixin):
+    """A client that blocks. Methods raise ApiError, ConnectionFailed, UnexpectedAnswer. Other calls go through `send`.
 
     coordinator_key: the coordinator's key or fingerprint (`wardround doctor` prints it at a hospital): `ask` verifies
     answers with it, else with the key that the coordinator shows.
@@ -202,8 +203,8 @@ class Client(_Base, Methods, Asks):
         self.close()
 
 
-class AsyncClient(_Base, Methods, AwaitedAsks):
-    """Without blocking: `await client.study("sepsis")`; otherwise as `Client`."""
+class AsyncClient(_Base, Methods, AsyncQueryMixin):
+    """A client without blocking: `await client.study("sepsis")`. In all else it is as `Client`."""
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class AsyncClient(_Base, Methods, AwaitedAsks):
 
 
 class Attempts(Generic[T]):
-    """`headers()` are the next attempt's; `failed` and `answered` say how long to wait, or raise.
+    """The attempts of one call. `headers()` are the next attempt's. `failed` and `answered` return the pause, or raise.
 
     `answered` returns None once `result` is there.
     """
@@ -292,7 +293,7 @@ class Attempts(Generic[T]):
         self._tell(str(error), pause)
         return pause
 
-    def answered(self, answer: Answer) -> float | None:
+    def answered(self, answer: HttpAnswer) -> float | None:
         """None: `result` is there. Otherwise the seconds to wait.
 
         Raises:
@@ -332,7 +333,7 @@ class Attempts(Generic[T]):
         )
 
     def _tell(self, reason: str, pause: float) -> None:
-        # Patience may have no end; whoever watches the hospital must see what it waits for.
+        # Patience may have no end. Whoever watches the hospital must see what it waits for.
         self._paused = True
         if self._on_pause is not None:
             self._on_pause(reason, pause)
@@ -359,7 +360,7 @@ class Backoff:
         self._attempt = 0
 
     def pause(self, retry_after: float | None = None) -> float | None:
-        """Seconds to wait before the next attempt; None: patience is at its end."""
+        """Return the seconds to wait before the next attempt, or None when patience is at its end."""
         if self._attempt == 0:
             self._until = self._clock() + self._patience_seconds
         longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**self._attempt)
@@ -377,7 +378,7 @@ def may_repeat(*, repeatable: bool, status: int) -> bool:
 
 
 def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
-    """The Retry-After header in seconds, from either of its forms; None if there is none that can be read."""
+    """Return the Retry-After header in seconds, from either of its forms, or None if it cannot be read."""
     if value is None:
         return None
     # Of ASCII: ² is a digit, too, and no number.
@@ -390,7 +391,7 @@ def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
     return max(0.0, (moment.astimezone(UTC) - now).total_seconds())
 
 
-def _problem(answer: Answer) -> Problem | None:
+def _problem(answer: HttpAnswer) -> Problem | None:
     # What a proxy answers in the coordinator's place has such a status too, but not this type.
     if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
         return None

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from client_sdk.errors import ConfigurationError
 
 PREFIX = "WARDROUND_"
-# Names that the coordinator reads, or the tests; a machine may be both, so they pass.
+# Names that the coordinator reads, or the tests. A machine may be both, so they pass.
 _COORDINATORS = (
     *("HOME", "DATABASE_URL", "DATABASE_PASSWORD", "ORIGIN", "HOST", "PORT", "WORKER", "LEASE_SECONDS", "LOG_LEVEL"),
     "BIND_MODELS",
@@ -35,10 +35,10 @@ class Connection(BaseModel):
 
     url             where to connect to, for example https://study.example.org
     ca_file         PEM file of a private certificate authority, trusted beside the system's
-    proxy           https proxy; None: HTTPS_PROXY and NO_PROXY of the environment decide
-    allow_http      plain HTTP to a host that is not this machine; requests are signed, but not secret
-    connect_seconds, read_seconds   longest silence; a long poll may wait longer than read_seconds
-    patience_seconds                how long after its first failure a request is repeated; infinity: for ever
+    proxy           https proxy. None: HTTPS_PROXY and NO_PROXY of the environment decide
+    allow_http      plain HTTP to a host that is not this machine. Requests are signed, but not secret
+    connect_seconds, read_seconds   longest silence. A long poll may wait longer than read_seconds
+    patience_seconds                how long after its first failure a request is repeated. Infinity: for ever
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,7 +53,8 @@ class Connection(BaseModel):
 
 
 class ClientSettings(BaseModel):
-    """What the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME, WARDROUND_CA_FILE,
+    """The variables that the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME,
+    WARDROUND_CA_FILE,
     WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_OPERATOR_KEY_FILE instead."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,10 +74,10 @@ class ClientSettings(BaseModel):
         Raises:
             ConfigurationError: neither is given.
         """
-        chosen = url or self.server
-        if not chosen:
+        address = url or self.server
+        if not address:
             raise ConfigurationError(f"which coordinator? Pass --server or set {PREFIX}SERVER")
-        url = chosen.rstrip("/")
+        url = address.rstrip("/")
         return Connection(
             url=url,
             ca_file=self.ca_file,
@@ -93,12 +94,14 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
         ConfigurationError: a name that does not exist (with the nearest one that does), a file that cannot be read, a
             key given twice, or a value that is none.
     """
-    given = os.environ if environment is None else environment
-    _require_known_names(given)
+    variables = os.environ if environment is None else environment
+    _require_known_names(variables)
     values = {
-        name: given[PREFIX + name.upper()] for name in ClientSettings.model_fields if given.get(PREFIX + name.upper())
+        name: variables[PREFIX + name.upper()]
+        for name in ClientSettings.model_fields
+        if variables.get(PREFIX + name.upper())
     }
-    key_file = given.get(f"{PREFIX}OPERATOR_KEY_FILE")
+    key_file = variables.get(f"{PREFIX}OPERATOR_KEY_FILE")
     if key_file:
         if "operator_key" in values:
             raise ConfigurationError(f"{PREFIX}OPERATOR_KEY and {PREFIX}OPERATOR_KEY_FILE are both set: keep one")
@@ -110,12 +113,14 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
         raise ConfigurationError(f"{PREFIX}ALLOW_HTTP is true or false") from error
 
 
-def _require_known_names(given: Mapping[str, str]) -> None:
+def _require_known_names(variables: Mapping[str, str]) -> None:
     """A setting that is silently ignored is a setting that lies."""
-    own = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
-    unknown = sorted(name for name in given if name.startswith(PREFIX) and name not in {*own, *FOREIGN_NAMES})
+    setting_names = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
+    unknown = sorted(
+        name for name in variables if name.startswith(PREFIX) and name not in {*setting_names, *FOREIGN_NAMES}
+    )
     if unknown:
-        nearest = [difflib.get_close_matches(name, own, n=1, cutoff=0.0)[0] for name in unknown]
+        nearest = [difflib.get_close_matches(name, setting_names, n=1, cutoff=0.0)[0] for name in unknown]
         wrong = "; ".join(
             f"{name} is unknown: did you mean {near}?" for name, near in zip(unknown, nearest, strict=True)
         )

@@ -52,32 +52,32 @@ class Method(Generic[P, T]):
         # The same for both, were it not that tools ask a function whether it is one to await.
         if inspect.iscoroutinefunction(getattr(owner, "send", None)):
 
-            async def awaiting(client: Awaiting, /, *given: P.args, **named: P.kwargs) -> T:
-                return await client.send(call(*given, **named))
+            async def awaiting(client: Awaiting, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+                return await client.send(call(*arguments, **keywords))
 
-            return _shown(awaiting, call, owner)
+            return _with_signature(awaiting, call, owner)
 
-        def blocking(client: Blocking, /, *given: P.args, **named: P.kwargs) -> T:
-            return client.send(call(*given, **named))
+        def blocking(client: Blocking, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+            return client.send(call(*arguments, **keywords))
 
-        return _shown(blocking, call, owner)
+        return _with_signature(blocking, call, owner)
 
 
-def _shown(send: Callable[..., Any], call: Callable[..., Any], owner: type) -> FunctionType:
+def _with_signature(send: Callable[..., Any], call: Callable[..., Any], owner: type) -> FunctionType:
     """As `help` and completion show it: bound to a client, and answering what the call's answer holds."""
     functools.update_wrapper(send, call)
     function = cast("FunctionType", send)
-    shown = inspect.signature(call)
+    call_signature = inspect.signature(call)
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    answer = str(shown.return_annotation).removeprefix("Call[").removesuffix("]")
-    signature = shown.replace(parameters=[me, *shown.parameters.values()], return_annotation=answer)
+    answer = str(call_signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    signature = call_signature.replace(parameters=[me, *call_signature.parameters.values()], return_annotation=answer)
     vars(function)["__signature__"] = signature
     function.__qualname__, function.__module__ = f"{owner.__name__}.{call.__name__}", owner.__module__
     return function
 
 
 class Methods:
-    """What both clients can be asked for by name; any other call goes through their `send`."""
+    """The requests that both clients have as methods. Any other call goes through their `send`."""
 
     create_study = Method(calls.create_study)
     studies = Method(calls.studies)

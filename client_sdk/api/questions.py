@@ -20,20 +20,20 @@ AnyQuestion = QueryDocument | BaseQuestion | Mapping[str, Any] | str | os.PathLi
 """A dictionary has the same entries as a file; a text is the path of one, TOML or (`.json`) JSON."""
 
 
-def read_question(given: AnyQuestion) -> QueryDocument:
-    """What is asked.
+def read_question(source: AnyQuestion) -> QueryDocument:
+    """Return the question as a query document.
 
     Raises:
-        ConfigurationError: no TOML or JSON, or no question; every wrong entry is named.
+        ConfigurationError: no TOML or JSON, or no question. Every wrong entry is named.
         OSError: the file cannot be read.
     """
-    if isinstance(given, QueryDocument):
-        return given
-    if isinstance(given, BaseQuestion):
-        return _document(given.model_dump(mode="json"), "this")
-    if isinstance(given, Mapping):
-        return _document(given, "this")
-    path = Path(given)
+    if isinstance(source, QueryDocument):
+        return source
+    if isinstance(source, BaseQuestion):
+        return _document(source.model_dump(mode="json"), "this")
+    if isinstance(source, Mapping):
+        return _document(source, "this")
+    path = Path(source)
     return _document(_read(path), str(path))
 
 
@@ -51,7 +51,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _document(values: Mapping[str, Any], name: str) -> QueryDocument:
-    """values: the entries of a question, and perhaps `data_version` beside them; or a whole document's."""
+    """values: the entries of a question, and perhaps `data_version` beside them, or those of a whole document."""
     entries = dict(values)
     whole = "question" in entries
     if not whole:

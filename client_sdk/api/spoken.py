@@ -1,4 +1,4 @@
-"""Which program answers, and which number of the protocol it speaks."""
+"""The version of the answering program, and the number of the protocol that it speaks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from study_protocol.versions import (
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a coordinator says of itself where it describes a study; one from before there were numbers says nothing.
+    """The versions that a coordinator reports where it describes a study. One from before the numbers reports none.
 
-    protocol  the number of the protocol that it speaks;  study: the one that the hospital's study was created with
+    protocol  the number of the protocol that it speaks
+    study     the number that the hospital's study was created with
     """
 
     version: str = UNKNOWN_VERSION
@@ -30,7 +31,7 @@ class Spoken:
 
     @classmethod
     def within(cls, headers: Mapping[str, str]) -> Self | None:
-        """Out of an answer's headers, under lower-case names; None where they say nothing of it."""
+        """Return the versions in an answer's headers, under lower-case names, or None where the headers lack them."""
         if PROTOCOL_HEADER.lower() not in headers:
             return None
         version = headers.get(VERSION_HEADER.lower())

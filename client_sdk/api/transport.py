@@ -1,4 +1,4 @@
-"""Bytes over HTTP, and nothing else: the only file that knows which HTTP library is used."""
+"""Bytes over HTTP. This is the only file that knows which HTTP library is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_ANSWER_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """Status, headers under lower-case names, and the whole body."""
 
     status: int
@@ -50,14 +50,14 @@ class Call(Generic[T]):
     headers        beside the content's type and who asks
     repeatable     sending it twice does what sending it once does
     signed_once    of a PUT: its token is used once, by this request and by no copy of it
-    open           nobody needs to say who asks
+    is_open        the request needs no credentials
     quiet_seconds  is added to the longest silence allowed
     answer_limit   most bytes to accept
     """
 
     method: str
     target: str
-    read: Callable[[Answer], T]
+    read: Callable[[HttpAnswer], T]
     body: bytes = field(default=b"", repr=False)
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -141,11 +141,11 @@ def _request(connection: Connection, call: Call[Any], headers: Mapping[str, str]
 
 @contextmanager
 def _failures() -> Generator[None]:
-    """What the library raises, as ConnectionFailed."""
+    """Raise the library's errors as ConnectionFailed."""
     try:
         yield
     except httpx.RemoteProtocolError as error:
-        # A connection that breaks off may be a restart; what is no HTTP at all never becomes a coordinator.
+        # A connection that breaks off may be a restart. What is no HTTP at all never becomes a coordinator.
         if _broke_off(error):
             raise ConnectionFailed(_unanswered(error)) from error
         raise UnexpectedAnswer(f"what answers there does not speak HTTP: {NO_COORDINATOR}") from error
@@ -156,8 +156,8 @@ def _failures() -> Generator[None]:
 
 
 def _broke_off(error: httpx.RemoteProtocolError) -> bool:
-    said = str(error).lower()
-    return "disconnected" in said or "closed connection" in said
+    message = str(error).lower()
+    return "disconnected" in message or "closed connection" in message
 
 
 def _unanswered(error: Exception) -> str:
@@ -166,12 +166,12 @@ def _unanswered(error: Exception) -> str:
 
 
 def _kind(error: BaseException) -> str:
-    """What the operating system or TLS found, where that is known; else the library's name of it."""
+    """Return the finding of the operating system or of TLS where it is known, else the library's name of it."""
     causes: list[BaseException] = []
-    found: BaseException | None = error
-    while found is not None and found not in causes:
-        causes.append(found)
-        found = found.__cause__ or found.__context__
+    current_error: BaseException | None = error
+    while current_error is not None and current_error not in causes:
+        causes.append(current_error)
+        current_error = current_error.__cause__ or current_error.__context__
     for kind, words in _KINDS.items():
         cause = next((cause for cause in causes if isinstance(cause, kind)), None)
         if cause is not None:
@@ -183,12 +183,12 @@ def _of_certificate(error: BaseException) -> str:
     """Why it is not trusted, as TLS says it: a date or another host's name is no matter of the authority."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return ""
-    found = str(getattr(error, "verify_message", "")).rstrip(".")
-    if "expired" in found or "not yet valid" in found:
-        return f": {found}; compare its dates with this machine's clock"
-    if "mismatch" in found:
-        return f": {found}; check the address"
-    return f"{': ' + found if found else ''}; WARDROUND_CA_FILE names a private authority"
+    message = str(getattr(error, "verify_message", "")).rstrip(".")
+    if "expired" in message or "not yet valid" in message:
+        return f": {message}; compare its dates with this machine's clock"
+    if "mismatch" in message:
+        return f": {message}; check the address"
+    return f"{': ' + message if message else ''}; WARDROUND_CA_FILE names a private authority"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:
@@ -210,21 +210,21 @@ def _is_packed(response: httpx.Response) -> bool:
     return packed
 
 
-def _answer(response: httpx.Response, body: bytearray) -> Answer:
-    return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
+def _answer(response: httpx.Response, body: bytearray) -> HttpAnswer:
+    return HttpAnswer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, bytes(body))
 
 
 class Transport:
-    """Blocking. `handler` replaces the network (tests, in-process servers).
+    """A transport that blocks. `handler` replaces the network (tests, in-process servers).
 
-    Raises ConfigurationError for an address that must not be used; `send` raises ConnectionFailed or UnexpectedAnswer.
+    Raises ConfigurationError for an address that must not be used. `send` raises ConnectionFailed or UnexpectedAnswer.
     """
 
     def __init__(self, connection: Connection, *, handler: httpx.BaseTransport | None = None) -> None:
         self._connection = connection
         self._http = httpx.Client(transport=handler, **_options(connection))
 
-    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
         # Streamed, so that a body beyond its limit is cut off before it is held.
         with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
@@ -244,7 +244,7 @@ class AsyncTransport:
         self._connection = connection
         self._http = httpx.AsyncClient(transport=handler, **_options(connection))
 
-    async def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    async def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
         with _failures():
             async with self._http.stream(**_request(self._connection, call, headers)) as response:

@@ -1,1 +1,1 @@
-"""What a hospital holds against any coordinator: its policy, its ledger, its own budget."""
+"""A hospital's protection against any coordinator: its policy, its ledger, its own budget."""

@@ -1,4 +1,4 @@
-"""What people at this hospital decided about questions: a file each, named after the question's digest."""
+"""The decisions of people at this hospital about questions: a file each, named after the question's digest."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from private_learning.durable import write_durably
 
 
 class Approvals:
-    """What a person at this hospital decided, by the digest of a question. directory: of the study's files here."""
+    """The decisions of a person at this hospital, by the digest of a question. directory: of the study's files here."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory / "queries"
 
     def has(self, sha256: str) -> bool:
-        """Whether somebody said yes."""
+        """Return whether a person approved the question."""
         return self._decision(sha256) is True
 
     def denied(self, sha256: str) -> bool:
-        """Whether somebody said no."""
+        """Return whether a person declined the question."""
         return self._decision(sha256) is False
 
     def decide(self, sha256: str, *, approved: bool, words: str) -> None:
@@ -35,16 +35,16 @@ class Approvals:
 
     def identity(self, sha256: str) -> str | None:
         """Of the decision, which charges under it name. None: there is none, or an earlier version wrote it."""
-        found = self._read(sha256).get("id")
-        return found if isinstance(found, str) else None
+        identity = self._read(sha256).get("id")
+        return identity if isinstance(identity, str) else None
 
     def _decision(self, sha256: str) -> bool | None:
-        found = self._read(sha256).get("approved")
-        return found if isinstance(found, bool) else None
+        decision = self._read(sha256).get("approved")
+        return decision if isinstance(decision, bool) else None
 
     def _read(self, sha256: str) -> dict[str, Any]:
         try:
-            found = json.loads((self._folder / f"{sha256}.json").read_text())
+            document = json.loads((self._folder / f"{sha256}.json").read_text())
         except (OSError, ValueError):
             return {}
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        return cast("dict[str, Any]", document) if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Which columns the site policy lets anything read: names are compared as a person reads them."""
+"""The columns that may be read under the site policy. Names are compared as a person reads them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ _INPUT = "column."
 
 
 def as_read(name: str) -> str:
-    """What two names share that a person takes for one: capitals, forms of a letter, spaces and unseen signs are gone.
+    """Return the form that two names share if a person takes them for one: without capitals, forms of a letter, spaces
+    and
+    unseen signs.
 
     >>> as_read("Post\\u200bcode ") == as_read("ＰＯＳＴＣＯＤＥ")
     True
     """
     composed = unicodedata.normalize("NFKC", cleaned(name))
-    seen = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
+    visible = "".join(sign for sign in composed if unicodedata.category(sign) not in _UNSEEN)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
     # What stood apart may now be one letter.
     return folded if folded == name else as_read(folded)
 
 
 def denied(rules: QueryRules, names: Iterable[str]) -> list[str]:
-    """Those of the names that nothing may read by `denied_columns`, sorted."""
+    """Return those of the names that must not be read by `denied_columns`, sorted."""
     listed = {as_read(name) for name in rules.denied_columns}
     return sorted({name for name in names if as_read(name) in listed})
 
 
 def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
-    """Those of the names that `allowed_columns` does not list, sorted; none where there is no such entry."""
+    """Those of the names that `allowed_columns` does not list, sorted. None where there is no such entry."""
     if rules.allowed_columns is None:
         return []
     listed = {as_read(name) for name in rules.allowed_columns}
@@ -46,11 +48,13 @@ def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
 
 
 def readable(records: Records, rules: QueryRules) -> Records:
-    """The records without the columns that nothing may read. Images and arrays have none but those of their list.
+    """Return the records without the columns that must not be read. Images and arrays have none but those of their
+    list.
 
     Raises:
-        ConfigurationError: a denied name is no column of these records, so that it would deny nothing; a list of labels
-            has a column that nothing may read: without it the labels would be others.
+        ConfigurationError: a denied name is no column of these records, so that it would deny none. A list of labels
+            has
+            a column that must not be read: without it the labels would be others.
     """
     if not isinstance(records, Table):
         _require_labels(records.label_columns, rules)
@@ -61,24 +65,24 @@ def readable(records: Records, rules: QueryRules) -> Records:
     hidden = {*denied(rules, names), *not_allowed(rules, names)}
     if not hidden:
         return records
-    kept = records.without_columns(hidden)
-    if isinstance(kept, Histories):
-        return replace(kept, events={name: table.without_columns(hidden) for name, table in events.items()})
-    return kept
+    visible = records.without_columns(hidden)
+    if isinstance(visible, Histories):
+        return replace(visible, events={name: table.without_columns(hidden) for name, table in events.items()})
+    return visible
 
 
 def trained_columns(training: Training) -> list[str]:
     """Names that the study's task parameters may mean as columns: inputs, labels, and columns of events."""
-    found: list[str] = []
+    columns: list[str] = []
     for key, value in training.task_parameters.items():
         if key.startswith(_INPUT):
-            found.append(key.removeprefix(_INPUT))
+            columns.append(key.removeprefix(_INPUT))
         elif isinstance(value, str) and "=" in value:
             # "code=icd; time=day" of events.
-            found += [part.partition("=")[2] for part in value.split(";")]
+            columns += [part.partition("=")[2] for part in value.split(";")]
         elif isinstance(value, str):
-            found += [value, *re.split("[|,;]", value)]
-    return found
+            columns += [value, *re.split("[|,;]", value)]
+    return columns
 
 
 def _require_labels(columns: Collection[str], rules: QueryRules) -> None:
@@ -92,14 +96,14 @@ def _require_labels(columns: Collection[str], rules: QueryRules) -> None:
 
 
 def _require_columns(listed: Collection[str], names: Collection[str]) -> None:
-    known = {as_read(name): name for name in names}
+    names_as_read = {as_read(name): name for name in names}
     for name in sorted(listed):
-        if as_read(name) not in known:
-            near = difflib.get_close_matches(as_read(name), known, n=3, cutoff=0.6)
-            meant = f"; near are {', '.join(repr(known[each]) for each in near)}" if near else ""
+        if as_read(name) not in names_as_read:
+            near = difflib.get_close_matches(as_read(name), names_as_read, n=3, cutoff=0.6)
+            hint = f"; near are {', '.join(repr(names_as_read[each]) for each in near)}" if near else ""
             raise ConfigurationError(
                 f"the site policy (policy.toml): [statistics] denied_columns names {name!r}, and these records have no "
-                f"such column, so that it denies nothing{meant}. Correct the entry or remove it; records with other "
+                f"such column, so that it denies nothing{hint}. Correct the entry or remove it; records with other "
                 "columns have a policy of their own (--policy FILE). The column that names the patients is read by "
                 "nothing and needs no entry"
             )

@@ -21,11 +21,11 @@ _QUOTATION_MARKS = '"“”„‟«»‹›'
 # Within an identifier they may be letters, around it they are quotation marks.
 _APOSTROPHES = "'`‘’‚‛"
 # Of lines that a warning names.
-_NAMED = 10
+_MAX_LINES_NAMED = 10
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExclusionEntry:
     """One patient of the list. number: of its line in the file `source`, or of its place in the setting `source`."""
 
     source: str
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """What a list means for some records.
+    """The result of matching a list with some records.
 
     rows       (n,) booleans: of a patient who is left out
     patients   how many patients these are
@@ -48,33 +48,33 @@ class Exclusion:
     rows: NDArray[np.bool_] = field(repr=False)
     patients: int
     entries: int
-    unmatched: tuple[Entry, ...]
-    widened: tuple[Entry, ...]
+    unmatched: tuple[ExclusionEntry, ...]
+    widened: tuple[ExclusionEntry, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should look at, by the numbers of lines and never by an identifier."""
-        found: list[str] = []
+        """Return what a person should look at, by the numbers of lines and never by an identifier."""
+        warnings: list[str] = []
         if self.unmatched:
             count = f"{len(self.unmatched)} of {self.entries} entries of the exclusion list match no patient"
             if len(self.unmatched) == self.entries:
                 count = "no patient is left out: no entry of the exclusion list matches a patient"
-            found.append(
+            warnings.append(
                 f"{count} of these records ({places_of(self.unmatched)}). Compare how the records write these patients"
             )
         if self.widened:
-            found.append(
+            warnings.append(
                 f"{len(self.widened)} of {self.entries} entries of the exclusion list also leave out patients who are "
                 f"written with other capitals or other leading zeros ({places_of(self.widened)})"
             )
-        return tuple(found)
+        return tuple(warnings)
 
 
 @dataclass(frozen=True)
 class ExclusionList:
     """Patients who are left out of everything. Two identifiers match if their `objection_key` is one."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ExclusionEntry, ...]
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -85,33 +85,35 @@ class ExclusionList:
         for patient in set(patients):
             written[objection_key(patient_identity(patient))].add(patient)
         keys = {entry: objection_key(entry.identity) for entry in self.entries}
-        gone = set[str]().union(*(written.get(key, ()) for key in keys.values()))
+        excluded = set[str]().union(*(written.get(key, ()) for key in keys.values()))
         return Exclusion(
-            rows=np.fromiter((patient in gone for patient in patients), np.bool_, len(patients)),
-            patients=len(gone),
+            rows=np.fromiter((patient in excluded for patient in patients), np.bool_, len(patients)),
+            patients=len(excluded),
             entries=len(self.entries),
             unmatched=tuple(entry for entry, key in keys.items() if key not in written),
             widened=tuple(entry for entry, key in keys.items() if written.get(key, set()) - {entry.identity}),
         )
 
 
-def places_of(entries: Iterable[Entry]) -> str:
+def places_of(entries: Iterable[ExclusionEntry]) -> str:
     """The first of the places, by their files: "lines 1, 4 of objections.txt, and 12 more"."""
     every = list(entries)
     numbers: dict[str, list[str]] = defaultdict(list)
-    for entry in every[:_NAMED]:
+    for entry in every[:_MAX_LINES_NAMED]:
         numbers[f"{entry.units} {{}} of {entry.source}"].append(str(entry.number))
-    named = [words.format(", ".join(which)) for words, which in numbers.items()]
-    return ", ".join([*named, *([f"and {len(every) - _NAMED} more"] if len(every) > _NAMED else [])])
+    places = [words.format(", ".join(places_in_list)) for words, places_in_list in numbers.items()]
+    return ", ".join(
+        [*places, *([f"and {len(every) - _MAX_LINES_NAMED} more"] if len(every) > _MAX_LINES_NAMED else [])]
+    )
 
 
-def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
+def read_exclusion_file(path: Path, subject: str) -> tuple[ExclusionEntry, ...]:
     """The entries of a file with one identifier a line: UTF-8, or UTF-16 with a byte order mark.
 
-    An identifier may stand in quotation marks. Empty lines and spaces around an identifier count for nothing. Every
+    An identifier may stand in quotation marks. Empty lines and spaces around an identifier are ignored. Every
     other line is an entry, also a header or a comment, which then matches no patient.
 
-    what  the file, as messages name it
+    subject  the file, as messages name it
 
     Raises:
         ConfigurationError: no such file, another encoding, or a line that is not one identifier. The text names lines.
@@ -119,49 +121,49 @@ def read_exclusion_file(path: Path, what: str) -> tuple[Entry, ...]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read: {error.strerror or 'an error of the disk'}") from error
-    found: list[Entry] = []
+        raise ConfigurationError(f"{subject} cannot be read: {error.strerror or 'an error of the disk'}") from error
+    entries: list[ExclusionEntry] = []
     wrong: list[tuple[int, str]] = []
-    for number, line in _lines(data, what):
+    for number, line in _lines(data, subject):
         try:
             identity = entry_identity(line)
         except ValueError as fault:
             wrong.append((number, str(fault)))
             continue
         if identity:
-            found.append(Entry(path.name, number, identity))
+            entries.append(ExclusionEntry(path.name, number, identity))
     if wrong:
         number, fault = wrong[0]
-        others = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""
-        raise ConfigurationError(f"{what}: line {number} {fault}{others}")
-    return tuple(found)
+        remark = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""
+        raise ConfigurationError(f"{subject}: line {number} {fault}{remark}")
+    return tuple(entries)
 
 
 def entry_identity(text: str) -> str:
-    """The identity of the patient whom one entry names; "" for an empty one.
+    """Return the identity of the patient whom one entry names, or "" for an empty one.
 
     Raises:
         ValueError: more than one identifier, or none. The text goes on after "line 3".
     """
     try:
-        shown = visible_text(text)
+        visible = visible_text(text)
     except IdentifierError as error:
-        raise ValueError(_what(error)) from None
+        raise ValueError(_explained(error)) from None
     for marks in (_QUOTATION_MARKS, _APOSTROPHES):
-        if len(shown) > 1 and shown[0] in marks and shown[-1] in marks:
-            shown = shown[1:-1].strip()
+        if len(visible) > 1 and visible[0] in marks and visible[-1] in marks:
+            visible = visible[1:-1].strip()
             break
-    if "\t" in text.strip() or any(mark in shown for mark in _SEPARATORS):
+    if "\t" in text.strip() or any(mark in visible for mark in _SEPARATORS):
         raise ValueError(
             "holds a comma, a semicolon, a tab or a bar. Write one identifier a line, and nothing beside it"
         )
-    if any(mark in shown for mark in _QUOTATION_MARKS) or shown.strip(_APOSTROPHES) != shown:
+    if any(mark in visible for mark in _QUOTATION_MARKS) or visible.strip(_APOSTROPHES) != visible:
         raise ValueError("holds a quotation mark that belongs to no pair around the identifier")
     try:
-        identity = patient_identity(shown)
+        identity = patient_identity(visible)
     except IdentifierError as error:
-        raise ValueError(_what(error)) from None
-    if shown and not identity:
+        raise ValueError(_explained(error)) from None
+    if visible and not identity:
         raise ValueError("holds a word for a missing value, which names no patient")
     return identity
 
@@ -175,7 +177,7 @@ def inline_identity(place: int, value: Any) -> str:
     try:
         identity = entry_identity(value if isinstance(value, str) else patient_identity(value))
     except IdentifierError as error:
-        raise ValueError(f"entry {place} {_what(error)}") from None
+        raise ValueError(f"entry {place} {_explained(error)}") from None
     except ValueError as error:
         raise ValueError(f"entry {place} {error}") from None
     if not identity:
@@ -183,24 +185,24 @@ def inline_identity(place: int, value: Any) -> str:
     return identity
 
 
-def _what(error: IdentifierError) -> str:
+def _explained(error: IdentifierError) -> str:
     return f"{error.fault.replace('hold', 'holds', 1)}. {error.advice}"
 
 
-def _lines(data: bytes, what: str) -> Iterator[tuple[int, str]]:
-    chosen = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
+def _lines(data: bytes, subject: str) -> Iterator[tuple[int, str]]:
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
     try:
-        text = data.decode(chosen)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         # The lines before the place are whole: without it they could not be counted.
-        before = data[: error.start].decode(chosen, errors="replace")
+        before = data[: error.start].decode(encoding, errors="replace")
         raise ConfigurationError(
-            f"{what} cannot be read: line {_line(before)} is no {'UTF-16' if chosen == 'utf-16' else 'UTF-8'} text. "
-            "Save the list as UTF-8"
+            f"{subject} cannot be read: line {_line(before)} is no {'UTF-16' if encoding == 'utf-16' else 'UTF-8'} text"
+            ". Save the list as UTF-8"
         ) from error
     if "\0" in text:
         place = _line(text[: text.index("\0")])
-        raise ConfigurationError(f"{what} cannot be read: line {place} holds a zero byte. Save the list as UTF-8")
+        raise ConfigurationError(f"{subject} cannot be read: line {place} holds a zero byte. Save the list as UTF-8")
     yield from enumerate(text.splitlines(), start=1)
 
 

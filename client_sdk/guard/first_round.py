@@ -10,8 +10,9 @@ from typing import TypeVar
 from accounting.accountants.individual import FilterSpec
 from accounting.errors import AccountingError
 from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.charges import Charge, require_affordable
 from client_sdk.guard.individual import MOST_RELEASES, worst_moment
-from client_sdk.guard.policy import Charge, IndividualLimit, LimitSection, SitePolicy, require_affordable
+from client_sdk.guard.policy import IndividualLimit, LimitSection, SitePolicy
 from study_protocol.study.limits import LevelName
 
 S = TypeVar("S", bound=LimitSection)
@@ -22,7 +23,8 @@ _LARGEST = 1e4
 def require_first_round(policy: SitePolicy, charges: Sequence[Charge], first: Charge) -> None:
     """Whether one round more keeps every limit of the hospital's own.
 
-    charges  what the own ledger holds already;  first  the study's first round
+    charges  the charges that the local ledger holds already
+    first    the study's first round
 
     Raises:
         OwnBudgetExceeded: names the entry and the smallest ε that would do, rounded up.
@@ -37,9 +39,13 @@ def _require(entry: str, section: S, fits: Callable[[S], bool], *, spent: bool) 
     if fits(section):
         return
     # An order that is not written down follows ε.
-    least = least_epsilon(lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon)
+    epsilon_needed = min_epsilon(lambda epsilon: fits(section.model_copy(update={"epsilon": epsilon})), section.epsilon)
     charged = ", with what other rounds on this data set have spent" if spent else ""
-    needed = f"at least {least:g}" if least is not None else "a study with more noise: no epsilon is enough"
+    needed = (
+        f"at least {epsilon_needed:g}"
+        if epsilon_needed is not None
+        else "a study with more noise: no epsilon is enough"
+    )
     raise OwnBudgetExceeded(
         "own-budget-exceeded",
         f"[{entry}] epsilon = {section.epsilon:g} in policy.toml leaves no room for one round of this study. It needs "
@@ -57,7 +63,7 @@ def _affords(charges: Sequence[Charge], first: Charge, level: LevelName, section
 
 
 def _bears(first: Charge, limit: IndividualLimit) -> bool:
-    """Whether a patient of whom nothing is charged yet could take part in a whole round at the clip norm."""
+    """Return whether a patient without a charge so far could take part in a whole round at the clip norm."""
     order = limit.fixed_order()
     try:
         spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, releases=MOST_RELEASES)
@@ -66,10 +72,10 @@ def _bears(first: Charge, limit: IndividualLimit) -> bool:
     return worst_moment(first, order) <= spec.bound
 
 
-def least_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
-    """The smallest ε that fits, rounded up to three digits; None where none up to 10 000 does.
+def min_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
+    """Return the smallest ε that fits, rounded up to three digits, or None where none up to 10 000 does.
 
-    Looked for by doubling and halving: it fits itself, whether or not a smaller one does.
+    The search doubles and halves. The result itself fits, whether or not a smaller ε does.
     """
     low, high = too_small, 2 * too_small
     while not fits(high):

@@ -1,7 +1,7 @@
-"""What each patient of this hospital has lost, over all studies on one data set: an individual Rényi filter.
+"""The privacy loss of each patient of this hospital, over all studies on one data set: an individual Rényi filter.
 
 Every patient keeps a sum of its own and is left out of a step that could carry it past the limit (Feldman & Zrnic
-2021). Sums and who was left out are secrets: nothing here leaves the hospital.
+2021). The sums and the patients who were left out are secrets, which never leave the hospital.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import log_moment
 from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.log_moments import accounted, patient_digest
-from client_sdk.guard.policy import Charge, IndividualLimit
+from client_sdk.guard.policy import IndividualLimit
 from study_protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +37,7 @@ MOST_RELEASES = 1_000_000_000
 class IndividualBudget:
     """The patients' own sums, for one set of training records. Made by `open`.
 
-    patients  digests of everybody who was ever counted, in the order of the filter
+    patients  digests of all patients who were ever counted, in the order of the filter
     rows      place of each training record among them
     before    what a patient who appears only now is charged: rounds that left without being counted, at their worst
     entries   of the hospital's ledger, whose rounds are counted
@@ -64,20 +65,21 @@ class IndividualBudget:
         patients    of the training records, in their order, each once
         entries     in the hospital's ledger now
         sent_since  charges of the rounds that left in entries after a given one. Rounds that left without being counted
-                    here, because no limit was kept or the ledger was lost, are charged to everybody at the clip norm
+                    here, because no limit was kept or the ledger was lost, are charged to every patient at the clip
+                    norm
 
         Raises:
             ConfigurationError: the sums were begun under another limit, or what has left already may pass this one.
             LedgerDamaged: not saved by `to_bytes`.
         """
         state = _read(limit, saved)
-        known, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
+        stored, inner, before = list[str](state["patients"]), dict[str, Any](state["filter"]), float(state["before"])
         uncounted = sent_since(state["entries"])
         missed = sum(worst_moment(charge, limit.fixed_order()) for charge in uncounted)
-        here = [patient_digest(patient) for patient in patients]
+        digests = [patient_digest(patient) for patient in patients]
         # Who is not there today keeps a sum: a patient may come back.
-        everybody = list(dict.fromkeys([*known, *here]))
-        new = len(everybody) - len(known)
+        everybody = list(dict.fromkeys([*stored, *digests]))
+        new = len(everybody) - len(stored)
         inner["spent"] = [spent + missed for spent in inner["spent"]] + [before + missed] * new
         inner["excluded"] = [*inner["excluded"], *([False] * new)]
         # A histogram is a noised release like a step.
@@ -89,7 +91,7 @@ class IndividualBudget:
                 f"individual: rounds that left without being counted may have cost more than epsilon {limit.epsilon:g}"
             ) from error
         place = {digest: i for i, digest in enumerate(everybody)}
-        rows = np.array([place[digest] for digest in here], dtype=np.int64)
+        rows = np.array([place[digest] for digest in digests], dtype=np.int64)
         return cls(limit, filter, everybody, rows, before + missed, entries)
 
     def resume(self, saved: bytes) -> None:
@@ -109,20 +111,22 @@ class IndividualBudget:
         return self.limit.every_norm
 
     def admitted(self, rows: Rows, privacy: Privacy) -> Rows:
-        """Those of the drawn records who may take part in the next step, whatever their gradients are."""
+        """Return those of `rows`, the sampled records, that may take part in the next step, for any gradients of
+        theirs."""
         room = self.filter.has_room(**_mechanism(privacy))
         return rows[room[self.rows[rows]]]
 
     def charge(self, rows: Rows, norms: Floats, privacy: Privacy, *, rounding: float) -> None:
         """One noised step in which only `admitted` records took part.
 
-        rows      records whose gradient norms were computed, among them all who took part
-        norms     theirs, before clipping; ∞ of a record without a gradient, which is charged at the clip norm
+        rows      records whose gradient norms were computed, among them all that took part
+        norms     their norms, before clipping. ∞ of a record without a gradient, which is charged at the clip norm
         rounding  as in `accounted`
 
         Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability
-        sampling_rate; at rate 1 they took no part. Whoever had no room is out for good. Whoever is not among today's
-        records is not charged.
+        sampling_rate. At rate 1 they took no part. A patient who had no room is out for good. A patient who is not
+        among
+        today's records is not charged.
         """
         distances = np.zeros(self.filter.members)
         # Who is not among today's records moved nothing: measured, at distance 0.
@@ -150,7 +154,7 @@ class IndividualBudget:
         )
 
     def to_bytes(self, *, entries: int | None = None) -> bytes:
-        """Everything that must survive; patients only as digests.
+        """Return all state that must survive, with patients only as digests.
 
         entries  of the ledger once this is committed, where that counts a further round
         """
@@ -164,7 +168,7 @@ class IndividualBudget:
 
 
 def certificate(saved: bytes) -> Guarantee:
-    """The guarantee for everybody, out of what `to_bytes` gave: nothing in it depends on a record.
+    """Return the guarantee for every patient, from the bytes of `to_bytes`. It does not depend on a record.
 
     Raises:
         LedgerDamaged: not given by `to_bytes`.
@@ -176,7 +180,7 @@ def certificate(saved: bytes) -> Guarantee:
 
 
 def _read(limit: IndividualLimit, saved: bytes | None) -> dict[str, Any]:
-    """What `to_bytes` saved under this limit, or a beginning without anybody."""
+    """Return the state that `to_bytes` saved under this limit, or an initial one without patients."""
     if saved is None:
         # The noise is this hospital's own and its coins stay here: the coordinator is an observer like any other.
         order, observer = limit.fixed_order(), Observer.COORDINATOR

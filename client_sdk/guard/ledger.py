@@ -1,7 +1,7 @@
 """The hospital's own ledger: what it sent from one set of records, over all studies that use them.
 
 One SQLite file per data set, every commit synced. The entries are hash-chained like the coordinator's. A charge is
-durable before anything is computed for it; the finished update's digest and the running sums become durable together.
+durable before anything is computed for it. The finished update's digest and the running sums become durable together.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Self, cast
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
+from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
+from client_sdk.guard.ledger_views import BodyKind
 from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
 from client_sdk.guard.ledger_views import Departure as Departure
 from client_sdk.guard.ledger_views import OwnRound as OwnRound
-from client_sdk.guard.ledger_views import What
-from client_sdk.guard.policy import Charge, OwnLimit, require_affordable
 from client_sdk.guard.seen import SeenLedger
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
@@ -36,9 +36,10 @@ _SENT = ("settled", "charged-in-full")
 
 
 class HospitalLedger:
-    """All studies on one data set. One process at a time; `open(read_only=True)` only looks.
+    """The charges of all studies on one data set. One process at a time opens it, and `open(read_only=True)` only
+    looks.
 
-    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then nothing changed).
+    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
     """
 
     def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
@@ -85,19 +86,20 @@ class HospitalLedger:
         return tuple(self._entries)
 
     def opened(self, study: str) -> Mapping[str, Any] | None:
-        """What was written when this hospital first joined `study`; None if it never did."""
+        """Return the entry of this hospital's first joining of `study`, or None if it never joined."""
         return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
 
-    def open_study(self, study: str, facts: Mapping[str, Any], split: Split | None = None) -> None:
+    def open_study(self, study: str, facts: Mapping[str, Any], split: PatientSplit | None = None) -> None:
         """Write down that this hospital takes part in `study`, under which settings, and on which side patients are."""
         with self._writing():
             if split is not None:
-                kept = (1, split.secret, split.share)
-                self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", kept)
+                stored_split = (1, split.secret, split.share)
+                self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", stored_split)
             self._append("opened", study, None, {**facts, "split_sha256": None if split is None else split.digest})
 
-    def split(self, study: str, share: float) -> Split:
-        """Who is evaluated and who is trained on in `study`: one split for all studies on these records.
+    def split(self, study: str, share: float) -> PatientSplit:
+        """Return the split of patients between training and evaluation in `study`, the same for all studies on these
+        records.
 
         A new one is kept only once `open_study` has written it.
 
@@ -106,49 +108,49 @@ class HospitalLedger:
             LedgerDamaged: it is not the one that the study began with.
         """
         row = self._connection.execute("SELECT secret, share FROM split").fetchone()
-        found, opened = Split.draw(share) if row is None else Split(*row), self.opened(study)
-        if opened is not None and opened["split_sha256"] != found.digest:
+        split, opened = PatientSplit.draw(share) if row is None else PatientSplit(*row), self.opened(study)
+        if opened is not None and opened["split_sha256"] != split.digest:
             raise LedgerDamaged(
                 f"which patients study {study} trains on and which it evaluates is not what was written: restore this "
                 "hospital's directory from a backup"
             )
         # Whoever lies between two shares would be trained on in one study and evaluated in the other.
-        if found.share != share:
+        if split.share != share:
             raise ConfigurationError(
-                f"evaluation.share is {share:g}, and these records are split at {found.share:g} for other studies: ask "
+                f"evaluation.share is {share:g}, and these records are split at {split.share:g} for other studies: ask "
                 "for a study with that share, or name another data set if these are other patients (join --dataset)"
             )
-        return found
+        return split
 
     @property
     def table_format(self) -> TableFormat | None:
-        """How tables of this data set are written, as a person last declared it; None: nobody has."""
+        """Return the format of this data set's tables, as a person last declared it, or None without a declaration."""
         declared = [entry.body["format"] for entry in self._of(_FORMAT)]
         return TableFormat.from_dict(declared[-1]) if declared else None
 
-    def declare_format(self, format: TableFormat) -> None:
+    def declare_format(self, table_format: TableFormat) -> None:
         """Keep how tables of this data set are written, beside what was declared before. The same again is no entry.
 
         Raises:
             ConfigurationError: it is another one, and a study that has charged rounds reads the data set by the first.
         """
         before = self.table_format
-        if format == before:
+        if table_format == before:
             return
         reading = [study for study in self._under_way() if self.rounds_known(study)]
         if reading:
             raise ConfigurationError(
                 f"these records are declared with {before or 'no format'}, and study {', '.join(reading)} has been "
-                f"charged for reading them so: a change to {format} waits until it has ended, or name another data set "
-                "(--dataset)"
+                f"charged for reading them so: a change to {table_format} waits until it has ended, or name another "
+                "data set (--dataset)"
             )
         with self._writing():
             replaced = None if before is None else before.to_dict()
-            body = {"format": format.to_dict(), "replaced": replaced, "at": self._moment()}
+            body = {"format": table_format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(_DECLARED, _FORMAT, None, body)
 
     def slot(self, study: str) -> float | None:
-        """The slot in seconds that a person here, or the study, chose for its answers; None: none yet."""
+        """Return the slot in seconds that a person here, or the study, chose for its answers, or None."""
         declared = [entry.body["slot"] for entry in self._of(_SLOT + study)]
         return declared[-1] if declared else None
 
@@ -162,9 +164,9 @@ class HospitalLedger:
         """Every charge of every study, also for rounds whose update never became ready."""
         return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
 
-    def charged_round(self, study: str, round: int) -> ChargedRound | None:
+    def charged_round(self, study: str, round_number: int) -> ChargedRound | None:
         """The charge that paid for this round, if there is one."""
-        entries = {entry.kind: entry for entry in self._of(study) if entry.round == round}
+        entries = {entry.kind: entry for entry in self._of(study) if entry.round == round_number}
         if "reserved" not in entries:
             return None
         charge, settled = entries["reserved"], entries.get("settled")
@@ -184,14 +186,14 @@ class HospitalLedger:
         return self.rounds_known(study) - self._queries(study)
 
     def rounds_lost(self, study: str) -> int:
-        """Rounds 1 … n that were accepted as lost; 0: none."""
+        """Return n where rounds 1 … n were accepted as lost, or 0 without a loss."""
         lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
         return max(lost, default=0)
 
     def charge(
         self,
         study: str,
-        round: int,
+        round_number: int,
         charge: Charge,
         limits: tuple[OwnLimit, ...],
         model_sha256: str,
@@ -202,18 +204,18 @@ class HospitalLedger:
         approval  identity of the decision of a person here under which it is answered
 
         Raises:
-            OwnBudgetExceeded: a limit of this hospital would be passed; nothing is written.
+            OwnBudgetExceeded: a limit of this hospital would be passed. The ledger is unchanged.
         """
         # This process holds the ledger alone: nothing comes between the question and the charge.
         require_affordable(self.charges(), charge, limits)
         with self._writing():
             under = {} if approval is None else {"approval": approval}
-            self._append("reserved", study, round, {**asdict(charge), "model_sha256": model_sha256, **under})
+            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **under})
 
     def finish_update(
         self,
         study: str,
-        round: int,
+        round_number: int,
         *,
         sha256: str,
         size: int,
@@ -227,54 +229,55 @@ class HospitalLedger:
         individual  the patients' own sums over all studies
         reported    what it tells of its cost, to hold the coordinator's ledger against
         """
-        charged = self.charged_round(study, round)
+        charged = self.charged_round(study, round_number)
         if charged is None:
-            raise LedgerDamaged(f"round {round} of study {study} was computed without a charge")
+            raise LedgerDamaged(f"round {round_number} of study {study} was computed without a charge")
         with self._writing():
-            self._append("settled", study, round, {"sha256": sha256, "bytes": size, "reported": reported})
+            self._append("settled", study, round_number, {"sha256": sha256, "bytes": size, "reported": reported})
             for key, data in ((study, sums), (_INDIVIDUAL, individual)):
                 if data is not None:
                     self._connection.execute("INSERT OR REPLACE INTO running_sums VALUES (?, ?)", (key, data))
-            self._ready(study, round, "update", sha256, size, charged.sequence)
+            self._ready(study, round_number, "update", sha256, size, charged.sequence)
 
-    def ready_refusal(self, study: str, round: int, *, sha256: str, size: int) -> None:
+    def ready_refusal(self, study: str, round_number: int, *, sha256: str, size: int) -> None:
         """A refusal is about to leave."""
         with self._writing():
-            self._ready(study, round, "refusal", sha256, size, None)
+            self._ready(study, round_number, "refusal", sha256, size, None)
 
-    def mark_answered(self, study: str, round: int, sha256: str, answer: str, *, taken: bool = False) -> None:
-        """The coordinator answered to a body that left; a second answer to it changes nothing.
+    def mark_answered(self, study: str, round_number: int, sha256: str, answer: str, *, accepted: bool = False) -> None:
+        """Record the coordinator's answer to a body that left. A second answer to it is ignored.
 
-        taken  it acknowledged what it may have learnt something from, whatever became of the round
+        accepted  it acknowledged a body that it may have learnt from, for any outcome of the round
         """
         with self._writing():
             self._connection.execute(
                 "UPDATE egress_log SET answer = ?, sent_at = ?, taken = ?"
                 " WHERE study = ? AND round = ? AND sha256 = ? AND sent_at IS NULL",
-                (answer, self._moment(), taken, study, round, sha256),
+                (answer, self._moment(), accepted, study, round_number, sha256),
             )
 
-    def own_round(self, study: str, round: int) -> OwnRound:
-        """What is known here of the hospital's own part in a round of `study`."""
+    def own_round(self, study: str, round_number: int) -> OwnRound:
+        """Return what is known here of the hospital's own part in a round of `study`."""
         query = "SELECT MAX(taken) FROM egress_log WHERE study = ? AND round = ? AND what = 'update'"
-        (taken,) = self._connection.execute(query, (study, round)).fetchone()
-        settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round), None)
-        return OwnRound(bool(taken), settled is not None, None if settled is None else settled["reported"])
+        (accepted,) = self._connection.execute(query, (study, round_number)).fetchone()
+        settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round_number), None)
+        return OwnRound(bool(accepted), settled is not None, None if settled is None else settled["reported"])
 
     def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
         """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
 
-        per_round  what a round of training costs, None where the study has none;  queries: what each query cost
+        per_round  what a round of training costs, None where the study has none
+        queries    what each query cost
         """
         charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
         with self._writing():
             for charge in [*charges, *queries]:
                 self._append("charged-in-full", study, rounds, {**asdict(charge), "rounds_lost": rounds})
-            # Sums that miss rounds would be too small; they begin again from the worst case.
+            # Sums that miss rounds would be too small. They begin again from the worst case.
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
     def finish_study(self, study: str, reason: str) -> None:
-        """The study ended; said once."""
+        """Record the end of the study, once."""
         if all(entry.kind != "finished" for entry in self._of(study)):
             with self._writing():
                 self._append("finished", study, None, {"reason": reason})
@@ -300,7 +303,7 @@ class HospitalLedger:
         """Of the entry that is written next."""
         return self._entries[-1].sequence + 1 if self._entries else 1
 
-    def seen(self, study: str) -> SeenLedger:
+    def seen_ledger(self, study: str) -> SeenLedger:
         """The coordinator's ledger as it was last looked at."""
         return SeenLedger(self._connection, self._writing, study)
 
@@ -344,31 +347,32 @@ class HospitalLedger:
         paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
-    def evaluations(self, study: str, *, besides: int | None = None) -> list[str]:
-        """Digests of the questions about released models that were answered, or begun, in other rounds than `besides`:
+    def evaluations(self, study: str, *, except_round: int | None = None) -> list[str]:
+        """Digests of the questions about released models that were answered, or begun, in other rounds than
+        `except_round`:
         one for each round.
         """
-        others = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != besides)
-        return [entry.body["model_sha256"] for entry in others if entry.body["bears"] == "evaluated"]
+        reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
+        return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
 
-    def sessions_under(self, study: str, approval: str | None, subject: str, *, besides: int | None = None) -> int:
-        """In how many rounds other than `besides` this hospital has paid for its part under one approval.
+    def sessions_under(self, study: str, approval: str | None, subject: str, *, except_round: int | None = None) -> int:
+        """Return in how many rounds other than `except_round` this hospital has paid for its part under one approval.
 
-        approval  its identity; None: of an earlier version, whose charges name its subject alone
+        approval  its identity. None: of an earlier version, whose charges name its subject alone
         """
-        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != besides)
+        paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
         under = [body for body in paid if body.get("approval") == approval]
         return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
 
     def _moment(self) -> str:
         return self._now().isoformat(timespec="seconds")
 
-    def _ready(self, study: str, round: int, what: What, sha256: str, size: int, charge: int | None) -> None:
-        """Write a body down before its first byte leaves; one that is made ready twice is one line."""
+    def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
+        """Write a body down before its first byte leaves. A body that is made ready twice is one line."""
         self._connection.execute(
             "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (study, round, what, sha256, size, charge, self._moment()),
+            (study, round_number, what, sha256, size, charge, self._moment()),
         )
 
     @contextmanager
@@ -387,9 +391,9 @@ class HospitalLedger:
                 raise LedgerNotWritten("the hospital's ledger cannot be written; is the disk full?") from error
             raise
 
-    def _append(self, kind: Kind, study: str, round: int | None, body: Mapping[str, Any]) -> None:
-        entry = append(self._entries[-1] if self._entries else None, kind, round, {"study": study, **body})
-        row = (entry.sequence, kind, study, round, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
+    def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:
+        entry = append(self._entries[-1] if self._entries else None, kind, round_number, {"study": study, **body})
+        row = (entry.sequence, kind, study, round_number, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._entries.append(entry)
 

@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
 from study_protocol.wire.values import NAME_PATTERN
 
-# An auditor has no data set; what it saw is kept beside those that hospitals have.
+# An auditor has no data set. What it saw is kept beside those that hospitals have.
 OF_AUDITOR = "outside-witness"
 # The unique index lets entries without a round repeat, such as `opened`: SQLite holds NULLs apart.
 SCHEMA = """
@@ -54,18 +54,18 @@ _OF_THE_DISK = {
 
 
 def seen_in(directory: Path) -> str:
-    """Whose sight of a coordinator's ledger is meant where nobody says: an auditor's, or that with `records`."""
+    """Return the copy of a coordinator's ledger that is meant by default: an auditor's, or the one beside `records`."""
     return OF_AUDITOR if ledger_path(directory, OF_AUDITOR).exists() else "records"
 
 
 def none_at(path: Path) -> str:
-    """What to say where no ledger is: which others lie beside it."""
-    others = ", ".join(sorted(other.stem for other in path.parent.glob("*.db")))
-    return f"there is no ledger at {path}{f'; --dataset names another one: {others}' if others else ''}"
+    """Return the message for a missing ledger, with the names of those beside it."""
+    neighbours = ", ".join(sorted(neighbour.stem for neighbour in path.parent.glob("*.db")))
+    return f"there is no ledger at {path}{f'; --dataset names another one: {neighbours}' if neighbours else ''}"
 
 
 def ledger_path(directory: Path, dataset: str) -> Path:
-    """Where the ledger of a data set lies.
+    """Return the path of a data set's ledger.
 
     Raises:
         ConfigurationError: not a name.
@@ -76,14 +76,14 @@ def ledger_path(directory: Path, dataset: str) -> Path:
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """The ledger's file with its tables; without `read_only` it is made where there is none.
+    """Return a connection to the ledger's file with its tables. Without `read_only` a missing file is created.
 
     Raises:
         sqlite3.Error, OSError: it cannot be opened, made or written, or is no database.
     """
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # Made here with its mode; SQLite would leave that to the umask.
+    # Made here with its mode. SQLite would leave that to the umask.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -120,7 +120,7 @@ def release(lock: int | None) -> None:
 
 
 def is_of_the_disk(error: BaseException) -> bool:
-    """Whether SQLite could not open, read or write the file, which says nothing of what stands in it."""
+    """Return whether SQLite could not open, read or write the file. This is no evidence about its contents."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     # An extended code holds the primary one in its lowest byte.
     return code is not None and code & 0xFF in _OF_THE_DISK

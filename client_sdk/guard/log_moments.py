@@ -1,8 +1,9 @@
-"""What the records of this hospital have cost so far, as two upper bounds that may leave it.
+"""The cost of this hospital's records so far, as two upper bounds that may leave it.
 
 Every local step measures the gradient norm of every record of the accounting sample, sampled or not, because every
-step adds to every record's running sum (or to the Hölder sum). Only the estimates over all of them leave, rounded up;
-never a norm. Under disclosure `noised` they come from noised histograms, and what leaves is a function of those alone.
+step adds to every record's running sum (or to the Hölder sum). Only the estimates over all of them leave, rounded up,
+and never a norm. Under disclosure `noised` they come from noised histograms, and what leaves is a function of those
+alone.
 
 The accounting sample is all of a hospital's records, or drawn once, fixed, and remembered by digest.
 """
@@ -34,7 +35,7 @@ from study_protocol.wire.tensors import TERMS, Array
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# Per-record norms are sums in float32; this covers their rounding, as the clip factors do.
+# Per-record norms are sums in float32. This covers their rounding, as the clip factors do.
 _NORM_SLACK = 1 + 2.0**-14
 _DAMAGED = "the running sums on this disk are damaged or of another study"
 
@@ -55,10 +56,11 @@ class SampleRows:
 
 @dataclass(frozen=True)
 class SampledRecords:
-    """Fixed before the first round. A slot whose record is gone, or never was, counts at the clip norm.
+    """The accounting sample, fixed before the first round. A slot whose record is gone, or never was, counts at the
+    clip norm.
 
     digests  of the records drawn, in the order of their slots
-    setting  the study's; None: every record of the first round, none may join later
+    setting  the study's setting. None: every record of the first round, and none may join later
     """
 
     digests: tuple[str, ...]
@@ -66,10 +68,10 @@ class SampledRecords:
 
     @classmethod
     def draw(cls, setting: AccountingSample | None, patients: Sequence[str], source: RandomSource) -> SampledRecords:
-        """A uniform draw without repetition; of fewer patients than slots, all.
+        """Draw uniformly without repetition. Of fewer patients than slots, all are drawn.
 
         Raises:
-            ConfigurationError: the held-out sample would leave nothing to train on. Stays in this building.
+            ConfigurationError: the held-out sample would leave no record to train on. Stays in this building.
         """
         digests = [patient_digest(patient) for patient in patients]
         if setting is None:
@@ -85,18 +87,18 @@ class SampledRecords:
 
     @property
     def size(self) -> int:
-        """How many slots; public where the study sets it."""
+        """Return the number of slots, which is public where the study sets it."""
         return len(self.digests) if self.setting is None else self.setting.records
 
     def rows_of(self, patients: Sequence[str]) -> SampleRows:
-        """Where the accounting sample's records are among these.
+        """Return the rows of the accounting sample's records among these.
 
         Raises:
             Refused: `records-added` where every record is measured, because the past of a new one would be unknown.
         """
         slot = {digest: i for i, digest in enumerate(self.digests)}
-        found = [slot.get(patient_digest(patient), -1) for patient in patients]
-        slots = np.array(found, dtype=np.int64)
+        patient_slots = [slot.get(patient_digest(patient), -1) for patient in patients]
+        slots = np.array(patient_slots, dtype=np.int64)
         rows = np.flatnonzero(slots >= 0).astype(np.int64)
         if self.setting is None and rows.size < slots.size:
             raise Refused(
@@ -114,13 +116,13 @@ class LogMomentBounds:
 
     settings  of the study, which fix everything about the estimate
     patients  identifiers of the records in training order
-    source    draws the accounting sample in the first round; None: the operating system's generator
+    source    draws the accounting sample in the first round. None: the operating system's generator
     accounting_sample  the one drawn before
 
     A record of the accounting sample that is no longer there is charged at the clip norm.
 
     Raises:
-        ConfigurationError: a held-out accounting sample would leave nothing to train on.
+        ConfigurationError: a held-out accounting sample would leave no record to train on.
         Refused: `records-added`, where every record is measured.
     """
 
@@ -161,7 +163,7 @@ class LogMomentBounds:
         rounds_lost: int,
         source: RandomSource,
     ) -> Self | None:
-        """The bounds as they were saved, or new ones; None where records have no Bayesian limit.
+        """Return the bounds as they were saved, or new ones, or None where records have no Bayesian limit.
 
         rounds_lost  rounds of which no norms are known: new bounds begin with all of them at the clip norm
 
@@ -232,9 +234,9 @@ class LogMomentBounds:
     def measure(self, norms: npt.NDArray[np.float64], *, rounding: float, total_records: float | None = None) -> None:
         """One noised step.
 
-        norms     (rows,) gradient norms before clipping, of `rows` in their order; ∞ or NaN counts at the clip norm
+        norms     (rows,) gradient norms before clipping, of `rows` in their order. ∞ or NaN counts at the clip norm
         rounding  L2 norm that rounding to the noise's grid can add to a contribution
-        total_records  N of all clients, for the papers' sequential costs; unknown: their q is this hospital's own
+        total_records  N of all clients, for the papers' sequential costs. None: their q is this hospital's own
         """
         clip = self._plan.clip_norm
         # An empty slot counts at the clip norm: nobody outside may see that it is empty.
@@ -256,14 +258,14 @@ class LogMomentBounds:
             sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 
     def paper_costs(self) -> npt.NDArray[np.float64]:
-        """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers; rounded up."""
+        """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers, rounded up."""
         return np.nextafter(np.maximum(self._paper_costs, 0.0), np.inf)
 
     def tensors(self) -> dict[str, Array]:
         """`log-moments/filter` (1,) and `log-moments/moments` (orders,), float64 nats, rounded up.
 
         Raises:
-            TrainingStopped: a bound is not finite; an order this high cannot be reported under so little noise.
+            TrainingStopped: a bound is not finite. An order this high cannot be reported under so little noise.
         """
         values = {
             TERMS + "filter": np.array([self._account.filter_moment()]),
@@ -275,7 +277,7 @@ class LogMomentBounds:
         return {name: np.nextafter(value, np.inf) for name, value in values.items()}
 
     def to_bytes(self) -> bytes:
-        """Everything that must survive; record identifiers only as digests."""
+        """Return all state that must survive, with record identifiers only as digests."""
         papers = None if self._papers is None else self._papers.state()
         saved = {"accounting_sample": list(self._sample.digests), "account": self._account.state(), "papers": papers}
         return json.dumps(saved, allow_nan=False).encode()
@@ -288,10 +290,12 @@ class LogMomentBounds:
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerDamaged(_DAMAGED) from error
 
-    def _published(self, round: int) -> NoisedSums | None:
-        """The sums that are read through noise after this round; None: not after this one."""
+    def _published(self, round_number: int) -> NoisedSums | None:
+        """Return the sums that are read through noise after this round, or None where this round publishes none."""
         sums = self._account
-        return sums if isinstance(sums, NoisedSums) and self._plan.publishes(round) and not sums.exhausted else None
+        return (
+            sums if isinstance(sums, NoisedSums) and self._plan.publishes(round_number) and not sums.exhausted else None
+        )
 
     def _own_step(self, total_records: float | None) -> dict[str, Any]:
         """The step of sequential accounting (Triastcyn & Faltings 2019, section V-B1): the client's own noise alone,
@@ -307,11 +311,11 @@ class LogMomentBounds:
 def accounted(norms: Floats, *, clip_norm: float, rounding: float) -> Floats:
     """The distances that are accounted, from gradient norms: never below what a record moved the noised sum.
 
-    For noise of noise_multiplier · clip_norm; rounded up, at most clip_norm.
+    For noise of noise_multiplier · clip_norm. They are rounded up, and at most clip_norm.
 
-    norms     before clipping; clipped together or layer by layer, a record adds at most min(norm, clip_norm). ∞ or NaN,
+    norms     before clipping. Clipped together or layer by layer, a record adds at most min(norm, clip_norm). ∞ or NaN,
               of a record without a gradient, counts at the clip norm
-    rounding  L2 norm that rounding to the noise's grid can add to a contribution; the noise covers clip_norm + rounding
+    rounding  L2 norm that rounding to the noise's grid can add to a contribution. The noise covers clip_norm + rounding
     """
     # Capped first: clipping bounds the contribution, and the grid moves it afterwards.
     contribution = np.fmin(norms * _NORM_SLACK, clip_norm) + rounding
@@ -353,7 +357,7 @@ def _account(plan: Plan, bayesian: BayesianPlan, records: int) -> BayesianAccoun
 
 
 def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianSpec:
-    """What the limit that speaks for records fixes for the papers' costs; this hospital's own add to it."""
+    """Return the papers' costs as the limit for records fixes them. This hospital's own costs add to them."""
     limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
     if limit is None:
         raise ValueError("settings: this study has no Bayesian limit at instance level")
@@ -368,5 +372,5 @@ def _as_in_papers(plan: Plan, bayesian: BayesianPlan) -> BayesianSpec:
 
 
 def patient_digest(patient: str) -> str:
-    """What stands for a patient on this disk."""
+    """Return the digest that stands for a patient on this disk."""
     return hashlib.sha256(b"wardround/1/patient" + patient.encode()).hexdigest()

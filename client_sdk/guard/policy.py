@@ -1,32 +1,23 @@
-"""What this hospital allows, whatever any study or coordinator says.
+"""The site policy: what this hospital allows, for any study and coordinator.
 
-The site policy, a file that it owns, checked before anything else; and its own limits over one set of records.
+The policy is a file that the hospital owns. It is checked before anything else.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
-from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts import ClassicalLimit
-from accounting.mechanisms.conversion import spendable_delta
-from accounting.plan.plan import Plan
-from accounting.plan.queries import QueryCost
-from accounting.units import Definition
-from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
-from client_sdk.guard.exclusion import Entry, ExclusionList, inline_identity, read_exclusion_file
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.charges import OwnLimit
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity, read_exclusion_file
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
 from study_protocol.study.limits import LevelName
-from study_protocol.study.plan_of import plan_of
-from study_protocol.study.settings import StudySettings
 from study_protocol.wire.values import Name, Positive, Probability, Sha256
 from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
@@ -37,7 +28,7 @@ Set = Annotated[frozenset[Name], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class Floors:
-    """The least that this hospital demands of any session, whatever the study says.
+    """The minimum that this hospital demands of any session of any study.
 
     allow_three admits sessions of three clients, which leave two honest parties and bear no drop-out.
     """
@@ -53,7 +44,7 @@ class _Section(BaseModel):
 
 
 class LimitSection(_Section):
-    """The hospital's own classical limit at one level; `order` is chosen from epsilon and delta if left out."""
+    """The hospital's own classical limit at one level. `order` is chosen from epsilon and delta if left out."""
 
     epsilon: Positive = Field(description="ε is never more, whatever any coordinator claims")
     delta: Probability = Field(description="δ is never more: below 1 / patients")
@@ -74,7 +65,7 @@ class LimitSection(_Section):
 
 
 class Limits(_Section):
-    """The hospital's own limits; None: no limit at this level."""
+    """The hospital's own limits. None: no limit at this level."""
 
     instance: LimitSection | None = Field(default=None, description="of each patient; not in scheme client")
     client: LimitSection | None = Field(default=None, description="of this hospital as a whole; in scheme client only")
@@ -86,7 +77,8 @@ class Limits(_Section):
 
 
 class IndividualLimit(LimitSection):
-    """What each patient may lose over all studies on the same records: (epsilon, delta), by Rényi sums of their own."""
+    """The loss that each patient may have over all studies on the same records: (epsilon, delta), by individual Rényi
+    sums."""
 
     every_norm: bool = Field(
         default=False,
@@ -95,7 +87,7 @@ class IndividualLimit(LimitSection):
 
 
 class QueryRules(_Section):
-    """What this hospital answers, and which columns anything may read.
+    """The questions that this hospital answers, and the columns that may be read.
 
     Every rule about a question is over its text, never over the records.
     """
@@ -127,7 +119,7 @@ class QueryRules(_Section):
 
 
 class SitePolicy(_Section):
-    """What this hospital allows. Left out: the strict reading."""
+    """The rules of this hospital. An entry that is left out has the strict value."""
 
     studies: Set | None = Field(
         default=None, description="studies that it may take part in; left out: any that a person here joins"
@@ -200,19 +192,22 @@ class SitePolicy(_Section):
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.
-    _listed: tuple[Entry, ...] = PrivateAttr(default=())
+    _listed: tuple[ExclusionEntry, ...] = PrivateAttr(default=())
 
     @field_validator("excluded_patients", mode="before")
     @classmethod
     def _identities(cls, value: Any) -> Any:
         listed = isinstance(value, list | tuple | set | frozenset)
-        return [inline_identity(*one) for one in enumerate(cast("list[Any]", value), 1)] if listed else value
+        return [inline_identity(*numbered) for numbered in enumerate(cast("list[Any]", value), 1)] if listed else value
 
     @property
     def exclusions(self) -> ExclusionList:
         """Whom `excluded_patients` and the file beside the policy leave out, each with its place there."""
         inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
-        entries = (Entry("excluded_patients", place, one, "entries") for place, one in enumerate(inline, start=1))
+        entries = (
+            ExclusionEntry("excluded_patients", place, identity, "entries")
+            for place, identity in enumerate(inline, start=1)
+        )
         return ExclusionList((*entries, *self._listed))
 
     @classmethod
@@ -239,14 +234,14 @@ class SitePolicy(_Section):
             raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
         listed = path.parent / excluded
         entries = read_exclusion_file(listed, f"the list {listed} that excluded_patients_file names in the site policy")
-        named = (*policy.excluded_patients, *(entry.identity for entry in entries))
-        both = policy.model_copy(update={"excluded_patients": named})
-        both._listed = entries
-        return both
+        identities = (*policy.excluded_patients, *(entry.identity for entry in entries))
+        combined = policy.model_copy(update={"excluded_patients": identities})
+        combined._listed = entries
+        return combined
 
     @classmethod
     def in_force(cls, directory: Path) -> Self:
-        """The policy in a hospital's directory; without a file, the strict one. Raises as `read`."""
+        """Return the policy in a hospital's directory, or the strict one without a file. Raises as `read`."""
         path = directory / POLICY_FILE
         return cls.read(path) if path.exists() else cls()
 
@@ -255,11 +250,11 @@ class SitePolicy(_Section):
         return tuple(section.at(level) for level, section in self.limits.by_level().items())
 
     def floors(self) -> Floors:
-        """What this hospital demands of any secure sum."""
+        """Return what this hospital demands of any secure sum."""
         # Where the policy writes down no other number, allowing three is asking for no more.
         written = "least_survivors" in self.model_fields_set
-        least = 3 if self.allow_three and not written else self.least_survivors
-        return Floors(self.least_colluders, least, self.allow_three)
+        survivors = 3 if self.allow_three and not written else self.least_survivors
+        return Floors(self.least_colluders, survivors, self.allow_three)
 
     def needs_pin(self, settings: AnySettings) -> bool:
         """Whether this hospital takes part in such a study only with a pinned roster."""
@@ -273,144 +268,13 @@ class _AsWritten(SitePolicy):
     excluded_patients_file: str | None = None
 
 
-def _text(path: Path, what: str) -> str:
+def _text(path: Path, subject: str) -> str:
     try:
         # With a byte order mark or without: it would become part of the first patient's identifier.
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{what} cannot be read: {_why(error)}") from error
+        raise ConfigurationError(f"{subject} cannot be read: {_reading_problem(error)}") from error
 
 
-def _why(error: OSError | UnicodeDecodeError) -> str:
+def _reading_problem(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or "an error of the disk") if isinstance(error, OSError) else "it is no UTF-8 text"
-
-
-@dataclass(frozen=True)
-class OwnLimit:
-    """At this level never more than (epsilon, delta), classical, over all studies on these records.
-
-    order  the one Rényi moment order at which it is enforced, fixed before the first charge
-    """
-
-    level: LevelName
-    epsilon: float
-    delta: float
-    order: float
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one round costs at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
-
-    bears  whose loss it is: of patients who are trained on, of those set aside for evaluation, or everybody's, as
-           where a study trains on everybody
-    asks   it is a query's
-    scheme client: the noise is the coordinator's, and protects against those who see releases only; in shares of the
-    hospitals it is counted whole, because this hospital's own checks open no sum with fewer honest shares.
-    histogram_noise  noise on a count over what one neighbour moves; counts only with `histograms`
-    """
-
-    level: LevelName
-    noise_multiplier: float
-    sampling_rate: float
-    steps: int
-    histograms: int = 0
-    histogram_noise: float = 0.0
-    bears: Literal["trained", "evaluated", "all"] = "all"
-    asks: bool = False
-
-    @classmethod
-    def of_query(cls, cost: QueryCost) -> Charge:
-        """A query: one step at rate 1, with the noise that is sure to be in its sum."""
-        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears, asks=True)
-
-    @classmethod
-    def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
-        """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
-        # In a sum the others add noise too; this hospital counts its own alone, but for one noise that all share.
-        plan, noise = plan_of(settings), 0.0
-        published = sum(plan.publishes(round) for round in rounds)
-        if plan.release is not None and published:
-            own = plan.release.std / math.sqrt(settings.privacy.histogram_shares)
-            # Down: less noise, more cost.
-            noise = math.nextafter(own / plan.rules.histogram_sensitivity, 0.0)
-        # What this hospital's own noise protects: in scheme joint its records, which come first.
-        level = plan.levels[0].value
-        bears = "all" if settings.evaluation is None else "trained"
-        rate, steps = plan.sampling_rate, plan.steps_per_round
-        return cls(level, plan.noise_multiplier, rate, steps, published, noise, bears)
-
-    @classmethod
-    def from_body(cls, body: Mapping[str, Any]) -> Charge:
-        """Out of a ledger entry's body. Raises LedgerDamaged for one that another version wrote."""
-        if missing := sorted({field.name for field in fields(cls)} - set(body)):
-            raise LedgerDamaged(f"a charge in this hospital's ledger names no {', '.join(missing)}")
-        return cls(**{field.name: body[field.name] for field in fields(cls)})
-
-
-def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
-    """ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021).
-
-    Of whoever has lost more: patients who are trained on, or those set aside for evaluation. Each is on one side in all
-    studies, for a data set has one split (`HospitalLedger.split`).
-    """
-    releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
-    sides = ({"all", "trained"}, {"all", "evaluated"})
-    return max(_epsilon([one for one in charges if one.bears in side], limit, releases) for side in sides)
-
-
-def _epsilon(charges: Sequence[Charge], limit: OwnLimit, releases: int) -> float:
-    kinds: Counter[tuple[float, float]] = Counter()
-    for charge in charges:
-        if charge.level == limit.level:
-            kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
-            if charge.histograms:
-                # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
-                kinds[charge.histogram_noise, 1.0] += charge.histograms
-    # What the sampler's cut tails may add comes off delta first.
-    delta = spendable_delta(limit.delta, limit.epsilon, releases)
-    account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
-    for (noise, rate), steps in kinds.items():
-        account.step(noise_multiplier=noise, sampling_rate=rate, count=steps)
-    return account.epsilon()
-
-
-def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequence[OwnLimit]) -> None:
-    """Whether one more charge keeps every limit.
-
-    Raises:
-        OwnBudgetExceeded: one would be passed. An ε that is NaN or infinite reads as passed.
-    """
-    for limit in limits:
-        if limit.level != next_one.level:
-            continue
-        after = epsilon_spent([*charges, next_one], limit)
-        if not after <= limit.epsilon:
-            raise OwnBudgetExceeded(
-                "own-budget-exceeded",
-                f"this hospital's own limit at level {limit.level} (epsilon {limit.epsilon:g}) would be passed",
-            )
-
-
-def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = ()) -> None:
-    """Whether one more round keeps the study's own max_steps and classical limits, by this hospital's own count.
-
-    rounds_sent  rounds of the study of which something may have left
-    charged      numbers of the rounds that were charged, the next one included: some published noised histograms
-
-    Raises:
-        OwnBudgetExceeded: the coordinator asks for more than the study allows.
-    """
-    if rounds_sent >= plan.rounds:
-        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
-    published = sum(plan.publishes(round) for round in charged)
-    for limit in plan.limits:
-        if limit.definition is not Definition.CLASSICAL:
-            continue
-        account = ClassicalLimit(plan, limit)
-        account.restore({"rounds": rounds_sent + 1, "published": published})
-        # Written so that NaN counts as passed.
-        if not account.epsilon() <= limit.epsilon:
-            raise OwnBudgetExceeded(
-                "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
-            )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from client_sdk.errors import PolicyRefused
 from client_sdk.guard.columns import denied, not_allowed
 from client_sdk.guard.policy import QueryRules, SitePolicy
-from client_sdk.guard.rule import Rule
+from client_sdk.guard.rule import PolicyRule
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import QueryDocument
 
@@ -16,10 +16,10 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     """Whether this hospital answers such a query, if a person here approves it where one is asked.
 
     Raises:
-        PolicyRefused: the first rule that says no; its text names the entry of the policy.
+        PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in query_rules(policy, document, data_version):
-        if not rule.allowed:
+        if not rule.is_met:
             raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
 
 
@@ -34,38 +34,42 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
         require_answerable(policy, document, data_version)
 
 
-def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[Rule]:
+def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[PolicyRule]:
     """Whether anything may read columns of these names, however they are written."""
     said_no = denied(rules, names)
-    yield Rule(not said_no, "policy-columns", f"[statistics] denied_columns names {', '.join(said_no)}")
-    other = not_allowed(rules, names)
-    yield Rule(not other, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(other)}")
+    yield PolicyRule(not said_no, "policy-columns", f"[statistics] denied_columns names {', '.join(said_no)}")
+    forbidden = not_allowed(rules, names)
+    yield PolicyRule(
+        not forbidden, "policy-columns", f"[statistics] allowed_columns does not name {', '.join(forbidden)}"
+    )
 
 
-def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[Rule]:
+def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[PolicyRule]:
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
-    yield Rule(rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered')
-    yield Rule(
+    yield PolicyRule(
+        rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered'
+    )
+    yield PolicyRule(
         document.data_version == data_version,
         "policy-data-version",
         f'the question is about data version "{document.data_version}", and these records are "{data_version}": ask '
         "again with that version (join --data-version says it)",
     )
     yield from column_rules(rules, question.columns)
-    yield Rule(
+    yield PolicyRule(
         question.noise_multiplier >= rules.least_noise_multiplier,
         "policy-noise",
         f"[statistics] least_noise_multiplier = {rules.least_noise_multiplier:g}, and the question has "
         f"{question.noise_multiplier:g}: ask with more noise, or lower the entry",
     )
-    yield Rule(
+    yield PolicyRule(
         rules.most_cells is None or question.cells <= rules.most_cells,
         "policy-cells",
         f"[statistics] most_cells = {rules.most_cells}, and the question has {question.cells}: ask for fewer, or raise "
         "the entry",
     )
-    yield Rule(
+    yield PolicyRule(
         policy.limits.client is None,
         "policy-limits",
         "[limits.client] is set, and a question bounds what patients lose, not hospitals: remove it",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Rule(NamedTuple):
-    """One comparison; `code` and `text` are a refusal's."""
+class PolicyRule(NamedTuple):
+    """One comparison. `code` and `text` are a refusal's."""
 
-    allowed: bool
+    is_met: bool
     code: str
     text: str

@@ -1,4 +1,4 @@
-"""Who of a data set is trained on and who is evaluated: a coin of each patient's own, for ever the same."""
+"""The split of a data set's patients between training and evaluation: one coin for each patient, for ever the same."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Split:
+class PatientSplit:
     """Every patient is on exactly one side, by its identifier and the hospital's secret alone.
 
-    One patient more or less moves nobody else; so the two sides are two data sets of which a neighbour changes one.
-    With a larger share whoever was set aside stays so. The secret never leaves the hospital: whoever knew it could tell
-    a patient's side from the identifier.
+    One patient more or less moves no other one. So the two sides are two data sets of which a neighbour changes one.
+    With a larger share the patients who were set aside stay so. The secret never leaves the hospital: with it a
+    patient's side could be told from the identifier.
 
     secret  32 random bytes, made once for a data set
     share   expected share of patients who are set aside
@@ -39,7 +39,7 @@ class Split:
         return cls(secrets.token_bytes(_SECRET_BYTES), share)
 
     def set_aside(self, patients: Iterable[str]) -> NDArray[np.bool_]:
-        """(n,) whether each of these identifiers is evaluated; the others are trained on."""
+        """Return (n,) booleans: whether each of these identifiers is evaluated. The others are trained on."""
         below = int(self.share * 2**64)
         return np.array([self._coin(patient_identity(patient)) < below for patient in patients], np.bool_)
 

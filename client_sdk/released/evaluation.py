@@ -1,4 +1,4 @@
-"""A model's numbers on records at hand; and those of a study's every released model, as they come."""
+"""The metrics of a model on records at hand, and those of a study's every released model, as they come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnMetrics = Callable[[int, dict[str, float]], None]
 
 
 def evaluated(model: ReleasedModel, records: Records) -> Scores | dict[str, float]:
-    """Scores of a classifier; of any other task its own metrics. Raises DataError."""
+    """Return the scores of a classifier, or the own metrics of any other task. Raises DataError."""
     return _evaluated(model, dataset_of(model.task, records))
 
 
@@ -30,9 +30,9 @@ def _evaluated(model: ReleasedModel, dataset: TaskDataset) -> Scores | dict[str,
     return model.task.metrics(model.outputs(dataset.inputs), dataset.targets)
 
 
-def values_of(found: Scores | dict[str, float]) -> dict[str, float]:
+def values_of(scores: Scores | dict[str, float]) -> dict[str, float]:
     """The numbers by name."""
-    return found.values() if isinstance(found, Scores) else found
+    return scores.values() if isinstance(scores, Scores) else scores
 
 
 def watch(
@@ -49,15 +49,15 @@ def watch(
 
     name   what the declared set is called in the study's metrics
     backbone  the file that the study names: weights, or a ProgramFile
-    every  seconds between two questions while nothing is new
+    every  seconds between two questions while there is no new round
 
     Raises:
         DataError: records that are not of the study's task.
-        ApiError, ConnectionFailed: run again; rounds that have metrics are left as they are.
+        ApiError, ConnectionFailed: run again. Rounds that have metrics are left as they are.
     """
     training = require_training(client.study(study).settings).training
-    chosen = of_study(training, backbone, task)
-    dataset = dataset_of(chosen, records)
+    evaluated_task = of_study(training, backbone, task)
+    dataset = dataset_of(evaluated_task, records)
     number = 1
     while True:
         view = _round(client, study, number)
@@ -69,7 +69,7 @@ def watch(
             continue
         # A query's round releases an answer and no model.
         if view.state == "released" and view.query is None and view.metrics is None:
-            model = model_of(client.model(study, number), f"model {number} of {study}", chosen)
+            model = model_of(client.model(study, number), f"model {number} of {study}", evaluated_task)
             values = values_of(_evaluated(model, dataset))
             client.put_metrics(study, number, Metrics(evaluation_set=name, values=values))
             on_metrics(number, values)

@@ -1,4 +1,4 @@
-"""A released model for other programs: ONNX, and torch.export. Encoded inputs in, predictions out; any batch size.
+"""A released model for other programs: ONNX, and torch.export. Encoded inputs in, predictions out, for any batch size.
 
 Both files are checked before they are written: what they compute on random inputs of the task's domain is within
 TOLERANCE of what the model itself computes in float64. Neither holds a pickle, a record or a path of this machine.
@@ -50,16 +50,16 @@ class _Predicting(nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """The file's bytes; difference: the largest of a prediction that the check found."""
+    """The file's bytes. difference: the largest of a prediction that the check found."""
 
     data: bytes
     difference: float
 
 
 def described(model: ReleasedModel) -> dict[str, str]:
-    """What an exported file says: the model's own metadata, its file's SHA-256, and how records become inputs."""
-    own = {} if model.metadata is None else model.metadata.header()
-    return {**own, "model_sha256": model.sha256, "inputs": canonical_json(layout_of(model.task)).decode()}
+    """Return the metadata of an exported file: the model's own, its file's SHA-256, and how records become inputs."""
+    metadata = {} if model.metadata is None else model.metadata.header()
+    return {**metadata, "model_sha256": model.sha256, "inputs": canonical_json(layout_of(model.task)).decode()}
 
 
 def to_onnx(model: ReleasedModel, examples: Tensor | None = None) -> Exported:
@@ -86,11 +86,11 @@ def to_onnx(model: ReleasedModel, examples: Tensor | None = None) -> Exported:
             opset_version=OPSET,
             verbose=False,
         )
-        made = program.model_proto
-    _name_no_sources(made)
+        proto = program.model_proto
+    _name_no_sources(proto)
     for name, text in sorted(described(model).items()):
-        made.metadata_props.add(key=name, value=text)
-    data = made.SerializeToString(deterministic=True)
+        proto.metadata_props.add(key=name, value=text)
+    data = proto.SerializeToString(deterministic=True)
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
     return Exported(data, _checked(model, inputs, lambda part: session.run(None, {INPUTS: part.numpy()})[0]))
 
@@ -107,8 +107,8 @@ def to_torch(model: ReleasedModel, examples: Tensor | None = None) -> Exported:
         written = io.BytesIO()
         torch.export.save(program, written, extra_files={"wardround.json": canonical_json(described(model)).decode()})
         data = _without_examples(written.getvalue())
-        again = torch.export.load(io.BytesIO(data)).module()
-    return Exported(data, _checked(model, inputs, lambda part: again(part).detach().numpy()))
+        reloaded = torch.export.load(io.BytesIO(data)).module()
+    return Exported(data, _checked(model, inputs, lambda part: reloaded(part).detach().numpy()))
 
 
 def _inputs(model: ReleasedModel, examples: Tensor | None) -> Tensor:
@@ -120,19 +120,19 @@ def _inputs(model: ReleasedModel, examples: Tensor | None) -> Tensor:
 
 def _checked(model: ReleasedModel, inputs: Tensor, run: Callable[[Tensor], NDArray[np.float32]]) -> float:
     """The largest difference on all inputs together and on one alone. Raises ConfigurationError."""
-    wanted = model.predicted(inputs)
+    expected = model.predicted(inputs)
     with torch.no_grad():
-        found = [np.abs(run(part) - wanted[: len(part)]).max() for part in (inputs, inputs[:1])]
-    worst = float(max(found))
+        errors = [np.abs(run(part) - expected[: len(part)]).max() for part in (inputs, inputs[:1])]
+    worst = float(max(errors))
     # Not `>`: NaN differs as well.
-    if not worst <= TOLERANCE * max(1.0, float(np.abs(wanted).max())):
+    if not worst <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
         raise ConfigurationError(f"the exported model differs by {worst:.2g} from the released one: nothing is written")
     return worst
 
 
 @contextmanager
 def _quiet(kind: str) -> Generator[None]:
-    """Without the exporters' notes on packages that nobody needs here. Raises ConfigurationError."""
+    """Hide the exporters' notes on packages that are not needed here. Raises ConfigurationError."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -146,9 +146,9 @@ def _quiet(kind: str) -> Generator[None]:
         log.setLevel(level)
 
 
-def _name_no_sources(made: Any) -> None:
+def _name_no_sources(program: Any) -> None:
     """Notes of the exporter on nodes: stack traces with this machine's paths."""
-    for node in made.graph.node:
+    for node in program.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
 

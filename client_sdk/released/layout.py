@@ -10,13 +10,14 @@ from private_learning.tasks.tables import TableTask
 
 
 def layout_of(task: Task) -> list[dict[str, Any]]:
-    """One description for each column of a table, in order; empty for a task on arrays.
+    """Return one description for each column of a table, in order, and none for a task on arrays.
 
     column, first: the name and the place of its first input.
-    A number: its place in the range, −1 at low and 1 at high; one beyond it counts as the nearest bound. Where
-    `missing` is a number, that number stands in for a missing value, and one further input is 1 (else 0). Where `unit`
-    says days, the cells are dates.
-    A category: one input each, 1 for the record's own; where `missing` is true, a further one for a missing value.
+    A number: its place in the range, −1 at low and 1 at high. One beyond it counts as the nearest bound. If `missing`
+    is a
+    number, that number stands in for a missing value, and one further input is 1 (else 0). If `unit` says days, the
+    cells are dates.
+    A category: one input each, 1 for the record's own. If `missing` is true, a further one for a missing value.
     `missing_values` are what a file may write for a missing value, beside an empty cell.
     """
     if not isinstance(task, TableTask):

@@ -30,14 +30,15 @@ from study_protocol.wire.tensors import TensorError, decode, metadata_in
 
 _BATCH = 1024
 # Numbers of the inputs of a batch: large images go a few at a time.
-_MOST = 1 << 22
+_BATCH_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
 class ReleasedModel:
-    """model(records) gives (n, classes) probabilities; of a task that is no classifier, (n, k) of its predictions.
+    """A model whose model(records) is (n, classes) probabilities, or (n, k) predictions where the task is no
+    classifier.
 
-    metadata  what the file says of itself; None where it says nothing
+    metadata  what the file says of itself, or None where it has no metadata
     task      how records become inputs, and outputs predictions
     module    the torch model with its weights, in eval mode: (n, ...) inputs to (n, outputs) scores
     sha256    of the file
@@ -51,12 +52,13 @@ class ReleasedModel:
     def __call__(self, records: Any) -> NDArray[np.float64]:
         """(n, k) float64, one row for each record, in their order. A classifier's rows add up to 1.
 
-        records: a data frame, a mapping of columns, a path, or Records; an array of inputs for images and features.
-        A table's columns are found by their names; others are ignored. A value out of its public range counts as the
+        records: a data frame, a mapping of columns, a path, or Records. For images and features an array of inputs.
+        A table's columns are found by their names, and others are ignored. A value out of its public range counts as
+        the
         nearest bound, as in training.
 
         Raises:
-            DataError: names the column that lacks or is of another type; a matrix where a table is needed.
+            DataError: names the column that lacks or is of another type. Also for a matrix where a table is needed.
         """
         return self.predicted(self._inputs(records))
 
@@ -67,44 +69,45 @@ class ReleasedModel:
         private study has moved them.
 
         Raises:
-            DataError: as a call; a model that has no posterior, such as of any task but bayesian-logistic-regression;
-                a level outside (0, 1).
+            DataError: as a call, for a model that has no posterior, such as of any task but
+                bayesian-logistic-regression,
+                and for a level outside (0, 1).
         """
         if not 0 < level < 1:
             raise DataError(f"level must lie between 0 and 1, such as 0.9, got {level!r}")
-        found = self.task.intervals(self.outputs(self._inputs(records)), level)
-        if found is None:
+        intervals = self.task.intervals(self.outputs(self._inputs(records)), level)
+        if intervals is None:
             raise DataError("this task's model has no posterior, so that its predictions have no intervals")
-        return found.numpy()
+        return intervals.numpy()
 
     def inputs(self, records: Any) -> Tensor:
         """(n, ...) float32: the records as `module` takes them, all in memory. Raises as a call."""
         return in_memory(self._inputs(records))
 
     def _inputs(self, records: Any) -> Inputs:
-        found = new_records(records)
-        if self.columns and not isinstance(found, Table | LazyTable):
+        converted = new_records(records)
+        if self.columns and not isinstance(converted, Table | LazyTable):
             raise DataError(
                 "a matrix does not name its columns, which may lie in another order: give a data frame or a mapping "
                 f"with the columns {', '.join(self.columns)}"
             )
-        return inputs_of(self.task, found)
+        return inputs_of(self.task, converted)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a table that the model looks at, in the order of its inputs; else none."""
+        """Return the names of the columns of a table that the model looks at, in the order of its inputs, else none."""
         return tuple(str(described["column"]) for described in layout_of(self.task))
 
     def outputs(self, inputs: Inputs) -> Tensor:
-        """(n, outputs) float64 scores of `module`, on whatever device it is.
+        """Return (n, outputs) float64 scores of `module`, on its own device.
 
         Raises:
             DataError: a score that is not finite.
         """
-        found = torch.cat(list(self._in_batches(inputs)))
-        if not torch.isfinite(found).all():
+        outputs = torch.cat(list(self._in_batches(inputs)))
+        if not torch.isfinite(outputs).all():
             raise DataError("the model gives NaN or an infinity for some records: take the model of an earlier round")
-        return found
+        return outputs
 
     def predicted(self, inputs: Inputs) -> NDArray[np.float64]:
         """(n, k) as a call, of inputs instead of records."""
@@ -114,7 +117,7 @@ class ReleasedModel:
         device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
             for part in parts(inputs):
-                for some in torch.split(part, max(1, min(_BATCH, _MOST // max(1, part[:1].numel())))):
+                for some in torch.split(part, max(1, min(_BATCH, _BATCH_VALUES // max(1, part[:1].numel())))):
                     yield self.module(some.to(device)).double().cpu()
 
 
@@ -123,11 +126,11 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: Backbone
 
     task: left out, the one that the file names, built in or installed. Needed for a file that names none, and for a
     task that no package offers.
-    backbone: file of what was not trained, weights or a ProgramFile; its digest is in `metadata`
+    backbone: file of what was not trained, weights or a ProgramFile. Its digest is in `metadata`
 
     Raises:
         ConfigurationError: the backbone is missing or another file.
-        TensorError: not a model's file, or not of this task; the text says what differs.
+        TensorError: not a model's file, or not of this task. The text says what differs.
         TaskError: the file's task is not installed here.
         OSError: no such file.
     """
@@ -136,13 +139,15 @@ def load_model(path: str | Path, *, task: Task | None = None, backbone: Backbone
 
 
 def model_of(data: bytes, name: str, task: Task | None = None, backbone: BackboneFile | None = None) -> ReleasedModel:
-    """As `load_model`, from the file's bytes; `name` stands in errors."""
+    """Return the model as `load_model`, from the file's bytes. `name` stands in errors."""
     try:
         metadata = ModelMetadata.within(metadata_in(data))
         if task is None:
             if metadata is None:
-                why = "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
-                raise TensorError("wrong-metadata", why)
+                reason = (
+                    "the file does not say of which task it is: fetch it with `wardround study model`, or give task="
+                )
+                raise TensorError("wrong-metadata", reason)
             task = load(metadata.task, metadata.task_parameters)
         _require_size(task, len(data), backbone)
         if metadata is not None and part_of(task) is None:
@@ -156,12 +161,12 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: Backbon
 
 
 def _require_size(task: Task, file: int, backbone: BackboneFile | None) -> None:
-    """Raises TensorError: the file's header asks for far more numbers than the files hold. Nothing was made yet."""
+    """Raise TensorError where the file's header asks for far more numbers than the files hold, before making any."""
     path = backbone.path if isinstance(backbone, ProgramFile) else backbone
-    held = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
+    bytes_needed = file + (0 if path is None or not Path(path).is_file() else Path(path).stat().st_size)
     size = model_bytes(task)
-    if size is not None and size > held + OF_ITS_OWN:
+    if size is not None and size > bytes_needed + OF_ITS_OWN:
         raise TensorError(
             "wrong-shape",
-            f"its header asks for a model of {size / (1 << 30):,.1f} GiB, and the files hold {held:,} bytes",
+            f"its header asks for a model of {size / (1 << 30):,.1f} GiB, and the files hold {bytes_needed:,} bytes",
         )

@@ -1,4 +1,4 @@
-"""What a hospital refuses of a secure sum: parameters, cohorts, survivors and signatures, each looked at by itself."""
+"""The refusals of a hospital in a secure sum: parameters, cohorts, survivors and signatures, each checked by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_parameters(
 
     Raises:
         ParametersRefused: unsigned, of another version, malformed, unsound, below the floors, expired, or not what had
-            to be signed. Whatever contradicts the coordinator's other words carries a proof.
+            to be signed. A contradiction of the coordinator's other words carries a proof.
     """
     ph = transcript.parameters_hash(signed.parameters)
     # Nothing in the bytes is read before they are known to be the coordinator's.
@@ -55,13 +55,13 @@ def check_parameters(
         if plan.start(parameters) > now + MAX_SKEW_SECONDS:
             raise ParametersRefused("future-session", "the session begins later than now, by this machine's clock")
     except ParameterFault as fault:
-        # Another version is nobody's lie; whatever else is signed and unsound is.
+        # Another version is nobody's lie. Whatever else is signed and unsound is.
         proof = None if fault.code == "other-version" else {"rule": fault.code}
         raise ParametersRefused(fault.code, str(fault), proof) from fault
     return parameters
 
 
-_OTHER = {
+_MISMATCHES = {
     "study": ("wrong-round", "the session belongs to another study"),
     "round": ("wrong-round", "the session belongs to another round, not to this one"),
     "settings": ("wrong-settings", "the session names other settings than this hospital joined under"),
@@ -77,8 +77,8 @@ _OTHER = {
 def _check_due(parameters: SessionParameters, due: SessionParameters) -> None:
     for name in SessionParameters.model_fields:
         if getattr(parameters, name) != getattr(due, name):
-            other = ("wrong-parameters", f"{name} is not what follows from the study's settings")
-            raise ParametersRefused(*_OTHER.get(name, other), proof={"expected": due.model_dump(mode="json")})
+            refusal = ("wrong-parameters", f"{name} is not what follows from the study's settings")
+            raise ParametersRefused(*_MISMATCHES.get(name, refusal), proof={"expected": due.model_dump(mode="json")})
 
 
 def _check_floors(parameters: SessionParameters, party: Party) -> None:
@@ -107,9 +107,11 @@ def check_cohort(
     """
     proof = {"keys": [entry.model_dump(mode="json") for entry in entries]}
     _require_sorted(entries, "unsorted-cohort", CohortRefused)
-    least, most = current.parameters.min_clients, current.parameters.clients
-    if not least <= len(entries) <= most:
-        raise CohortRefused("cohort-size", f"{len(entries)} clients have keys; the session allows {least} to {most}")
+    min_clients, max_clients = current.parameters.min_clients, current.parameters.clients
+    if not min_clients <= len(entries) <= max_clients:
+        raise CohortRefused(
+            "cohort-size", f"{len(entries)} clients have keys; the session allows {min_clients} to {max_clients}"
+        )
     for entry in entries:
         identity = party.roster.get(entry.client)
         if identity is None:
@@ -133,8 +135,9 @@ def check_cohort(
 
 
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
-    """U3: sorted, within U2, large enough, ourselves in it unaltered, everybody's manifest signed over the same U2; no
-    colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
+    """Check U3: sorted, within U2, large enough, ourselves in it unaltered, and every member's manifest signed over the
+    same
+    U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -179,33 +182,33 @@ _NAMED_AT_MOST = 3
 def check_may_be_summed_again(opened: Opened | None, cohort: Iterable[str]) -> None:
     """Whether the survivors of this cohort can be those whose updates from the same model were summed before.
 
-    opened  that sum; None: there was none
+    opened  that sum, or None if there was none
 
     Raises:
-        CohortRefused: somebody of them is not in it.
+        CohortRefused: one of them is not in it.
     """
-    if opened is not None and (gone := frozenset(opened.survivors) - frozenset(cohort)):
-        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, gone, "not here now"))
+    if opened is not None and (missing := frozenset(opened.survivors) - frozenset(cohort)):
+        raise CohortRefused(SAME_MODEL_AGAIN, _same_model(opened, missing, "not here now"))
 
 
 def check_is_summed_again(opened: Opened | None, survivors: Iterable[str]) -> None:
     """Whether these survivors are those whose updates from the same model were summed before.
 
-    opened  that sum; None: there was none
+    opened  that sum, or None if there was none
 
     Raises:
         SurvivorsRefused: they are not.
     """
-    if opened is not None and (other := frozenset(opened.survivors) ^ frozenset(survivors)):
-        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, other, "in one of the two sums only"))
+    if opened is not None and (difference := frozenset(opened.survivors) ^ frozenset(survivors)):
+        raise SurvivorsRefused(SAME_MODEL_AGAIN, _same_model(opened, difference, "in one of the two sums only"))
 
 
-def _same_model(opened: Opened, others: frozenset[str], where: str) -> str:
-    named = sorted(others)[:_NAMED_AT_MOST]
-    more = "" if len(others) == len(named) else f" and {len(others) - len(named)} more"
+def _same_model(opened: Opened, hospitals: frozenset[str], place: str) -> str:
+    names = sorted(hospitals)[:_NAMED_AT_MOST]
+    more = "" if len(hospitals) == len(names) else f" and {len(hospitals) - len(names)} more"
     return (
-        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(named)}"
-        f"{more}: {where}); sums over different sets show single updates, so no other set is opened. If a hospital has "
+        f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(names)}"
+        f"{more}: {place}); sums over different sets show single updates, so no other set is opened. If a hospital has "
         "left for good, the operator has to end the study (wardround study stop)"
     )
 
@@ -220,7 +223,7 @@ def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -
     statement, quorum = current.consistency_statement, current.parameters.quorum
     valid: set[str] = set()
     for entry in entries:
-        # Enough; every further signature costs its check.
+        # Enough. Every further signature costs its check.
         if len(valid) == quorum:
             return
         identity = current.identity(entry.client) if entry.client in names else None

@@ -1,4 +1,4 @@
-"""What a hospital keeps for the masked rounds of one study, and what it sends in them.
+"""The state that a hospital keeps for the masked rounds of one study, and the bytes that it sends in them.
 
 Words are made once and kept: thresholds are blinded at random, and a repeated round must send the same ones.
 """
@@ -57,10 +57,10 @@ _PREFIX = "words/"
 
 
 @dataclass(frozen=True)
-class Summed:
-    """What the rounds of one study sum at one hospital.
+class SummedRounds:
+    """The part of one hospital in the sums of one study's rounds.
 
-    model       names and shapes of the parameters; empty where nothing is trained
+    model       names and shapes of the parameters, empty in a study without training
     randomness  this hospital's streams in a round
     records     how many it trains on
     """
@@ -75,10 +75,10 @@ class MaskedDelivery:
     """Keys and shares before anything is paid, masked vectors after training. A `client_sdk.study.delivery.Delivery`.
 
     floors   what the hospital demands of any session
-    folder   of the sessions' state; taken at the first round, so that no other process uses it until `close`
+    folder   of the sessions' state. Taken at the first round, so that no other process uses it until `close`
     roster   the members of an assignment's round, checked against the assignment
     vouch    the newest head of the coordinator's ledger under this hospital's signature
-    records  N of all clients, as entries that this hospital has checked tell it; None while none does
+    records  N of all clients, as entries that this hospital has checked tell it. None while none does
     charge   number and hash of the entry that charges a round, in the ledger that this hospital has checked
     """
 
@@ -87,7 +87,7 @@ class MaskedDelivery:
         client: Client,
         membership: Membership,
         floors: Floors,
-        summed: Summed,
+        summed: SummedRounds,
         folder: Path,
         roster: Callable[[AssignmentBody], Roster],
         vouch: Callable[[], WitnessedHead | None],
@@ -97,22 +97,22 @@ class MaskedDelivery:
         self._client, self._membership, self._floors = client, membership, floors
         self._summed, self._folder = summed, folder
         self._roster, self._vouch, self._records, self._charge = roster, vouch, records, charge
-        self._taken = False
+        self._was_accepted = False
         self._settings = summed.settings
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[VectorSpec, ...]:
-        """Join the round's session; the vectors that it sums.
+        """Join the round's session, and return the vectors that it sums.
 
         Raises:
-            SessionEnded, SecureSumRefused: as `MaskedRound.prepare`; StateRefused also where another process takes part
+            SessionEnded, SecureSumRefused: as `MaskedRound.prepare`. StateRefused also where another process takes part
                 for this hospital.
             BadAssignment: the roster shown is not the assigned one, or there are no parameters of a session.
         """
         if session is None:
             raise BadAssignment("the assignment of a round that sums under masks names no session")
-        self._round, self._taken = None, False
+        self._round, self._was_accepted = None, False
         joined = self._of(assignment)
         vectors = joined.prepare(session)
         # Only now: a session that was refused while it was prepared has been left already.
@@ -120,7 +120,11 @@ class MaskedDelivery:
         return vectors
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """The words that will be masked, and the update where it travels in the clear.
 
@@ -131,55 +135,57 @@ class MaskedDelivery:
             require_training(self._settings).privacy,
             self._summed.model,
             vectors,
-            made,
+            contribution,
             log_moments,
             # Once: two sums over almost the same hospitals would show one hospital's number.
-            records=0 if self.total_records() is not None or self._reported(round) else self._summed.records,
-            randomness=self._summed.randomness(round),
+            records=0 if self.total_records() is not None or self._reported(round_number) else self._summed.records,
+            randomness=self._summed.randomness(round_number),
         )
-        clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in made.update.items()}
+        clear = {} if UPDATE in words else {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         return to_bytes(words, clear)
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
         """The words of a query's sum, in steps of its grid.
 
         Raises:
             TrainingStopped: a value does not fit its vector.
         """
         (spec,) = vectors
-        blind = self._summed.randomness(round).of(Purpose.THRESHOLDS, subject=part.tobytes())
+        blind = self._summed.randomness(round_number).of(Purpose.THRESHOLDS, subject=part.tobytes())
         try:
             words = encode(spec, part.astype(np.float64), blind.read)
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
         return to_bytes({spec.name: words}, {})
 
-    def send(self, round: int, body: bytes) -> None:
+    def send(self, round_number: int, body: bytes) -> None:
         """Send what `body` made. Raises as `Client.put_update` and `MaskedRound.complete`."""
         joined, self._round = self._round, None
         if joined is None:
             raise RuntimeError("a round is prepared before it is sent")
         words, clear = from_bytes(body)
         if clear:
-            self._client.put_update(self._membership.study, round, self._membership.client, tensors.encode(clear))
-            self._taken = True
+            self._client.put_update(
+                self._membership.study, round_number, self._membership.client, tensors.encode(clear)
+            )
+            self._was_accepted = True
         try:
             joined.complete(words)
         finally:
-            self._taken = self._taken or joined.shares_taken
+            self._was_accepted = self._was_accepted or joined.shares_taken
 
     @property
-    def taken(self) -> bool:
-        return self._taken
+    def was_accepted(self) -> bool:
+        return self._was_accepted
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """Whether this hospital opened its shares in a round and was shown the result that came of them."""
-        record = record_of(self._opened(), self._membership.study, round)
+        record = record_of(self._opened(), self._membership.study, round_number)
         # Until then the session is kept, to ask for it.
         return record.released and record.session is None
 
     def leave(self, assignment: AssignmentBody) -> None:
-        """Erase the session's secrets and say so; also of a session that this hospital joined before it was killed."""
+        """Erase the session's secrets and say so, also of a session that this hospital joined before it was killed."""
         joined, self._round = self._round, None
         if joined is not None:
             joined.leave()
@@ -198,20 +204,20 @@ class MaskedDelivery:
         if self._store is not None:
             self._store.erase_expired(int(self._client.clock.read()))
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Not once the result was checked or the session is over: the words are without masks."""
-        return self._store is None or self._store.needs_words(self._membership.study, round)
+        return self._store is None or self._store.needs_words(self._membership.study, round_number)
 
     def close(self) -> None:
-        """Give the folder back: whoever goes on, also in this process, takes it anew."""
+        """Give the folder back. The next user takes it anew, also in this process."""
         if self._store is not None:
             self._store.close()
             self._store = None
 
-    def _reported(self, round: int) -> bool:
+    def _reported(self, round_number: int) -> bool:
         """Whether this hospital has helped to open a sum of an earlier round."""
         newest = None if self._store is None else newest_opened(self._store, self._membership.study)
-        return newest is not None and newest.round < round
+        return newest is not None and newest.round < round_number
 
     def _opened(self) -> FileStore:
         if self._store is None:
@@ -266,7 +272,7 @@ def ring_vectors_of(
     privacy: Privacy,
     model: tensors.Spec,
     vectors: Sequence[VectorSpec],
-    made: Contribution,
+    contribution: Contribution,
     log_moments: LogMomentBounds | None,
     *,
     records: int,
@@ -277,16 +283,18 @@ def ring_vectors_of(
     randomness  this client's in the round: its share of noise, and the words that blind thresholds
 
     Raises:
-        TrainingStopped: a value does not fit its vector; nothing is sent.
+        TrainingStopped: a value does not fit its vector. No message is sent.
     """
     words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
         if spec.name == UPDATE:
-            values = flatten(made.update, model)
+            values = flatten(contribution.update, model)
         elif spec.name == histogram_name(privacy.rules):
             # An address for each vector: no two draw the same.
-            noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(made.client_distance).encode())
-            values = _histogram(privacy, randomness.round, made.client_distance, noise)
+            noise = randomness.of(
+                Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode()
+            )
+            values = _histogram(privacy, randomness.round, contribution.client_distance, noise)
         elif spec.name == METRICS:
             values = np.array([float(records)])
         elif spec.name == PAPERS and log_moments is not None:
@@ -311,7 +319,7 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
     """Add this client's share of the noise of a sum of whole updates, in place.
 
     Every survivor adds one and at least as many as are counted on are honest: their variances add up to the noise that
-    the plan states. Integers on the grid that updates were rounded to, so that nothing is rounded after the noise.
+    the plan states. Integers on the grid that updates were rounded to, so that no rounding follows the noise.
 
     words  (spec.length,) an encoded update, in steps of the noise's grid
 
@@ -322,23 +330,24 @@ def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: Ra
     if noise is None or 2.0**-spec.scale_bits != noise.spacing:
         raise EncodingError("the update is not on the grid of the noise")
     signed = words.view(f"<i{spec.dtype.itemsize}")
-    for start, drawn in sampler(noise.share).chunks(len(signed), source):
+    for start, noise_chunk in sampler(noise.share).chunks(len(signed), source):
         # Twice a cap does not wrap: a session has three clients at least.
-        signed[start : start + len(drawn)] += drawn.astype(signed.dtype)
+        signed[start : start + len(noise_chunk)] += noise_chunk.astype(signed.dtype)
     require_in_range(spec, words)
 
 
-def _histogram(privacy: Privacy, round: int, distance: float | None, source: RandomSource) -> Values:
-    """One count in the bin of this client's distance; under disclosure `noised` with this client's share of noise."""
+def _histogram(privacy: Privacy, round_number: int, distance: float | None, source: RandomSource) -> Values:
+    """Return one count in the bin of this client's distance, under disclosure `noised` with this client's share of
+    noise."""
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
     counts = np.zeros(DISTANCE_BINS, np.int64)
     noise = privacy.histogram_noise
     if noise is None:
         counts[distance_bin(distance, top)] = 1
         return counts
-    if round % noise.every == 0:
+    if round_number % noise.every == 0:
         counts[distance_bin(distance, top)] = 1
-        # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach std.
+        # Variances add up over the honest survivors that are sure to be there. Rounded up, so that they reach std.
         share = noise.std / np.sqrt(privacy.histogram_shares)
         counts += sampler(float(np.nextafter(share, np.inf))).sample(DISTANCE_BINS, source)
     # Other rounds publish nothing: zeros without noise.

@@ -1,4 +1,4 @@
-"""Why a hospital's half of the secure sum says no. Refusing changes no state and opens nothing."""
+"""Why a hospital's half of the secure sum says no. Refusing changes no state and opens no sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SecureSumRefused(Refused):
     ├── ResultRefused        the announced result
     └── StateRefused         the step does not follow from what this hospital did before
 
-    proof  what of it contradicts what the coordinator signed and showed elsewhere, as JSON; None: nothing does
+    proof  what of it contradicts what the coordinator signed and showed elsewhere, as JSON, or None without one
     """
 
     def __init__(self, code: str, detail: str, proof: Mapping[str, Any] | None = None) -> None:

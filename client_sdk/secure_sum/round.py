@@ -1,7 +1,7 @@
 """One round's secure sum over HTTP: keys and shares before anything is paid, masked vectors after training.
 
 Every step writes the hospital's state before it sends, so a restarted process goes on where the old one stopped. A
-session that goes on without this hospital, or fails, ends in `SessionEnded`: nothing more is sent for the round.
+session that goes on without this hospital, or fails, ends in `SessionEnded`: no more messages are sent for the round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from client_sdk.api.calls import OCTETS, POLL_SECONDS, as_document, path, put, with_values
 from client_sdk.api.client import Client
-from client_sdk.api.transport import Answer, Call
+from client_sdk.api.transport import Call, HttpAnswer
 from client_sdk.errors import (
     ApiError,
     ConflictError,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 _LOG = logging.getLogger(__name__)
 # Bytes of an answer: of a thousand clients' keys, signatures and digests there is half a megabyte.
-_MOST = 4 << 20
+_MAX_ANSWER_BYTES = 4 << 20
 
 register(
     "hospital.after-keys",
@@ -88,7 +88,7 @@ class MaskedRound:
         self._plan, self._exact = plan, exact
         self._sum = SecureSumClient(party, plan.study, plan.round, store, derived=derived)
         self._calls = SessionCalls(plan.study, plan.round, party.client)
-        # What the last answer brought along; asked for where a process was started again in between.
+        # What the last answer brought along. Asked for where a process was started again in between.
         self._inbox: Inbox | None = None
         self._signatures: ConsistencyList | None = None
 
@@ -101,8 +101,8 @@ class MaskedRound:
             The vectors to fill.
 
         Raises:
-            SessionEnded: nothing is to be paid or trained for this round.
-            SecureSumRefused: something that was shown is not acceptable; the session is left.
+            SessionEnded: this round needs no payment and no training.
+            SecureSumRefused: something that was shown is not acceptable. The session is left.
         """
         with self._leaving():
             # A session keeps the roster of its opening: the others would check with the old key, and refuse.
@@ -138,9 +138,9 @@ class MaskedRound:
             self._open()
 
     def leave(self) -> None:
-        """Erase the session's secrets and tell the coordinator, so that nobody waits for this hospital.
+        """Erase the session's secrets and tell the coordinator, so that the others do not wait for this hospital.
 
-        Best effort: whatever made the hospital leave matters more than whether this arrives.
+        Best effort: the reason for leaving matters more than whether this arrives.
         """
         try:
             self._sum.abort()
@@ -152,9 +152,9 @@ class MaskedRound:
         inbox = self._inbox or self._wait_for("shares", Inbox, self._party.client)
         upload = self._sum.mask(inbox, words, self._now())
         self._inbox = None
-        found = self._send(self._calls.put_vectors(upload, POLL_SECONDS))
+        reply = self._send(self._calls.put_vectors(upload, POLL_SECONDS))
         failpoint("hospital.after-octets")
-        return found or self._wait_for("survivors", SurvivorList)
+        return reply or self._wait_for("survivors", SurvivorList)
 
     def _open(self) -> None:
         # After an answer that was lost too: what was opened once is said again.
@@ -172,23 +172,23 @@ class MaskedRound:
         self._sum.check_result(result or self._wait_for("result", SumResult))
 
     def _say(self, step: str, message: BaseModel, then: type[M], witness: WitnessedHead | None = None) -> M:
-        """Say something, and wait for the list that everybody makes by saying it."""
-        found: M | None = None
+        """Send a message, and wait for the list that all hospitals' messages make."""
+        reply: M | None = None
         try:
-            found = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
+            reply = self._send(self._calls.put(step, message, then, POLL_SECONDS, witness))
         except SessionEnded as ended:
             # A signature that is not needed any more: there are enough, and the list is there.
             if step != "consistency" or ended.code != "round-closed":
                 raise
         failpoint(f"hospital.after-{step}")
-        return found or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
+        return reply or self._wait_for(step, then, *([self._party.client] if step == "shares" else []))
 
-    def _wait_for(self, what: str, model: type[M], *more: str) -> M:
+    def _wait_for(self, list_name: str, model: type[M], *more: str) -> M:
         """A list, once it is frozen."""
         # No pause: the coordinator holds each answer back for up to POLL_SECONDS.
-        while (found := self._send(self._calls.shown(what, model, POLL_SECONDS, *more))) is None:
+        while (reply := self._send(self._calls.session_list(list_name, model, POLL_SECONDS, *more))) is None:
             pass
-        return found
+        return reply
 
     def _expected(self, signed: SignedParameters) -> tuple[VectorSpec, ...]:
         # The number of clients is the coordinator's.
@@ -207,7 +207,7 @@ class MaskedRound:
 
     @contextmanager
     def _leaving(self) -> Generator[None]:
-        """Within, a session that ended or was refused loses its secrets. Whoever calls tells the refusal."""
+        """Within, a session that ended or was refused loses its secrets. The caller tells the refusal."""
         try:
             yield
         except SessionEnded as ended:
@@ -236,8 +236,8 @@ class MaskedRound:
 class SessionCalls:
     """Addresses of one round's session. Every answer is held back for `wait_seconds` while it would be empty."""
 
-    def __init__(self, study: str, round: int, client: str) -> None:
-        self._base = ("studies", study, "rounds", round, "secure-sum")
+    def __init__(self, study: str, round_number: int, client: str) -> None:
+        self._base = ("studies", study, "rounds", round_number, "secure-sum")
         self._client = client
 
     def put(
@@ -259,7 +259,7 @@ class SessionCalls:
             "application/json",
             headers,
             quiet_seconds=wait_seconds,
-            answer_limit=_MOST,
+            answer_limit=_MAX_ANSWER_BYTES,
         )
 
     def put_vectors(self, upload: MaskedUpload, wait_seconds: float) -> Call[SurvivorList | None]:
@@ -275,18 +275,18 @@ class SessionCalls:
             OCTETS,
             manifest,
             quiet_seconds=wait_seconds,
-            answer_limit=_MOST,
+            answer_limit=_MAX_ANSWER_BYTES,
         )
 
     def leave(self) -> Call[None]:
         return put(path(*self._base, "left", self._client))
 
-    def shown(self, what: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
-        """What the coordinator shows of the session; None while it is not frozen."""
-        target = with_values(path(*self._base, what, *more), wait=f"{wait_seconds:g}")
-        return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MOST)
+    def session_list(self, list_name: str, model: type[M], wait_seconds: float, *more: str) -> Call[M | None]:
+        """Request a list of the session, which is None while it is not frozen."""
+        target = with_values(path(*self._base, list_name, *more), wait=f"{wait_seconds:g}")
+        return Call("GET", target, _or_null(model), quiet_seconds=wait_seconds, answer_limit=_MAX_ANSWER_BYTES)
 
 
-def _or_null(model: type[M]) -> Callable[[Answer], M | None]:
+def _or_null(model: type[M]) -> Callable[[HttpAnswer], M | None]:
     read = as_document(model)
     return lambda answer: None if answer.status == 204 or answer.body == b"null" else read(answer)

@@ -1,8 +1,8 @@
 """A hospital's half of the secure sum: advertise → share → mask → confirm → unmask, with no I/O but its store.
 
 Every step checks what the coordinator showed, writes the state, and only then returns the message to send
-(Bonawitz et al. 2017, with signed keys, a consistency exchange and one release per round). Repeating a step with
-the same input returns the same message; with another input it is refused.
+(Bonawitz et al. 2017, with signed keys, a consistency exchange and one release per round). Repeating a step with the
+same input returns the same message. With another input it is refused.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class MaskedUpload:
 class SecureSumClient:
     """One hospital, one round. All state is in the store: a restarted process goes on where the old one stopped.
 
-    Guarantees: keys are fresh for every session; one set of words is masked per round; one survivor set is opened
-    per round; of each peer only one of the two secrets is ever opened; secrets leave the store after unmasking,
-    abort or expiry (copies in the memory of a Python process cannot be wiped).
+    Guarantees: keys are fresh for every session. One set of words is masked per round, and one survivor set is opened
+    per round. Of each peer only one of the two secrets is ever opened. Secrets leave the store after unmasking, abort
+    or expiry (copies in the memory of a Python process cannot be wiped).
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SecureSumClient:
         randomness: Callable[[int], bytes] = os.urandom,
         derived: Derived = lambda fresh, use, context: fresh,
     ) -> None:
-        """`randomness(n)` returns n bytes of a cryptographic generator; `derived` is `Randomness.derived`."""
+        """`randomness(n)` returns n bytes of a cryptographic generator, and `derived` is `Randomness.derived`."""
         self._party = party
         self._study = study
         self._round = round_number
@@ -91,7 +91,7 @@ class SecureSumClient:
 
     @property
     def phase(self) -> Phase:
-        """The last step taken in the current session; `ended` when its secrets went without a release."""
+        """Return the last step taken in the current session, or `ended` when its secrets went without a release."""
         session = self._load().session
         if session is None:
             return "idle"
@@ -145,7 +145,7 @@ class SecureSumClient:
 
         `previous_cohort` is `opened_cohort()` where slowly changing totals are summed without noise: a cohort that
         differs from it by exactly one client is refused, since the two sums would show that client's value.
-        exact: as in `confirm`; here, before anything is paid, a U1 is refused of which no set can come that it allows.
+        exact: as in `confirm`. Here, before anything is paid, a U1 is refused of which no set can come that it allows.
 
         Raises:
             CohortRefused: see `check_cohort`, a second list for the same session, or `same-model-again`.
@@ -156,7 +156,7 @@ class SecureSumClient:
         if session.shares is not None:
             if cohort.entries != session.cohort:
                 lists = {"keys": cohort.entries, "keys_before": session.cohort}
-                proof = {name: [one.model_dump(mode="json") for one in entries] for name, entries in lists.items()}
+                proof = {name: [entry.model_dump(mode="json") for entry in entries] for name, entries in lists.items()}
                 raise CohortRefused("second-key-list", "the coordinator showed another list of keys before", proof)
             return session.shares
         checks.check_cohort(cohort.entries, current, self._party, previous_cohort)
@@ -165,12 +165,12 @@ class SecureSumClient:
         # Kept: a member may leave or change its key before the sum is opened.
         identities = {entry.client: self._party.roster[entry.client].public_bytes_raw() for entry in cohort.entries}
         current = current.having(cohort=cohort.entries, identities=identities)
-        slots, kept = steps.seal_shares(current, self._draw("shares", current.h1))
+        slots, kept_shares = steps.seal_shares(current, self._draw("shares", current.h1))
         client, secrets = current.client, current.secrets
         commitment = transcript.seed_commitment(current.h1, client, secrets.seed)
         signature = self._sign(transcript.shares_statement(current.h1, client, commitment, slots))
         message = SharesMessage(client=client, commitment=commitment, slots=slots, signature=signature)
-        secrets = secrets.model_copy(update={"shares": {client: kept}})
+        secrets = secrets.model_copy(update={"shares": {client: kept_shares}})
         self._save(current.having(secrets=secrets, shares=message).record)
         return message
 
@@ -212,7 +212,7 @@ class SecureSumClient:
 
         Raises:
             SurvivorsRefused: see `check_survivors`, a second survivor list, or `same-model-again`.
-            StateRefused: nothing was masked yet, or the session is over.
+            StateRefused: no vector was masked yet, or the session is over.
         """
         current = self._live(now)
         session = current.session
@@ -237,7 +237,7 @@ class SecureSumClient:
 
         Raises:
             SurvivorsRefused: too few survivors signed the set that this hospital confirmed.
-            StateRefused: nothing was confirmed yet, or the session ended without a release.
+            StateRefused: no set was confirmed yet, or the session ended without a release.
         """
         # Not `_live`: after the first time the secrets are gone, and the same message is given again.
         current = self._current(now)
@@ -284,13 +284,13 @@ class SecureSumClient:
         self._save(record.checked)
 
     def abort(self) -> None:
-        """Leave the session: erase its secrets. What was sent so far cannot be unmasked with this hospital's help."""
+        """Leave the session: erase its secrets. Messages sent so far cannot be unmasked with this hospital's help."""
         record = self._load()
         if record.session is not None and record.session.secrets is not None:
             self._save(Current(record, record.session).having(secrets=None).record)
 
     def forget_if_expired(self, now: int) -> RoundRecord:
-        """Erase the secrets of a session that has expired. Every step does so too; call it when none will come."""
+        """Erase the secrets of a session that has expired. Every step does so too. Call it when none will come."""
         record = self._load()
         if record.session is not None and now > Current(record, record.session).parameters.expires:
             self.abort()
@@ -298,7 +298,8 @@ class SecureSumClient:
         return record
 
     def opened_cohort(self) -> frozenset[str] | None:
-        """The cohort of the last earlier round for which this hospital opened shares; None if it never did."""
+        """Return the cohort of the last earlier round for which this hospital opened shares, or None if it never
+        did."""
         newest = newest_opened(self._store, self._study)
         return None if newest is None or newest.round >= self._round else frozenset(newest.cohort)
 

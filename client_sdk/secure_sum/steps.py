@@ -1,4 +1,4 @@
-"""What a hospital computes at each step of the secure sum. Pure, given secrets and randomness."""
+"""The computations of a hospital at each step of the secure sum. Pure, given secrets and randomness."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Current:
 
     @cached_property
     def graph(self) -> Graph:
-        """Who in U1 exchanges shares and masks with whom."""
+        """Return the graph of the members of U1 that exchange shares and masks."""
         return graph_of(self.h1, tuple(self.cohort), self.parameters.neighbours)
 
     @cached_property
@@ -99,7 +99,8 @@ class Current:
         return self.session.secrets
 
     def identity(self, client: str) -> Ed25519PublicKey | None:
-        """What a member's masking keys were checked with; whoever left the study since is still in the sum."""
+        """Return the key that a member's masking keys were checked with. A member that left the study since is still in
+        the sum."""
         raw = self.session.identities.get(client)
         return None if raw is None else public_key_of(raw)
 
@@ -107,16 +108,16 @@ class Current:
     def u3(self) -> bytes:
         """The hash of h1 and of U3: who sent which vectors."""
         entries = self.session.survivors
-        said = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
-        return transcript.survivors_hash(self.h1, said)
+        statements = ((entry.client, self.masked_statement(entry.client, entry.digests)) for entry in entries)
+        return transcript.survivors_hash(self.h1, statements)
 
     @property
     def consistency_statement(self) -> bytes:
-        """What every survivor signs: that this U3 was shown to it."""
+        """Return the statement that every survivor signs: that this U3 was shown to it."""
         return transcript.consistency_statement(self.h1, self.u3)
 
     def masked_statement(self, client: str, digests: Mapping[str, bytes]) -> bytes:
-        """What a client signs over its vectors: it names U2."""
+        """Return the statement that a client signs over its vectors. It names U2."""
         return transcript.masked_statement(self.h1, self.u2, client, digests)
 
     def having(self, **changes: object) -> Current:
@@ -134,18 +135,18 @@ def seal_shares(current: Current, seed: bytes) -> tuple[bytes, bytes]:
     client, secrets, holders = current.client, current.secrets, current.graph.holders(current.client)
     shares = shamir.split((secrets.seed, secrets.mask_private), len(holders), current.parameters.threshold, seed)
     agreement = masking.KeyAgreement(client, secrets.share_private, current.h1)
-    slots, kept = b"", b""
+    slots, kept_shares = b"", b""
     for holder, share in zip(holders, shares, strict=True):
-        # Its own share counts among the t; it never leaves before it is opened.
+        # Its own share counts among the t. It never leaves before it is opened.
         if holder == client:
-            kept = share
+            kept_shares = share
             continue
         try:
             key = agreement.share_key(holder, current.cohort[holder].share_key)
         except masking.MaskingError as error:
             raise CohortRefused("unusable-key", str(error)) from error
         slots += masking.seal_share(key, current.h1, client, holder, share)
-    return slots, kept
+    return slots, kept_shares
 
 
 def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
@@ -159,8 +160,8 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
     if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
         raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
     if len(sharers) < current.parameters.min_clients:
-        least = current.parameters.min_clients
-        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {least} must")
+        threshold = current.parameters.min_clients
+        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {threshold} must")
     senders = [name for name in current.graph.neighbours(client) if name in sharers]
     # The sender's own share is one of its t.
     if len(senders) + 1 < current.parameters.threshold:
@@ -222,12 +223,12 @@ def _mask(current: Current, agreement: masking.KeyAgreement, spec: VectorSpec, w
         }
     except masking.MaskingError as error:
         raise CohortRefused("unusable-key", str(error)) from error
-    own = masking.self_mask_key(current.secrets.seed, current.h1, spec.name)
+    self_key = masking.self_mask_key(current.secrets.seed, current.h1, spec.name)
     buffer = secure_sum_vectors.canary_buffer(spec, current.h1, client)
     masking.apply_masks(
         buffer,
         head=words,
-        add=[own, *(key for peer, key in keys.items() if client < peer)],
+        add=[self_key, *(key for peer, key in keys.items() if client < peer)],
         subtract=[key for peer, key in keys.items() if peer < client],
     )
     return buffer
@@ -239,13 +240,13 @@ def shares_to_open(current: Current) -> bytes:
     opened = b""
     for peer in current.peers:
         # One slot holds both shares, the seed's first. Never both are opened: together they would unmask the peer.
-        both = current.secrets.shares[peer]
-        opened += both[: shamir.SHARE_BYTES] if peer in survivors else both[shamir.SHARE_BYTES :]
+        pair = current.secrets.shares[peer]
+        opened += pair[: shamir.SHARE_BYTES] if peer in survivors else pair[shamir.SHARE_BYTES :]
     return opened
 
 
 def unmask_statement(current: Current, shares: bytes) -> bytes:
-    """What this client signs over the shares that it opens."""
+    """Return the statement that this client signs over the shares that it opens."""
     survivors = {entry.client for entry in current.session.survivors}
     opened = opened_shares(current.peers, survivors, shares)
     return transcript.unmask_statement(current.h1, current.u3, current.client, opened)

@@ -1,4 +1,4 @@
-"""What a hospital remembers of one round's secure sum, and where: written and synced before anything is sent."""
+"""The state that a hospital keeps of one round's secure sum: written and synced before anything is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class Secrets(Message):
-    """What is erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask key."""
+    """The secrets that are erased after unmasking, abort or expiry. `shares`: by owner, of its seed and of its mask
+    key."""
 
     share_private: Key = Field(repr=False)
     mask_private: Key = Field(repr=False)
@@ -120,7 +121,7 @@ class RoundRecord(Message):
 
 
 class Store(Protocol):
-    """Where the records live, each under a round's number or, of what was opened, a name.
+    """A store of the records, each under a round's number or, of what was opened, a name.
 
     `save` returns once the bytes survive a power cut.
     """
@@ -131,7 +132,7 @@ class Store(Protocol):
 
 
 def record_of(store: Store, study: str, round_number: int) -> RoundRecord:
-    """What is stored of the round; an empty record where nothing is.
+    """Return the record of the round, or an empty one where none is stored.
 
     Raises:
         StateRefused: the record is damaged.
@@ -144,7 +145,7 @@ _NEWEST = "opened"
 
 
 def newest_opened(store: Store, study: str) -> Opened | None:
-    """What this hospital opened last in `study`. Raises StateRefused: the record is damaged."""
+    """Return what this hospital opened last in `study`. Raises StateRefused: the record is damaged."""
     return _opened(store, study, _NEWEST)
 
 
@@ -172,8 +173,9 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 
 def erase_expired(folder: Path, now: int) -> None:
-    """As `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is needed
-    no more. Nothing where another process holds the folder, which does it itself.
+    """Erase as `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is
+    needed
+    no more. If another process holds the folder, that process does it.
     """
     try:
         store = FileStore(folder)
@@ -202,21 +204,22 @@ def _unless_expired(record: RoundRecord, now: int) -> RoundRecord:
 
 
 class FileStore:
-    """One file per round, and one per model whose sum was opened; mode 0600, in a directory of one process at a time.
+    """One file per round, and one per model whose sum was opened, of mode 0600, in a directory of one process at a
+    time.
 
     moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
-           shows by the lock's inode and change time, which no tool sets; a snapshot of the whole disk keeps both.
+           shows by the lock's inode and change time, which no tool sets. A snapshot of the whole disk keeps both.
 
-    Replacing the file frees the old blocks but does not overwrite them: whoever reads the raw disk may find
-    secrets of ended sessions, so the directory belongs on an encrypted volume.
+    Replacing the file frees the old blocks but does not overwrite them. A reader of the raw disk may find secrets of
+    ended sessions, so the directory belongs on an encrypted volume.
     """
 
     def __init__(self, directory: Path) -> None:
         """Raises StateRefused when another process holds the directory."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
-        # Records that may hold secrets; None before somebody has looked.
-        # Whether secrets are in it, by round; nothing was looked at yet.
+        # Records that may hold secrets. None before somebody has looked.
+        # Whether secrets are in it, by round. Nothing was looked at yet.
         self._holding: dict[tuple[str, int], bool] | None = None
         self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -236,7 +239,7 @@ class FileStore:
             self.settle()
 
     def settle(self) -> None:
-        """The state counts as written here from now on: whatever may have been sent without it is given up."""
+        """Count the state as written here from now on. Everything that may have been sent without it is given up."""
         write_durably(self._directory / "place", self._place().encode())
         self.moved = False
 
@@ -247,23 +250,23 @@ class FileStore:
         return sorted(int(key) for key in keys if key.isdigit())
 
     def erase_expired(self, now: int) -> None:
-        """Erase the secrets of every session that has expired, of whatever study; `now` in seconds since the epoch."""
+        """Erase the secrets of every session that has expired, of any study. `now` is in seconds since the epoch."""
         if self._holding is None:
             names = (path.name.rsplit(".", 2) for path in self._directory.glob("*.*.json"))
             self._holding = {(study, int(key)): True for study, key, _ in names if key.isdigit()}
         for study, number in sorted(self._holding):
             try:
                 record = record_of(self, study, number)
-                kept = _unless_expired(record, now)
+                unexpired = _unless_expired(record, now)
             except (StateRefused, ParameterFault):
-                # Said aloud by whoever takes part in that round; nothing here can tell when it expires.
+                # Said aloud by whoever takes part in that round. Nothing here can tell when it expires.
                 _LOG.warning("the secure-sum state of round %d of %s is damaged: delete it", number, study)
                 continue
-            if kept is not record:
-                self.save(study, number, kept.to_bytes())
-            secret = kept.session is not None and kept.session.secrets is not None
+            if unexpired is not record:
+                self.save(study, number, unexpired.to_bytes())
+            secret = unexpired.session is not None and unexpired.session.secrets is not None
             self._holding[study, number] = secret
-            if not secret and not kept.waits_for_its_end:
+            if not secret and not unexpired.waits_for_its_end:
                 del self._holding[study, number]
 
     @property
@@ -272,7 +275,7 @@ class FileStore:
         return self._holding is None or any(self._holding.values())
 
     def needs_words(self, study: str, round_number: int) -> bool:
-        """As `RoundRecord.needs_words`, of what is stored; True of a record that cannot be read."""
+        """Return `RoundRecord.needs_words` of the stored record, and True for a record that cannot be read."""
         try:
             return record_of(self, study, round_number).needs_words
         except StateRefused:
@@ -300,8 +303,8 @@ class FileStore:
         write_durably(self._path(study, key), record)
 
     def _place(self) -> str:
-        found = os.fstat(self._lock)
-        return f"{found.st_ino} {found.st_ctime_ns}"
+        status = os.fstat(self._lock)
+        return f"{status.st_ino} {status.st_ctime_ns}"
 
     def _path(self, study: str, key: int | str) -> Path:
         return self._directory / f"{study}.{key}.json"

@@ -1,4 +1,5 @@
-"""What a hospital agreed to when it first joined a study: frozen in its ledger, or charged where the ledger is lost."""
+"""The terms that a hospital agreed to when it first joined a study: frozen in its ledger, or charged if that is
+lost."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
 from client_sdk.study.versions import joined_with
@@ -18,32 +19,34 @@ from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
-    from client_sdk.study.delivery import Able
+    from client_sdk.study.delivery import Capabilities
 
 
-def settings_shown(shown: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
+def settings_shown(study: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
     """The study's settings: those frozen when the hospital first joined, also if the coordinator forgets."""
     # Computed here: every assignment is held against this digest.
-    digest = shown.settings.digest()
-    if digest != shown.settings_sha256:
+    digest = study.settings.digest()
+    if digest != study.settings_sha256:
         raise BadAssignment("the study's settings do not have the digest that the coordinator names")
     opened = ledger.opened(membership.study)
     joined = None if opened is None else (opened["settings_sha256"], opened["coordinator_key"])
     if joined not in (None, (digest, membership.coordinator_key)):
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
-    return shown.settings
+    return study.settings
 
 
-def freeze(found: Able, ledger: HospitalLedger, membership: Membership, dataset: str, split: Split | None) -> None:
+def freeze(
+    capabilities: Capabilities, ledger: HospitalLedger, membership: Membership, dataset: str, split: PatientSplit | None
+) -> None:
     """Write into the hospital's ledger what it agreed to, when it first joins."""
     if ledger.opened(membership.study) is None:
-        choice = None if found.training is None else found.training.require_trainable()
+        choice = None if capabilities.training is None else capabilities.training.require_trainable()
         facts: dict[str, Any] = {
             "client": membership.client,
             "dataset": dataset,
-            "settings_sha256": found.settings.digest(),
+            "settings_sha256": capabilities.settings.digest(),
             "coordinator_key": membership.coordinator_key,
-            "protocol": joined_with(None, found.settings),
+            "protocol": joined_with(None, capabilities.settings),
             "gradients": None if choice is None else choice.to_dict(),
         }
         ledger.open_study(membership.study, facts, split)
@@ -69,7 +72,7 @@ def require_split_known(client: Client, ledger: HospitalLedger, membership: Memb
     evaluated in one study.
 
     Raises:
-        LostLedger: nobody has said yet that the ledger is lost.
+        LostLedger: no person has said yet that the ledger is lost.
         ConfigurationError: it is.
     """
     if ledger.rounds_lost(membership.study):

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
-from client_sdk.guard.policy import Charge
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.study.cell_counts import cells_of_question, log_counts
-from client_sdk.study.delivery import Able, Delivery
+from client_sdk.study.delivery import Capabilities, Delivery
 from client_sdk.study.evaluated import require_form
 from client_sdk.study.models import StudyModels
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.permission import Permission
-from client_sdk.study.work import Books, Make
+from client_sdk.study.work import Make, RoundCharges
 from study_protocol.cells import column_name
 from study_protocol.queries.kinds import Question
 from study_protocol.queries.kinds.evaluation import Evaluation
@@ -38,7 +38,7 @@ from study_protocol.wire.failpoints import failpoint
 
 @dataclass(frozen=True)
 class _Part:
-    """Whose vectors are summed, and how they are found once everything that can say no has not."""
+    """The patients whose vectors are summed, and the function that computes them once every check has passed."""
 
     identifiers: tuple[str, ...]
     columns: Callable[[NDArray[np.bool_] | None], Patients]
@@ -50,8 +50,8 @@ class AnsweringWork:
     def __init__(
         self,
         party: str,
-        books: Books,
-        able: Able,
+        books: RoundCharges,
+        able: Capabilities,
         models: StudyModels | None,
         delivery: Delivery,
         permission: Permission,
@@ -60,25 +60,25 @@ class AnsweringWork:
         self._models, self._delivery, self._permission = models, delivery, permission
 
     def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
-        asked = _asked(assignment)
-        return asked.approved_digest, asked.document.digest()
+        query = _query_of(assignment)
+        return query.approved_digest, query.document.digest()
 
     def open(self, assignment: AssignmentBody) -> Make:
         """Raises Refused: the site policy, the records or the patients' own limit cannot answer it. BadAssignment: the
         model that it is about is not the one that is shown.
         """
-        asked, books = _asked(assignment), self._books
-        require_answerable(books.policy, asked.document, self._able.data_version)
-        seen = books.ledger.seen(books.study).entries()
-        require_never_opened(seen, asked.document.digest(), assignment.round, self._delivery.has_opened)
+        query, books = _query_of(assignment), self._books
+        require_answerable(books.policy, query.document, self._able.data_version)
+        entries = books.ledger.seen_ledger(books.study).entries()
+        require_never_opened(entries, query.document.digest(), assignment.round, self._delivery.has_opened)
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
-        if not self._permission.of(asked, besides=assignment.round):
+        if not self._permission.of(query, except_round=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
-        part = self._asked_about_everybody(asked) if asked.model is None else self._evaluated(asked, asked.model)
-        return partial(self._make, assignment, asked, part, books.individual(part.identifiers))
+        part = self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
+        return partial(self._make, assignment, query, part, books.individual(part.identifiers))
 
-    def _asked_about_everybody(self, asked: QueryAsked) -> _Part:
-        question, patients = asked.document.question, self._able.patients
+    def _asked_about_everybody(self, query: QueryAsked) -> _Part:
+        question, patients = query.document.question, self._able.patients
         if question.model_number is not None:
             raise BadAssignment("the question is about a released model, and the assignment names none")
         if patients is None:
@@ -86,8 +86,8 @@ class AnsweringWork:
         _require_columns(question, patients)
         return _Part(patients.identifiers, partial(patients.columns, question))
 
-    def _evaluated(self, asked: QueryAsked, model: ModelInfo) -> _Part:
-        question, evaluated = asked.document.question, self._able.evaluated
+    def _evaluated(self, query: QueryAsked, model: ModelInfo) -> _Part:
+        question, evaluated = query.document.question, self._able.evaluated
         if question.model_number != model.version or not isinstance(question, Evaluation):
             raise BadAssignment("the assignment names another model than the question is about")
         if evaluated is None or self._models is None:
@@ -101,17 +101,17 @@ class AnsweringWork:
     def _make(
         self,
         assignment: AssignmentBody,
-        asked: QueryAsked,
+        query: QueryAsked,
         part: _Part,
         individual: IndividualBudget | None,
         vectors: Sequence[VectorSpec],
         *,
         paid: bool,
     ) -> None:
-        round, books, question = assignment.round, self._books, asked.document.question
-        price = Charge.of_query(asked.document.cost())
+        round, books, question = assignment.round, self._books, query.document.question
+        price = Charge.of_query(query.document.cost())
         if not paid:
-            subject = asked.approved_digest
+            subject = query.approved_digest
             books.pay(round, price, subject, self._permission.under(subject))
         _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
@@ -121,16 +121,19 @@ class AnsweringWork:
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")
-        own = None
+        filter_state = None
         if individual is not None:
             individual.charge_query(price)
-            own = individual.to_bytes(entries=books.ledger.next_sequence)
-        books.finish(round, body, individual=own)
+            filter_state = individual.to_bytes(entries=books.ledger.next_sequence)
+        books.finish(round, body, individual=filter_state)
 
 
-def require_never_opened(entries: Sequence[Entry], digest: str, round: int, has_opened: Callable[[int], bool]) -> None:
-    """That every earlier round which asked this question has come to nothing, by the signed ledger and by what this
-    hospital saw itself: two answers to one question have half the noise, whatever became of the first.
+def require_never_opened(
+    entries: Sequence[Entry], digest: str, round_number: int, has_opened: Callable[[int], bool]
+) -> None:
+    """Require that every earlier round which asked this question was never opened, by the signed ledger and by what
+    this
+    hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
 
     entries     of the coordinator's ledger
     has_opened  whether this hospital was shown the opened sum of a round
@@ -138,7 +141,9 @@ def require_never_opened(entries: Sequence[Entry], digest: str, round: int, has_
     Raises:
         Refused: one was opened.
     """
-    before = {entry.round for entry in entries if entry.kind == "asked" and entry.body["query"] == digest} - {round}
+    before = {entry.round for entry in entries if entry.kind == "asked" and entry.body["query"] == digest} - {
+        round_number
+    }
     nothing = {entry.round for entry in entries if entry.kind in ("cancelled", "charged-in-full")}
     for earlier in sorted(number for number in before if number is not None):
         if earlier not in nothing or has_opened(earlier):
@@ -163,12 +168,12 @@ def _log_counts(question: Question, patients: AskedPatients | None) -> None:
 
 def noise_share(grid: Grid, shares: int, cells: int, source: RandomSource) -> NDArray[np.int64]:
     """(cells,) one hospital's noise in grid steps: of so many honest ones together, at least grid.std."""
-    # Variances add up over the honest survivors that are sure to be there; rounded up, so that they reach it.
+    # Variances add up over the honest survivors that are sure to be there. Rounded up, so that they reach it.
     share = math.nextafter(grid.std / math.sqrt(shares) * (1 + 2.0**-50), math.inf)
     return sampler(share).sample(cells, source)
 
 
-def _asked(assignment: AssignmentBody) -> QueryAsked:
+def _query_of(assignment: AssignmentBody) -> QueryAsked:
     if assignment.query is None or assignment.model is not None:
         raise BadAssignment("the assignment of a query names none")
     return assignment.query

@@ -1,7 +1,6 @@
-"""A coordinator's ledger held against itself: whoever has it can do this, with no network and no part in the study.
-
-What it cannot show: whether the reports are those of the hospitals, and whether a round that was cancelled was free. Of
-these only hospitals know, each of its own part.
+"""The check of a coordinator's ledger against itself. Any holder of the ledger can run it, with no network and no part
+in the study. It cannot show whether the reports are those of the hospitals, and whether a round that was cancelled was
+free. Of these only hospitals know, each of its own part.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.budget import Budget, opened_by
-from accounting.budget.floors import least_bounds
+from accounting.budget.floors import min_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from accounting.budget.releases import Releases
 from accounting.errors import InvalidArgument
@@ -28,8 +27,8 @@ from study_protocol.study.reports import fault_of_report
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
 
-_NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
-_NOT_NAMED = (
+_MODELS_ARE_NAMED = "every released model's file is named by its SHA-256: no other file passes for it"
+_MODELS_ARE_NOT_NAMED = (
     "no released model is named: which file is a round's model, the coordinator's word alone says. The study began "
     "under an earlier version, or its coordinator does not bind models"
 )
@@ -37,9 +36,10 @@ _NOT_NAMED = (
 
 @dataclass(frozen=True)
 class Audited:
-    """A ledger in which nothing contradicts anything.
+    """A ledger without a contradiction.
 
-    budget  computed again from its entries;  kinds: how many entries there are of each
+    budget  computed again from its entries
+    kinds   how many entries there are of each
     names_models  whether every released model's file is bound by an entry
     """
 
@@ -51,7 +51,7 @@ class Audited:
     names_models: bool
 
     def words(self) -> list[str]:
-        """What was found, for people."""
+        """Return the findings as text for people."""
         kinds = self.kinds
         queries = f" and {kinds['asked']} for queries" if kinds["asked"] else ""
         rounds = (
@@ -59,7 +59,11 @@ class Audited:
             f"{kinds['settled']} settled by what was reported or at their worst, "
             f"{kinds['charged-in-full']} charged in full, {kinds['cancelled']} cancelled and free"
         )
-        models = [] if not self.settings.privacy.rules.trains else [_NAMED if self.names_models else _NOT_NAMED]
+        models = (
+            []
+            if not self.settings.privacy.rules.trains
+            else [_MODELS_ARE_NAMED if self.names_models else _MODELS_ARE_NOT_NAMED]
+        )
         return [
             f"entries 1 to {self.entries}: each hangs on the one before, and could have followed it",
             f"the plan is that of the settings in entry 1, sha256 {self.settings.digest()}",
@@ -74,7 +78,7 @@ def audited(study: str, entries: Sequence[Entry]) -> Audited:
 
     Raises:
         LedgerNotExtended: names the first entry that is none, cannot have happened, has another plan than that of the
-            settings, or a report that nobody can have made.
+            settings, or a report that no member can have made.
     """
     try:
         verify_chain(entries)
@@ -87,16 +91,16 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
     if not entries:
         raise LedgerError(0, "an empty ledger opens no study")
     first = entries[0]
-    given, opening = settings_in(first), event_in(first)
+    opening_settings, opening = settings_in(first), event_in(first)
     if opening["study"] != study:
         raise LedgerError(1, "opens another study")
     try:
-        settings = require_plan(given, opening["plan"])
+        settings = require_plan(opening_settings, opening["plan"])
     except PlanDiffers as error:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
     releases = Releases()
-    reserved_of, charged, asked = 0, list[tuple[int, int]](), set[int]()
+    reserved_of, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
     for entry in entries[1:]:
         standing = Standing.within(entry)
         if standing.settings_sha256 != digest:
@@ -104,13 +108,13 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         if entry.kind == "reserved":
             reserved_of = standing.members
         if entry.kind == "asked":
-            asked.add(entry.round or 0)
-        elif entry.round in asked:
-            # Its cost is known beforehand; the budget finds a report that should not be there.
+            query_rounds.add(entry.round or 0)
+        elif entry.round in query_rounds:
+            # Its cost is known beforehand. The budget finds a report that should not be there.
             pass
         elif entry.kind in ("settled", "charged-in-full"):
             charged.append((entry.round or 0, reserved_of))
-        for report, (round, members) in () if entry.round in asked else _reports(entry, charged):
+        for report, (round, members) in () if entry.round in query_rounds else _reports(entry, charged):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
         releases.take(entry)
@@ -119,7 +123,7 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
 
 
 def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any, tuple[int, int]]]:
-    """What an entry reports, each of a round and of as many members as it was reserved of."""
+    """Yield the reports of an entry, each of a round and of as many members as it was reserved of."""
     event = event_in(entry)
     if entry.kind == "settled":
         return [(event["report"], charged[-1])]
@@ -130,16 +134,18 @@ def _reports(entry: Entry, charged: Sequence[tuple[int, int]]) -> list[tuple[Any
     return list(zip(event["report"], charged, strict=True))
 
 
-def _require_possible(entry: Entry, settings: AnySettings, value: Any, round: int, members: int) -> None:
+def _require_possible(entry: Entry, settings: AnySettings, value: Any, round_number: int, members: int) -> None:
     try:
         report = report_from_dict(value)
     except InvalidArgument as error:
         raise LedgerError(entry.sequence, str(error)) from error
     if isinstance(settings, StatisticsSettings):
         return
-    fault = fault_of_report(settings, report, round_number=round, members=members) or _fault_of_sample(settings, report)
+    fault = fault_of_report(settings, report, round_number=round_number, members=members) or _fault_of_sample(
+        settings, report
+    )
     if fault is not None:
-        raise LedgerError(entry.sequence, f"the report of round {round} is none that could be made: {fault}")
+        raise LedgerError(entry.sequence, f"the report of round {round_number} is none that could be made: {fault}")
 
 
 def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str | None:
@@ -148,10 +154,10 @@ def _fault_of_sample(settings: StudySettings, report: RoundReport | None) -> str
     limit = limit_among(settings.privacy.limit_plans, Level.INSTANCE, Definition.BAYESIAN)
     if reported is None or sample is None or limit is None:
         return None
-    least = least_bounds(plan_of(settings), limit, sample.records)
-    for said, floor in zip((reported.filter, *reported.moments), least, strict=True):
-        if not said >= floor:
-            return f"a bound below what {sample.records} records can show: {said:g}, where {floor:g} is the least"
+    bounds = min_bounds(plan_of(settings), limit, sample.records)
+    for value, floor in zip((reported.filter, *reported.moments), bounds, strict=True):
+        if not value >= floor:
+            return f"a bound below what {sample.records} records can show: {value:g}, where {floor:g} is the least"
     return None
 
 

@@ -19,53 +19,55 @@ from study_protocol.queries.rows import Reading, readings_of
 from study_protocol.queries.variables import Condition, Range, Variable
 
 _LOG = logging.getLogger(__name__)
-_Said = tuple[Numbers | Categories, int, str]
+_CellsRead = tuple[Numbers | Categories, int, str]
 
 
 def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
-    """Of every declared input of a study's task, over all rows; nothing for a task that declares no columns.
+    """Return the counts of every declared input of a study's task, over all rows, empty for a task without columns.
 
     Raises:
         DataError: a column lacks, or cannot be read.
     """
     columns: Sequence[Declared] = task.columns if isinstance(task, TableTask) else ()
-    return _counted([_input(column) for column in columns], records, "study")
+    return _counts([_input(column) for column in columns], records, "study")
 
 
 def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:
-    """Of every way in which a question reads a column, over all rows.
+    """Return the counts of every way in which a question reads a column, over all rows.
 
     A question counts a cell that is neither a value nor a declared code as missing. A cell that is none of the declared
-    categories counts as another value; it is outside, and not wrong.
+    categories counts as another value. It is outside, and not wrong.
 
     Raises:
         DataError: a column lacks, or cannot be read.
     """
     readings = dict.fromkeys(readings_of(question))
-    return _counted([_reading(one) for one in readings], records, "question")
+    return _counts([_reading(reading) for reading in readings], records, "question")
 
 
 def without(records: Table, exclusions: ExclusionList) -> Table:
     """The rows of patients whom the list does not leave out."""
-    gone = exclusions.match(records.patients).rows if exclusions else np.zeros(len(records), bool)
-    return records.take(np.flatnonzero(~gone)) if gone.any() else records
+    excluded = exclusions.match(records.patients).rows if exclusions else np.zeros(len(records), bool)
+    return records.take(np.flatnonzero(~excluded)) if excluded.any() else records
 
 
-def log_counts(counts: Iterable[CellCounts], what: str) -> None:
+def log_counts(counts: Iterable[CellCounts], subject: str) -> None:
     """To the hospital's own log: how many cells fit nowhere, and which ranges are hardly used."""
     counts = tuple(counts)
-    for one in counts:
-        for words in (one.unusable, *one.warnings):
+    for column_counts in counts:
+        for words in (column_counts.unusable, *column_counts.warnings):
             if words:
-                _LOG.warning("%s: %s", what, words)
-    if counts and not any(one.wrong for one in counts):
-        _LOG.info("%s: every cell of %d columns is a value or a declared code", what, len(counts))
+                _LOG.warning("%s: %s", subject, words)
+    if counts and not any(column_counts.wrong for column_counts in counts):
+        _LOG.info("%s: every cell of %d columns is a value or a declared code", subject, len(counts))
 
 
-def _counted(declarations: Sequence[Declaration], records: Table, whose: str) -> tuple[CellCounts, ...]:
-    require_columns(list(dict.fromkeys(column_name(one.column) for one in declarations)), records.columns, whose)
+def _counts(declarations: Sequence[Declaration], records: Table, owner: str) -> tuple[CellCounts, ...]:
+    require_columns(
+        list(dict.fromkeys(column_name(declaration.column) for declaration in declarations)), records.columns, owner
+    )
     return add_counts(
-        [one.count(part.columns[column_name(one.column)], part.first) for one in declarations]
+        [declaration.count(part.columns[column_name(declaration.column)], part.first) for declaration in declarations]
         for part in _parts(records)
     )
 
@@ -75,11 +77,11 @@ def _parts(records: Table) -> Iterator[Table]:
 
 
 def _input(column: Declared) -> Declaration:
-    def read(cells: Column) -> _Said:
-        found = column.read(cells)
-        if isinstance(column, NumberColumn) and isinstance(found, Numbers):
-            return found, column.outside(found), found.kind
-        return found, 0, "none of the categories"
+    def read(cells: Column) -> _CellsRead:
+        values = column.read(cells)
+        if isinstance(column, NumberColumn) and isinstance(values, Numbers):
+            return values, column.outside(values), values.kind
+        return values, 0, "none of the categories"
 
     # Dates have no unit that could be another.
     within = (column.low, column.high) if isinstance(column, NumberColumn) and not column.dates else None
@@ -87,17 +89,17 @@ def _input(column: Declared) -> Declaration:
 
 
 def _reading(reading: Reading) -> Declaration:
-    def numbers(cells: Column, low: float, high: float) -> _Said:
-        found = read_numbers(cells, reading.missing_values)
-        return found, int(np.sum((found.values < low) | (found.values > high))), found.kind
+    def numbers(cells: Column, low: float, high: float) -> _CellsRead:
+        numbers_read = read_numbers(cells, reading.missing_values)
+        return numbers_read, int(np.sum((numbers_read.values < low) | (numbers_read.values > high))), numbers_read.kind
 
-    def categories(cells: Column, names: Sequence[str]) -> _Said:
-        found = read_categories(cells, names, reading.missing_values)
+    def categories(cells: Column, names: Sequence[str]) -> _CellsRead:
+        categories_read = read_categories(cells, names, reading.missing_values)
         nothing = np.zeros(len(cells), bool)
-        outside = int(found.wrong.sum()) if names else 0
-        return Categories(found.places, found.missing, nothing, found.near), outside, ""
+        outside = int(categories_read.wrong.sum()) if names else 0
+        return Categories(categories_read.places, categories_read.missing, nothing, categories_read.near), outside, ""
 
-    def read(cells: Column) -> _Said:
+    def read(cells: Column) -> _CellsRead:
         if isinstance(reading, Range):
             return numbers(cells, reading.low, reading.high)
         if isinstance(reading, Variable) and reading.edges is not None:

@@ -1,6 +1,6 @@
 """A hospital's word on queries that wait: by its policy alone, or once a person here has approved the question.
 
-Nothing here looks at records.
+No record is looked at here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from client_sdk.errors import ConflictError, NotFoundError, PolicyRefused
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
-from client_sdk.study.delivery import Able
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.permission import Permission
 from study_protocol.study.queries import Consent, Query
 
@@ -24,24 +24,24 @@ YES = Consent(allowed=True)
 NO = Consent(allowed=False, code="not-approved", detail="a person at this hospital said no")
 
 
-class Consents:
-    """What this hospital says to the queries of one study."""
+class HospitalConsents:
+    """This hospital's consents to the queries of one study."""
 
     def __init__(
-        self, client: Client, membership: Membership, policy: SitePolicy, able: Able, permission: Permission
+        self, client: Client, membership: Membership, policy: SitePolicy, able: Capabilities, permission: Permission
     ) -> None:
         self._client, self._membership, self._policy, self._able = client, membership, policy, able
-        self._permission, self._told = permission, set[str]()
+        self._permission, self._announced = permission, set[str]()
 
     def speak(self) -> float:
-        """Answer every query that waits for this hospital's word; seconds until it should be asked again."""
+        """Answer every query that waits for this hospital's word. Return the seconds until it should be asked again."""
         if self._able.settings.statistics is None:
             return POLL_SECONDS
         for query in self._client.queries(self._membership.study, state="waiting").queries:
             # What the coordinator shows of this hospital's word is no secret, and another one replaces it.
-            said = [one.consent for one in query.consents or () if one.client == self._membership.client]
+            consents = [entry.consent for entry in query.consents or () if entry.client == self._membership.client]
             consent = self._decide(query)
-            if consent is not None and said != [consent]:
+            if consent is not None and consents != [consent]:
                 self._say(query, consent)
         return _LOOK_SECONDS
 
@@ -58,17 +58,17 @@ class Consents:
         return YES if decided else NO
 
     def _tell(self, query: Query) -> None:
-        if query.sha256 in self._told:
+        if query.sha256 in self._announced:
             return
-        self._told.add(query.sha256)
+        self._announced.add(query.sha256)
         used = self._permission.approvals.has(query.approved_digest)
-        again = " It was approved, and that many sums of it have come to nothing since." if used else ""
+        remark = " It was approved, and that many sums of it have come to nothing since." if used else ""
         _LOG.warning(
             "query %d of study %s waits for a person here: %s%s Approve it with `wardround query approve %s %d`",
             query.number,
             query.study,
             query.document.question.in_words(),
-            again,
+            remark,
             query.study,
             query.number,
         )

@@ -15,7 +15,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
-from client_sdk.secure_sum.delivery import MaskedDelivery, Summed
+from client_sdk.secure_sum.delivery import MaskedDelivery, SummedRounds
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.verifier import CoordinatorVerifier
@@ -28,13 +28,13 @@ from study_protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 
 
 @dataclass(frozen=True)
-class Able:
-    """What a hospital can do in one study.
+class Capabilities:
+    """The work that a hospital can do in one study.
 
-    training      None where the study trains nothing
-    patients      None where it asks nothing, or the records have no columns
+    training      None in a study without training
+    patients      None where the study asks no question, or the records have no columns
     data_version  what people here call the records as they are now
-    evaluated     who is never trained on; None where the study sets nobody aside
+    evaluated     patients who are never trained on, or None where the study sets no patients aside
     """
 
     settings: AnySettings
@@ -58,10 +58,10 @@ class Able:
             return len(self.training.dataset) + aside
         return 0 if self.patients is None else len(self.patients.identifiers)
 
-    def summed(self, party: str) -> Summed:
-        """What the rounds of the study sum under masks."""
+    def summed(self, party: str) -> SummedRounds:
+        """Return what the rounds of the study sum under masks."""
         training = self.training
-        return Summed(
+        return SummedRounds(
             self.settings,
             {} if training is None else training.spec,
             partial(self.randomness.in_round, party),
@@ -73,15 +73,15 @@ class Delivery(Protocol):
     """One hospital's way out in one study. Of a round: `prepare`, `body` unless the bytes are finished, `send`."""
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> Sequence[VectorSpec]:
-        """What others must hold before this hospital pays and trains, such as its keys and shares.
+        """Send what others must hold before this hospital pays and trains, such as its keys and shares.
 
         session  what came with the assignment
 
         Returns:
-            The vectors that `body` fills; none where the update travels as it is.
+            The vectors that `body` fills, none where the update travels as it is.
 
         Raises:
-            SessionEnded: nothing is to be paid or trained for this round.
+            SessionEnded: this round needs no payment and no training.
             Refused, BadAssignment: something that was shown is not acceptable.
         """
         ...
@@ -90,7 +90,11 @@ class Delivery(Protocol):
         """N of all clients, where the study sums the papers' costs and N is known."""
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """The finished bytes of a round, made once: the same are sent as often as it takes.
 
@@ -99,40 +103,40 @@ class Delivery(Protocol):
         """
         ...
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
-        """The finished bytes of a query's round; part: (cells,) this hospital's sum in grid steps, noise in it.
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+        """Return the finished bytes of a query's round. part: (cells,) this hospital's sum in grid steps, noise in it.
 
         Raises:
             TrainingStopped: a value does not fit its vector.
         """
         ...
 
-    def send(self, round: int, body: bytes) -> None:
+    def send(self, round_number: int, body: bytes) -> None:
         """Send what `body` or `answer` made.
 
         Raises:
-            SessionEnded, ConflictError: the coordinator did not take it; their `code` says why.
+            SessionEnded, ConflictError: the coordinator did not take it. Their `code` says why.
             Refused: the others' part is not acceptable.
         """
 
     @property
-    def taken(self) -> bool:
+    def was_accepted(self) -> bool:
         """Whether the coordinator acknowledged, in the round prepared last, what it may have learnt something from: an
         update in the clear, or shares that open a sum. Also after `send` has raised."""
         ...
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """Whether the coordinator has shown this hospital the opened sum of a round."""
         ...
 
     def leave(self, assignment: AssignmentBody) -> None:
-        """Give a round up, so that nobody waits for this hospital; nothing where it was not joined."""
+        """Give up a round that was joined, so that the others do not wait for this hospital."""
 
     def erase_expired(self) -> None:
         """Erase what may be kept no longer. Called whenever the hospital looks for work."""
         ...
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Whether the finished bytes of this round may still have to be sent."""
         ...
 
@@ -147,31 +151,35 @@ class ClearDelivery:
     """
 
     def __init__(self, put: Callable[[int, bytes], object]) -> None:
-        self._put, self.taken = put, False
+        self._put, self.was_accepted = put, False
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[()]:
-        """Nobody needs anything before."""
-        self.taken = False
+        """Return no vectors: a clear update needs no preparation."""
+        self.was_accepted = False
         return ()
 
     def total_records(self) -> None:
         """The papers' costs are summed under masks only."""
 
     def body(
-        self, round: int, vectors: Sequence[VectorSpec], made: Contribution, log_moments: LogMomentBounds | None
+        self,
+        round_number: int,
+        vectors: Sequence[VectorSpec],
+        contribution: Contribution,
+        log_moments: LogMomentBounds | None,
     ) -> bytes:
         """Raises TrainingStopped for a bound that is not finite."""
-        update = {UPDATE + name: array for name, array in made.update.items()}
+        update = {UPDATE + name: array for name, array in contribution.update.items()}
         return encode(update | ({} if log_moments is None else log_moments.tensors()))
 
-    def answer(self, round: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
+    def answer(self, round_number: int, vectors: Sequence[VectorSpec], part: NDArray[np.int64]) -> bytes:
         return encode({ANSWER_TENSOR: part.astype(np.float64)})
 
-    def send(self, round: int, body: bytes) -> None:
-        self._put(round, body)
-        self.taken = True
+    def send(self, round_number: int, body: bytes) -> None:
+        self._put(round_number, body)
+        self.was_accepted = True
 
-    def has_opened(self, round: int) -> bool:
+    def has_opened(self, round_number: int) -> bool:
         """No sum is shown to hospitals: the ledger alone says what became of a round."""
         return False
 
@@ -181,7 +189,7 @@ class ClearDelivery:
     def erase_expired(self) -> None:
         """There are no secrets."""
 
-    def keeps(self, round: int) -> bool:
+    def keeps(self, round_number: int) -> bool:
         """Until a later round begins or the study ends: a coordinator that was restored asks for them again."""
         return True
 
@@ -193,7 +201,7 @@ def delivery_of(
     client: Client,
     membership: Membership,
     policy: SitePolicy,
-    able: Able,
+    able: Capabilities,
     verifier: CoordinatorVerifier,
     folder: Path,
 ) -> Delivery:
@@ -202,16 +210,16 @@ def delivery_of(
         study, name = membership.study, membership.client
         return ClearDelivery(lambda round, body: client.put_update(study, round, name, body, verifier.vouch()))
     floors, state = policy.floors(), folder / "secure-sum"
-    believed = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
-    return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *believed)
+    sources = verifier.roster, verifier.vouch, verifier.total_records, verifier.charge
+    return MaskedDelivery(client, membership, floors, able.summed(membership.client), state, *sources)
 
 
-def reported(made: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
-    """What an update tells of its cost: the bounds that go with it, or the distance that it falls into."""
-    told: dict[str, Any] = {}
+def reported(contribution: Contribution, log_moments: LogMomentBounds | None) -> dict[str, Any] | None:
+    """Return an update's report of its cost: the bounds that go with it, or the distance that it falls into."""
+    report: dict[str, Any] = {}
     if log_moments is not None:
         bounds = log_moments.tensors()
-        told |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
-    if made.client_distance is not None:
-        told["distance"] = made.client_distance
-    return told or None
+        report |= {"filter": float(bounds[TERMS + "filter"][0]), "moments": bounds[TERMS + "moments"].tolist()}
+    if contribution.client_distance is not None:
+        report["distance"] = contribution.client_distance
+    return report or None

@@ -1,4 +1,4 @@
-"""What `wardround doctor` looks at, one finding a question. Nothing is changed and no secret is shown."""
+"""The checks of `wardround doctor`, one finding each. No state is changed and no secret is shown."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def examine(
     transport: Callable[[Connection], Transport] = Transport,
     clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
-    """Every check that can be made; one that fails does not hide the others."""
-    here = home or settings.client_home
+    """Run every check that can be made. One that fails does not hide the others."""
+    directory = home or settings.client_home
     findings = [
-        _directory(here),
-        _key(here),
-        *_coordinator_keys(here),
-        _disk(here),
-        _policy(here),
-        _ledger(here, dataset),
+        _directory(directory),
+        _key(directory),
+        *_coordinator_keys(directory),
+        _disk(directory),
+        _policy(directory),
+        _ledger(directory, dataset),
     ]
     try:
         # One attempt: a person waits for the answer.
-        connection = settings.connection(server or _enrolled_server(here), patience_seconds=0)
+        connection = settings.connection(server or _enrolled_server(directory), patience_seconds=0)
         require_safe_url(connection)
     except WardroundError as error:
         return [*findings, Finding("address", "bad", str(error))]
@@ -95,10 +95,10 @@ def _key(directory: Path) -> Finding:
 
 
 def _coordinator_keys(directory: Path) -> list[Finding]:
-    """What an auditor without a network is told on the telephone: `wardround ledger verify --coordinator-key`."""
+    """Return the keys to read out to an auditor without a network, for `wardround ledger verify --coordinator-key`."""
     try:
-        found = Identity.open(directory).memberships()
-        marks = [(m.study, fingerprint(decode_public_key(m.coordinator_key))) for m in found]
+        memberships = Identity.open(directory).memberships()
+        marks = [(m.study, fingerprint(decode_public_key(m.coordinator_key))) for m in memberships]
     except (ConfigurationError, SigningError):
         return []
     return [Finding("coordinator's key", "good", f"{mark} in {study}, pinned at enrolment") for study, mark in marks]
@@ -142,11 +142,11 @@ def _ledger(directory: Path, dataset: str) -> Finding:
 
 def _proxy(connection: Connection) -> Finding:
     parts = urlsplit(connection.url)
-    found = getproxies().get(parts.scheme)
-    if found is None or proxy_bypass(parts.hostname or ""):
+    address = getproxies().get(parts.scheme)
+    if address is None or proxy_bypass(parts.hostname or ""):
         return Finding("proxy", "good", "none is used")
-    shown = urlsplit(found)
-    return Finding("proxy", "note", f"requests go through {shown.hostname}:{shown.port}")
+    proxy = urlsplit(address)
+    return Finding("proxy", "note", f"requests go through {proxy.hostname}:{proxy.port}")
 
 
 def _name(connection: Connection) -> Finding:

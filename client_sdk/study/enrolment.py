@@ -14,7 +14,7 @@ from study_protocol.wire.signing import ENROLMENT, SigningError, decode_public_k
 
 register("hospital.before-enrolment", "hospital.after-enrolment")
 register("hospital.before-rotation", "hospital.after-rotation")
-# wri_<id>_<secret>_<fingerprint>; a secret in base64url may hold underscores itself.
+# wri_<id>_<secret>_<fingerprint>. A secret in base64url may hold underscores itself.
 _TOKEN = re.compile(r"wri_([A-Za-z0-9-]+)_([A-Za-z0-9_-]+)_([0-9a-f]{64})")
 
 
@@ -36,11 +36,11 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
     answer = client.enrol(EnrolmentRequest(token=token.strip(), public_key=identity.public_key, proof=proof))
     failpoint("hospital.after-enrolment")
     try:
-        found = fingerprint(decode_public_key(answer.coordinator_key))
+        key_fingerprint = fingerprint(decode_public_key(answer.coordinator_key))
     except SigningError as error:
         raise NotTrusted("the coordinator's key is not a key") from error
     # The token came from a person, the answer over the network: they must name one coordinator.
-    if found != expected:
+    if key_fingerprint != expected:
         raise NotTrusted("the coordinator that answered is not the one that made this invitation")
     return Membership(
         study=answer.study,
@@ -54,26 +54,26 @@ def enrol(client: Client, identity: Identity, token: str) -> Membership:
 def rotate(identity: Identity, dial: Callable[[str, Signature], Client]) -> list[str]:
     """Make a new key, have every coordinator take it, then replace the old one on the disk. Repeatable.
 
-    Returns the studies that took it; those that this hospital left are passed over.
+    Returns the studies that took it. Those that this hospital left are passed over.
 
     Raises:
-        ApiError, ConnectionFailed: some studies may have the new key already; run it again to finish.
+        ApiError, ConnectionFailed: some studies may have the new key already. Run it again to finish.
     """
     # On the disk before anybody is told: a key that some have taken cannot be lost.
     successor = Identity.create(identity.directory, NEXT_KEY_FILE)
-    taken = [m.study for m in identity.memberships() if _taken(identity, successor, m, dial)]
+    studies = [m.study for m in identity.memberships() if _is_rotated(identity, successor, m, dial)]
     failpoint("hospital.before-rotation")
     identity.take_next_key()
     failpoint("hospital.after-rotation")
-    return taken
+    return studies
 
 
-def _taken(
+def _is_rotated(
     identity: Identity, successor: Identity, membership: Membership, dial: Callable[[str, Signature], Client]
 ) -> bool:
     proven = {"client": membership.client, "study": membership.study, "key": successor.public_key}
     rotation = KeyRotation(public_key=successor.public_key, proof=sign_document(successor.key, ENROLMENT, proven))
-    # Signed by the old key; by the new one where an interrupted attempt has brought it there already.
+    # Signed by the old key. By the new one where an interrupted attempt has brought it there already.
     for signer in (identity, successor):
         signature = Signature(signer.key, membership.client, membership.study, membership.origin)
         try:

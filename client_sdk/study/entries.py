@@ -1,4 +1,4 @@
-"""What a hospital holds every new entry of the coordinator's ledger against: its settings, its own part, its own count.
+"""The checks of every new entry of the coordinator's ledger against the hospital's settings, its own part and count.
 
 The study's budget is computed here once more, entry by entry, from the settings that this hospital joined under.
 """
@@ -42,9 +42,13 @@ class EntryChecks:
     """
 
     def __init__(
-        self, study: str, settings: AnySettings, own: Callable[[int], OwnRound], past: Callable[[], Iterable[Entry]]
+        self,
+        study: str,
+        settings: AnySettings,
+        own_round: Callable[[int], OwnRound],
+        past: Callable[[], Iterable[Entry]],
     ) -> None:
-        self._study, self._settings, self._own, self._past = study, settings, own, past
+        self._study, self._settings, self._own_round, self._past = study, settings, own_round, past
         self._plan, self._digest = plan_of(settings), settings.digest()
         self._budget = Budget(self._plan)
         self._exceeded: tuple[str, str] | None = None
@@ -52,7 +56,7 @@ class EntryChecks:
         self._releases = Releases()
 
     def load(self, saved: Mapping[str, Any] | None) -> Self:
-        """Go on from what `to_json` gave; None: before the first entry."""
+        """Go on from what `to_json` gave, or from before the first entry for None."""
         if saved is not None:
             self._budget = Budget.restore(self._plan, saved["budget"])
             self._exceeded = None if saved["exceeded"] is None else (saved["exceeded"][0], saved["exceeded"][1])
@@ -62,7 +66,7 @@ class EntryChecks:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """What has to be kept beside the head."""
+        """Return the state to be kept beside the head."""
         state = {"members": self._members, "reserved_of": self._reserved_of, "exceeded": self._exceeded}
         state["releases"] = self._releases.to_json()
         return {"budget": self._budget.state(), **state}
@@ -76,26 +80,27 @@ class EntryChecks:
         """Whether the study has kept its own limits, classical, Bayesian and of steps.
 
         Raises:
-            OwnBudgetExceeded: one was passed; no round is taken part in any more.
+            OwnBudgetExceeded: one was passed. The hospital takes part in no further round.
         """
         if self._exceeded is not None:
             raise OwnBudgetExceeded(*self._exceeded)
 
-    def require_asked(self, round: int, document: QueryDocument) -> None:
+    def require_asked(self, round_number: int, document: QueryDocument) -> None:
         """That the round's reservation is of this query, at what it costs.
 
         Raises:
             BadAssignment: it is of another one, or of none.
         """
-        entry = next((entry for entry in self._past() if entry.kind == "asked" and entry.round == round), None)
+        entry = next((entry for entry in self._past() if entry.kind == "asked" and entry.round == round_number), None)
         expected = {"query": document.digest(), "cost": document.cost().to_dict()}
         if entry is None or {name: entry.body[name] for name in expected} != expected:
             raise BadAssignment("the ledger does not reserve the cost of the query that is asked")
 
     def require_models(self, start: ModelInfo | None, evaluated: ModelInfo | None) -> None:
-        """That the models of an assignment are those that the ledger names; of a ledger that names none, any.
+        """Require that the models of an assignment are those that the ledger names. A ledger that names none allows
+        any.
 
-        start      what a round of training begins with: the newest one
+        start      the model that a round of training begins with: the newest one
         evaluated  what a question is about
 
         Raises:
@@ -107,16 +112,16 @@ class EntryChecks:
         if start is not None:
             _require_same(start, newest)
         if evaluated is not None:
-            named = named_models(self._past())
+            models = named_models(self._past())
             # What was released before the ledger named any is bound by nothing.
-            if evaluated.version >= min(named):
-                _require_same(evaluated, named.get(evaluated.version))
+            if evaluated.version >= min(models):
+                _require_same(evaluated, models.get(evaluated.version))
 
     def check(self, entry: Entry) -> None:
         """Take in the next entry.
 
         Raises:
-            LedgerContradicted: it cannot be, or this hospital knows better. Nothing after it is looked at.
+            LedgerContradicted: it cannot be, or this hospital knows better. No later entry is looked at.
         """
         try:
             self._check(entry, event_in(entry), Standing.within(entry))
@@ -160,47 +165,52 @@ class EntryChecks:
             raise _untrue(entry, f"it counts {members} members where {self._members + change} are left")
         self._members = members
 
-    def _authorise(self, round: int) -> None:
-        asked = self._budget.authorise(round)
-        if self._exceeded is not None or asked.allowed or asked.reason not in _CODES:
+    def _authorise(self, round_number: int) -> None:
+        authorisation = self._budget.authorise(round_number)
+        if self._exceeded is not None or authorisation.is_allowed or authorisation.reason not in _CODES:
             return
-        level, definition = asked.limit or ("", "")
-        which = f"the {definition} limit at {level} level" if asked.limit else "its limit of noised steps"
-        text = f"round {round} was reserved although it would pass {which}, by this hospital's own calculation"
-        self._exceeded = (_CODES[asked.reason], text)
+        level, definition = authorisation.limit or ("", "")
+        limit_name = f"the {definition} limit at {level} level" if authorisation.limit else "its limit of noised steps"
+        text = (
+            f"round {round_number} was reserved although it would pass {limit_name}, by this hospital's own calculation"
+        )
+        self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _authorise_query(self, round: int, event: Mapping[str, Any]) -> None:
+    def _authorise_query(self, round_number: int, event: Mapping[str, Any]) -> None:
         if self._exceeded is not None:
             return
         try:
-            asked = self._budget.authorise_query(QueryCost.from_dict(event["cost"]))
+            authorisation = self._budget.authorise_query(QueryCost.from_dict(event["cost"]))
         except AccountingError:
             # What is no cost, or of no study with queries, the budget refuses below.
             return
-        if asked.allowed or asked.reason not in _CODES:
+        if authorisation.is_allowed or authorisation.reason not in _CODES:
             return
-        text = f"round {round} asks a query that would pass a limit of the study, by this hospital's own calculation"
-        self._exceeded = (_CODES[asked.reason], text)
+        text = (
+            f"round {round_number} asks a query that would pass a limit of the study, by this hospital's own "
+            "calculation"
+        )
+        self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _check_cancelled(self, entry: Entry, round: int) -> None:
-        if self._own(round).taken:
+    def _check_cancelled(self, entry: Entry, round_number: int) -> None:
+        if self._own_round(round_number).accepted:
             raise _untrue(
                 entry,
-                f"round {round} was cancelled, which makes it free, although the coordinator has taken what this "
-                "hospital sent in it",
+                f"round {round_number} was cancelled, which makes it free, although the coordinator has taken what "
+                "this hospital sent in it",
             )
 
     def _check_withheld(self, entry: Entry, reports: list[Any] | None) -> None:
         """Disclosure `at-end`: one report for each charged round, in order."""
         if reports is None:
             return
-        members, charged, asked = 0, list[tuple[int, int]](), set[int]()
+        members, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
         for past in self._past():
             if past.kind == "reserved":
                 members = Standing.within(past).members
             elif past.kind == "asked":
-                asked.add(past.round or 0)
-            elif past.round in asked:
+                query_rounds.add(past.round or 0)
+            elif past.round in query_rounds:
                 continue
             elif past.kind in ("settled", "charged-in-full") and past.round is not None:
                 charged.append((past.round, members))
@@ -209,55 +219,67 @@ class EntryChecks:
         for (round, of), report in zip(charged, reports, strict=True):
             self._check_report(entry, round, report, of)
 
-    def _check_report(self, entry: Entry, round: int, value: Mapping[str, Any] | None, members: int) -> None:
+    def _check_report(self, entry: Entry, round_number: int, value: Mapping[str, Any] | None, members: int) -> None:
         try:
             report = report_from_dict(value)
         except AccountingError as error:
-            raise _untrue(entry, f"the report of round {round} is none: {error}") from error
+            raise _untrue(entry, f"the report of round {round_number} is none: {error}") from error
         # What a query reports is nothing, as the budget finds.
         if report is None or isinstance(self._settings, StatisticsSettings):
             return
-        fault = fault_of_report(self._settings, report, round_number=round, members=members)
+        fault = fault_of_report(self._settings, report, round_number=round_number, members=members)
         if fault is None:
-            fault = self._own_fault(self._settings.privacy, self._own(round), round, report)
+            fault = self._own_fault(self._settings.privacy, self._own_round(round_number), round_number, report)
         if fault is not None:
-            raise _untrue(entry, f"the report of round {round} cannot be true: {fault}")
+            raise _untrue(entry, f"the report of round {round_number} cannot be true: {fault}")
 
-    def _own_fault(self, privacy: Privacy, own: OwnRound, round: int, report: RoundReport) -> str | None:
+    def _own_fault(self, privacy: Privacy, own_round: OwnRound, round_number: int, report: RoundReport) -> str | None:
         moments, histogram = moments_in(report), histogram_in(report)
-        if moments is not None and moments.complete and not own.finished and self._took_part_before(round):
+        if moments is not None and moments.complete and not own_round.finished and self._took_part_before(round_number):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
-        told = own.reported
-        if not own.taken or told is None:
+        local_report = own_round.reported
+        if not own_round.accepted or local_report is None:
             return None
-        if moments is not None and "filter" in told:
-            pairs = zip((moments.filter, *moments.moments), (told["filter"], *told["moments"]), strict=True)
-            if any(shown < mine for shown, mine in pairs):
+        if moments is not None and "filter" in local_report:
+            pairs = zip(
+                (moments.filter, *moments.moments), (local_report["filter"], *local_report["moments"]), strict=True
+            )
+            if any(published < mine for published, mine in pairs):
                 return "the largest of all bounds is smaller than the one that this hospital reported"
-        if histogram is not None and "distance" in told:
-            return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, told["distance"])
+        if histogram is not None and "distance" in local_report:
+            return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, local_report["distance"])
         return None
 
-    def _took_part_before(self, round: int) -> bool:
+    def _took_part_before(self, round_number: int) -> bool:
         # Those in the ledger, not all numbers below: a coordinator may have left out two billion.
         before = {entry.round for entry in self._past() if entry.kind == "reserved"}
-        return any(self._own(number).taken for number in before if number is not None and number < round)
+        return any(
+            self._own_round(number).accepted for number in before if number is not None and number < round_number
+        )
 
 
-def _require_same(shown: ModelInfo, named: NamedModel | None) -> None:
-    if named is None or (shown.version, shown.sha256, shown.bytes) != (named.version, named.sha256, named.bytes):
-        which = "names none of that round" if named is None else f"names that of round {named.version}, another file"
-        raise BadAssignment(f"the assignment begins with a model of round {shown.version}, and the ledger {which}")
+def _require_same(model: ModelInfo, named_model: NamedModel | None) -> None:
+    if named_model is None or (model.version, model.sha256, model.bytes) != (
+        named_model.version,
+        named_model.sha256,
+        named_model.bytes,
+    ):
+        problem = (
+            "names none of that round"
+            if named_model is None
+            else f"names that of round {named_model.version}, another file"
+        )
+        raise BadAssignment(f"the assignment begins with a model of round {model.version}, and the ledger {problem}")
 
 
-def _untrue(entry: Entry, why: str) -> LedgerContradicted:
-    return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {why}")
+def _untrue(entry: Entry, reason: str) -> LedgerContradicted:
+    return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {reason}")
 
 
 def _fault_of_counts(privacy: Privacy, counts: tuple[int, ...], noise: float, distance: float) -> str | None:
     top = privacy.clip_norm if privacy.client_clip_norm is None else privacy.client_clip_norm
-    own = distance_bin(distance * _SAME_NORM, top)
+    local_bin = distance_bin(distance * _SAME_NORM, top)
     # With noise on the counts only what is surely too few is a contradiction.
-    if sum(counts[own:]) < 1 - reach(noise, DISTANCE_BINS - own):
+    if sum(counts[local_bin:]) < 1 - reach(noise, DISTANCE_BINS - local_bin):
         return "no client is counted at the distance of this hospital's own update, or further"
     return None

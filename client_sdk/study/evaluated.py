@@ -23,9 +23,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EvaluatedPatients:
-    """Those whom training never sees.
+    """The patients that training never sees.
 
-    records  theirs alone; None: the split has set nobody aside here, which nobody else learns
+    records  theirs alone. None: the split has set no patients aside here, which stays within the hospital
     """
 
     training: LocalTraining
@@ -39,7 +39,7 @@ class EvaluatedPatients:
     def columns(
         self, question: Evaluation, weights: Mapping[str, Array], keep: NDArray[np.bool_] | None = None
     ) -> Patients:
-        """One row each, in the order of `identifiers`, with PREDICTION and OUTCOME; keep: who of them.
+        """Return one row each, in the order of `identifiers`, with PREDICTION and OUTCOME. keep: which of the patients.
 
         weights  of the released model
 
@@ -53,14 +53,16 @@ class EvaluatedPatients:
         if question.columns and isinstance(self.records, Table):
             rows |= one_row_each(question, self.records.columns, self.records.patients)
         form = question.prediction
-        predicted, outcome = self._found(question, weights, self.records)
+        predicted, outcome = self._predictions(question, weights, self.records)
         for name, values in ((PREDICTION, predicted), (OUTCOME, outcome)):
             # Neither the mean of classes nor that of yes and no is one of them.
             numeric = form == "number" or (form == "binary" and (name == PREDICTION or question.rows == "any"))
             rows[name] = one_value_each(question.rows, values, self.records.patients, numeric=numeric)
         return rows if keep is None else {name: column[keep] for name, column in rows.items()}
 
-    def _found(self, question: Evaluation, weights: Mapping[str, Array], records: Records) -> tuple[Floats, Floats]:
+    def _predictions(
+        self, question: Evaluation, weights: Mapping[str, Array], records: Records
+    ) -> tuple[Floats, Floats]:
         """(rows,) predictions and (rows,) outcomes."""
         dataset = dataset_of(self.training.task, records, checked=True)
         predicted = self.training.predictions(weights, dataset.inputs)
@@ -75,7 +77,7 @@ class EvaluatedPatients:
 
 
 def require_form(task: Task, question: Evaluation) -> None:
-    """Whether a model of this task predicts what the question evaluates; by public settings alone.
+    """Require that a model of this task predicts what the question evaluates, by public settings alone.
 
     Raises:
         Refused: it predicts something else.

@@ -1,7 +1,7 @@
-"""What a hospital can say of each round it has answered, for its own records and its own eyes.
+"""The event of each round that a hospital has answered, for its own records and its own eyes.
 
 Everything outside `local` left the hospital anyway or is public. `local` is the hospital's own: how long it took, and
-what its records have spent over all studies. Nothing in it depends on a single record.
+what its records have spent over all studies. It does not depend on a single record.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
 from accounting.mechanisms.conversion import epsilon_from_moments
-from client_sdk.guard.ledger import HospitalLedger, What
-from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.ledger import BodyKind, HospitalLedger
 from study_protocol.study.messages import BudgetStatement, LimitStatement
 
 
@@ -38,9 +38,11 @@ class LimitSpent:
 
 @dataclass(frozen=True)
 class Local:
-    """Not for others. seconds: from the assignment to the answer. own: this hospital's limits, over all studies.
+    """The part that is not for others. seconds: from the assignment to the answer. own: this hospital's limits, over
+    all
+    studies.
 
-    waited  of the seconds those in which the answer was ready and waited for its slot; None: the study has no slots
+    waited  of the seconds those in which the answer was ready and waited for its slot. None: the study has no slots
     """
 
     seconds: float
@@ -53,10 +55,10 @@ class RoundEvent:
     """One round, answered. `rounds`: most of them in the study.
 
     rounds_left   an estimate: most that may follow, if rounds cost what the last one did
-    spent_share   the largest share of a limit of the study that is spent, rounded up; None: nothing is limited
+    spent_share   the largest share of a limit of the study that is spent, rounded up. None: there is no limit
     what, answer  update or refusal, and what the coordinator said to it
     bytes         of the body that left
-    charge        what the own ledger was charged for it; None for a refusal
+    charge        what the local ledger was charged for it, or None for a refusal
     study_budget  the study's limits as the coordinator stated them right then: this round is settled when all answered
     """
 
@@ -65,7 +67,7 @@ class RoundEvent:
     rounds: int
     rounds_left: int
     spent_share: float | None
-    what: What
+    what: BodyKind
     answer: str
     bytes: int
     charge: Charge | None
@@ -88,25 +90,25 @@ def round_event(
     rounds: int,
     statement: BudgetStatement,
     limits: Sequence[OwnLimit],
-    round: int,
+    round_number: int,
     seconds: float,
     waited: float | None = None,
 ) -> RoundEvent | None:
-    """The event of a round out of what the own ledger says of it; None if nothing was answered to it.
+    """Return the event of a round from the entries of the local ledger, or None if it was not answered.
 
     rounds  most of them in the study
     limits  this hospital's own
     """
-    left = [d for d in ledger.departures(statement.study) if d.round == round and d.answer is not None]
-    if not left:
+    departures = [d for d in ledger.departures(statement.study) if d.round == round_number and d.answer is not None]
+    if not departures:
         return None
-    last, charges = left[-1], ledger.charges()
-    own = tuple(own_spent(charges, limit) for limit in limits)
+    last, charges = departures[-1], ledger.charges()
+    spent_of_limits = tuple(own_spent(charges, limit) for limit in limits)
     return RoundEvent(
         statement.study,
-        round,
+        round_number,
         rounds,
-        _rounds_left(statement, rounds, round),
+        _rounds_left(statement, rounds, round_number),
         _spent_share(statement),
         last.what,
         last.answer or "",
@@ -114,13 +116,13 @@ def round_event(
         # Sequences count from 1.
         None if last.charge is None else Charge.from_body(ledger.entries[last.charge - 1].body),
         tuple(_stated(limit) for limit in statement.limits),
-        Local(seconds, own, waited),
+        Local(seconds, spent_of_limits, waited),
     )
 
 
-def _rounds_left(statement: BudgetStatement, rounds: int, round: int) -> int:
+def _rounds_left(statement: BudgetStatement, rounds: int, round_number: int) -> int:
     estimates = [limit.rounds_left_estimate for limit in statement.limits if limit.rounds_left_estimate is not None]
-    return max(0, min([rounds - round, *estimates]))
+    return max(0, min([rounds - round_number, *estimates]))
 
 
 def _spent_share(statement: BudgetStatement) -> float | None:
@@ -145,6 +147,6 @@ def _fixed_term(limit: LimitStatement) -> float | None:
 
 
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
-    """How far one of the hospital's own limits is used up; an infinite ε reads None."""
+    """Return how far one of the hospital's own limits is used up. An infinite ε reads None."""
     spent = epsilon_spent(charges, limit)
     return LimitSpent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)

@@ -34,9 +34,9 @@ class Evidence:
         self.path, self._study, self._auditor = folder / f"{study}.json", study, auditor
 
     def require_none(self) -> None:
-        """Raises EvidenceKept while a proof lies here; a person who moves it elsewhere has looked at it."""
+        """Raise EvidenceKept while a proof lies here. A person who moves it elsewhere has looked at it."""
         try:
-            kept: Mapping[str, Any] = json.loads(self.path.read_bytes())
+            stored: Mapping[str, Any] = json.loads(self.path.read_bytes())
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
@@ -44,10 +44,11 @@ class Evidence:
                 f"{self.path} cannot be read: it is where proofs against a coordinator are kept"
             ) from error
         stopped = "auditor stopped signing" if self._auditor else "hospital stopped taking part in"
-        again = "sign" if self._auditor else "join"
+        command = "sign" if self._auditor else "join"
         raise EvidenceKept(
-            f"this {stopped} {self._study} on {kept.get('at')}: {kept.get('said')}. The proof is "
-            f"in {self.path}. When the hospitals have settled what happened, move that file elsewhere and {again} again"
+            f"this {stopped} {self._study} on {stored.get('at')}: {stored.get('said')}. The proof is "
+            f"in {self.path}. When the hospitals have settled what happened, move that file elsewhere and "
+            f"{command} again"
         )
 
     def keep(self, error: NotTrusted, membership: Membership, entry: int) -> None:
@@ -57,16 +58,16 @@ class Evidence:
         """
         if error.proof is None:
             return
-        said = str(error)
-        kept = {"study": self._study, "client": membership.client, "coordinator_key": membership.coordinator_key}
-        kept |= {"at": datetime.now(UTC).isoformat(timespec="seconds"), "code": error.code, "said": said}
+        message = str(error)
+        document = {"study": self._study, "client": membership.client, "coordinator_key": membership.coordinator_key}
+        document |= {"at": datetime.now(UTC).isoformat(timespec="seconds"), "code": error.code, "said": message}
         # The first one stays: what follows from it proves less.
         if not self.path.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_durably(self.path, json.dumps({**kept, **error.proof}, indent=1).encode())
+            write_durably(self.path, json.dumps({**document, **error.proof}, indent=1).encode())
         call = _CALL.format(entry=entry, study=self._study, **(_AUDITOR if self._auditor else _HOSPITAL))
-        where = f"The proof is in {self.path} (wardround evidence {self._study})"
-        error.args = (f"{said}. {where}. {call}",)
+        place = f"The proof is in {self.path} (wardround evidence {self._study})"
+        error.args = (f"{message}. {place}. {call}",)
 
 
 def proofs_in(folder: Path) -> dict[str, dict[str, Any]]:
@@ -75,11 +76,11 @@ def proofs_in(folder: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigurationError: a file there is none.
     """
-    found: dict[str, dict[str, Any]] = {}
+    proofs: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            kept = json.loads(path.read_bytes())
-            found[path.stem] = kept | {name: str(kept[name]) for name in ("at", "code", "said")}
+            stored = json.loads(path.read_bytes())
+            proofs[path.stem] = stored | {name: str(stored[name]) for name in ("at", "code", "said")}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path} cannot be read as a proof: look at it with an editor") from error
-    return found
+    return proofs

@@ -45,12 +45,12 @@ _LOG = logging.getLogger(__name__)
 class FeatureCache:
     """The folder of one hospital's features.
 
-    folder  within the hospital's own directory; made with mode 0700, its files with 0600
+    folder  within the hospital's own directory. Made with mode 0700, its files with 0600
     """
 
     folder: Path
 
-    def features(self, made: Features, dataset: TaskDataset, training: Training) -> TaskDataset:
+    def features(self, transform: Features, dataset: TaskDataset, training: Training) -> TaskDataset:
         """`made.of_dataset(dataset)`, out of the file where there is one of exactly these records.
 
         Raises:
@@ -63,13 +63,13 @@ class FeatureCache:
             key = self._key()
         except OSError as error:
             _not_kept(error)
-            return made.of_dataset(dataset)
-        found = _read(path, key, bound) if path.exists() else None
-        if found is not None and len(found) == len(dataset) and _still_made(made, dataset, found):
-            return TaskDataset(found, dataset.targets, dataset.patients, dataset.grouped, computed=True)
+            return transform.of_dataset(dataset)
+        cached = _read(path, key, bound) if path.exists() else None
+        if cached is not None and len(cached) == len(dataset) and _still_made(transform, dataset, cached):
+            return TaskDataset(cached, dataset.targets, dataset.patients, dataset.grouped, computed=True)
         if path.exists():
             _LOG.warning("the stored features are not of these records under this study, or are damaged: computed anew")
-        computed = made.of_dataset(dataset)
+        computed = transform.of_dataset(dataset)
         try:
             _write(path, key, bound, in_memory(computed.inputs))
         except OSError as error:
@@ -91,11 +91,13 @@ class FeatureCache:
         return key
 
 
-def _still_made(made: Features, dataset: TaskDataset, found: Tensor) -> bool:
+def _still_made(transform: Features, dataset: TaskDataset, cached: Tensor) -> bool:
     """Whether the first record's features are made as they were: code that is installed anew has the same name."""
     first = TaskDataset(dataset.inputs[:1], dataset.targets[:1], dataset.patients[:1], dataset.grouped)
-    again = in_memory(made.of_dataset(first).inputs)
-    return again.shape == found[:1].shape and torch.allclose(again, found[:1], rtol=1e-3, atol=1e-5, equal_nan=True)
+    recomputed = in_memory(transform.of_dataset(first).inputs)
+    return recomputed.shape == cached[:1].shape and torch.allclose(
+        recomputed, cached[:1], rtol=1e-3, atol=1e-5, equal_nan=True
+    )
 
 
 def _not_kept(error: OSError) -> None:
@@ -104,18 +106,18 @@ def _not_kept(error: OSError) -> None:
 
 def _of_part(training: Training) -> bytes:
     """Digest of all that decides what is computed of a record, beside the record."""
-    said = training.model_dump(mode="json", include={"task", "task_parameters", "trainable", "backbone"})
+    identity = training.model_dump(mode="json", include={"task", "task_parameters", "trainable", "backbone"})
     # Another version may round otherwise.
-    return hashlib.sha256(canonical_json([said, torch.__version__])).digest()
+    return hashlib.sha256(canonical_json([identity, torch.__version__])).digest()
 
 
 def _bound(part: bytes, dataset: TaskDataset) -> bytes:
     """Digest of what is computed of which records, as they are after preprocessing and in their order."""
-    found = hashlib.sha256(part)
-    found.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
+    digest = hashlib.sha256(part)
+    digest.update(json.dumps([list(dataset.inputs.shape), str(dataset.inputs.dtype), dataset.patients]).encode())
     for chunk in in_chunks(dataset.inputs):
-        found.update(np.ascontiguousarray(chunk.numpy()).data)
-    return found.digest()
+        digest.update(np.ascontiguousarray(chunk.numpy()).data)
+    return digest.digest()
 
 
 def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
@@ -129,13 +131,13 @@ def _write(path: Path, key: bytes, bound: bytes, features: Tensor) -> None:
             piece = bytes(flat[start : start + _PIECE])
             # Random: under one key far fewer than 2³² pieces are ever sealed (NIST SP 800-38D, 8.3). Of the piece too,
             # so that random bytes that repeat do not seal two pieces under one nonce.
-            drawn = secrets.token_bytes(32) + hashlib.sha256(piece + _about(bound, header, number)).digest()
-            nonce = hmac.digest(key, drawn, "sha256")[:_NONCE]
+            nonce_seed = secrets.token_bytes(32) + hashlib.sha256(piece + _about(bound, header, number)).digest()
+            nonce = hmac.digest(key, nonce_seed, "sha256")[:_NONCE]
             file.write(nonce + sealing.encrypt(nonce, piece, _about(bound, header, number)))
 
 
 def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
-    """The features; None: the file is of something else, or damaged."""
+    """Return the features, or None where the file is of something else, or damaged."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -158,15 +160,15 @@ def _read(path: Path, key: bytes, bound: bytes) -> Tensor | None:
     return torch.as_tensor(flat.view("<f4").astype(np.float32, copy=False).reshape(shape))
 
 
-def _shape(said: Any) -> tuple[int, ...]:
+def _shape(value: Any) -> tuple[int, ...]:
     """Raises ValueError: not the header of such a file."""
-    shape: Any = cast("dict[str, Any]", said).get("shape") if isinstance(said, dict) else None
-    found = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
-    if not found or not all(type(one) is int and one > 0 for one in found):
+    shape: Any = cast("dict[str, Any]", value).get("shape") if isinstance(value, dict) else None
+    dimensions = tuple(cast("list[Any]", shape)) if isinstance(shape, list) else ()
+    if not dimensions or not all(type(dimension) is int and dimension > 0 for dimension in dimensions):
         raise ValueError("no shape")
-    return found
+    return dimensions
 
 
 def _about(bound: bytes, header: bytes, number: int) -> bytes:
-    """What a piece is bound to: the records and what is computed of them, the shape, and its place in the file."""
+    """Return the binding of a piece: the records and what is computed of them, the shape, and its place in the file."""
     return bound + hashlib.sha256(header).digest() + number.to_bytes(8, "big")

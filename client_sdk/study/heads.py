@@ -1,4 +1,4 @@
-"""A second way for heads: what somebody signed goes from hand to hand, and forks are found without the coordinator."""
+"""A second way for heads: a signed head goes from hand to hand, and forks are found without the coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from study_protocol.wire.signing import (
 )
 from study_protocol.wire.values import Message
 
-Found = Literal["same", "ahead"]
+HeadPosition = Literal["same", "ahead"]
 
 
 class SignedByCoordinator(Message):
@@ -47,14 +47,14 @@ def exported(identity: Identity, membership: Membership, ledger: HospitalLedger)
     """The newest head that was seen here, signed.
 
     Raises:
-        ConfigurationError: nothing of the study was seen here.
+        ConfigurationError: no entry of the study was seen here.
     """
-    seen = ledger.seen(membership.study)
-    if seen.signed is None:
+    seen_ledger = ledger.seen_ledger(membership.study)
+    if seen_ledger.signed is None:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
-    head = LedgerHead(study=membership.study, entries=seen.head.sequence, sha256=seen.head.sha256)
+    head = LedgerHead(study=membership.study, entries=seen_ledger.head.sequence, sha256=seen_ledger.head.sha256)
     witness = sign_head(identity.key, membership.client, head)
-    return HeadFile(witness=witness, shown=SignedByCoordinator.model_validate(seen.signed))
+    return HeadFile(witness=witness, shown=SignedByCoordinator.model_validate(seen_ledger.signed))
 
 
 def read_head_file(body: bytes) -> HeadFile:
@@ -65,36 +65,38 @@ def read_head_file(body: bytes) -> HeadFile:
         raise ConfigurationError("it is no exported head: ask for it again (wardround witness export)") from error
 
 
-def compare_heads(membership: Membership, ledger: HospitalLedger, given: HeadFile) -> Found:
-    """Whether somebody else's head lies on the ledger that was seen here: `same`, or `ahead` of it.
+def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: HeadFile) -> HeadPosition:
+    """Return whether another member's head lies on the ledger that was seen here: `same`, or `ahead` of it.
 
     The coordinator's signature on it is what counts: without it any member could have others stop for good.
 
     Raises:
-        LedgerForked: it does not; the error carries the proof.
-        ConfigurationError: nothing was seen here, or the coordinator did not sign the head.
+        LedgerForked: it does not. The error carries the proof.
+        ConfigurationError: no entry was seen here, or the coordinator did not sign the head.
     """
-    head, seen = given.witness.head, ledger.seen(membership.study)
-    entries = seen.entries()
+    head, seen_ledger = head_file.witness.head, ledger.seen_ledger(membership.study)
+    entries = seen_ledger.entries()
     if not entries:
         raise ConfigurationError(f"nothing of the ledger of {membership.study} was seen here yet: take part first")
-    if not _is_of_coordinator(membership, given):
+    if not _is_of_coordinator(membership, head_file):
         settings = settings_from(settings_in(entries[0]))
-        name = given.witness.client
-        whose = f"{name} alone signed" if _is_of_witness(membership, settings, given.witness) else "nobody known signed"
+        name = head_file.witness.client
+        signer = (
+            f"{name} alone signed" if _is_of_witness(membership, settings, head_file.witness) else "nobody known signed"
+        )
         raise ConfigurationError(
-            f"{whose} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
+            f"{signer} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
             f"{name} to export it again (wardround witness export)"
         )
-    if head.entries > seen.head.sequence:
+    if head.entries > seen_ledger.head.sequence:
         return "ahead"
-    if seen.hash_of(head.entries) != head.sha256:
+    if seen_ledger.hash_of(head.entries) != head.sha256:
         raise LedgerForked(
-            f"the coordinator shows two ledgers: {given.witness.client} was shown one whose entry {head.entries} is "
-            "another than the one shown here",
+            f"the coordinator shows two ledgers: {head_file.witness.client} was shown one whose entry {head.entries} "
+            "is another than the one shown here",
             {
-                "seen": {"signed": seen.signed, "entries": [entry.to_dict() for entry in entries]},
-                "witness": given.model_dump(mode="json"),
+                "seen": {"signed": seen_ledger.signed, "entries": [entry.to_dict() for entry in entries]},
+                "witness": head_file.model_dump(mode="json"),
             },
         )
     return "same"
@@ -110,19 +112,24 @@ def _is_of_witness(membership: Membership, settings: AnySettings, witness: Witne
     return True
 
 
-def _is_of_coordinator(membership: Membership, given: HeadFile) -> bool:
+def _is_of_coordinator(membership: Membership, head_file: HeadFile) -> bool:
     """Whether the coordinator that was pinned here signed a document that names this very head."""
-    shown = given.shown
-    if shown.label not in (ASSIGNMENT, LEDGER_HEAD):
+    signed_head = head_file.shown
+    if signed_head.label not in (ASSIGNMENT, LEDGER_HEAD):
         return False
     try:
-        verify_document(decode_public_key(membership.coordinator_key), shown.label, shown.document, shown.signature)
-        return _named(shown.label, shown.document) == given.witness.head
+        verify_document(
+            decode_public_key(membership.coordinator_key),
+            signed_head.label,
+            signed_head.document,
+            signed_head.signature,
+        )
+        return _named_head(signed_head.label, signed_head.document) == head_file.witness.head
     except (SigningError, ValidationError):
         return False
 
 
-def _named(label: str, document: Mapping[str, Any]) -> LedgerHead:
+def _named_head(label: str, document: Mapping[str, Any]) -> LedgerHead:
     if label == LEDGER_HEAD:
         return LedgerHead.model_validate(document)
     # As JSON, in which times are texts.

@@ -19,10 +19,11 @@ from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.errors import PolicyRefused
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Identity, Membership
@@ -41,7 +42,7 @@ from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
-    from client_sdk.study.delivery import Able
+    from client_sdk.study.delivery import Capabilities
     from client_sdk.study.participation import Outcome
     from private_learning.tasks import Task
     from private_learning.tasks.backbone_file import BackboneFile
@@ -54,7 +55,7 @@ PATIENCE_SECONDS = math.inf
 class Hospital:
     """One identity in one directory: its key, its memberships, its ledgers, its site policy.
 
-    connection  turns an address into the way it is dialled (proxy, private CA); the default asks for https
+    connection  turns an address into the way it is dialled (proxy, private CA). The default asks for https
     transport, clock, sleep   replace network and time (tests)
     """
 
@@ -82,7 +83,7 @@ class Hospital:
         """The hospital whose identity lies in `directory`.
 
         Raises:
-            KeyFileError: nobody enrolled here, or the key file is readable by others.
+            KeyFileError: no hospital enrolled here, or the key file is readable by others.
         """
         hospital = cls(Identity.open(Path(directory)), connection=connection, transport=transport)
         hospital.erase_expired()
@@ -98,7 +99,7 @@ class Hospital:
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
     ) -> Self:
-        """Exchange an invitation token for a membership; makes the identity key if there is none. Repeatable.
+        """Exchange an invitation token for a membership. It makes the identity key if there is none. Repeatable.
 
         Raises:
             ConfigurationError: not a token.
@@ -111,7 +112,7 @@ class Hospital:
         return hospital
 
     def client(self, study: str) -> Client:
-        """A client that signs as this hospital in `study`; any call of the API a hospital may make."""
+        """Return a client that signs as this hospital in `study`, for any call of the API that a hospital may make."""
         membership = self.identity.membership(study)
         return self._client(membership.url, self._signature(membership), membership.coordinator_key)
 
@@ -138,20 +139,22 @@ class Hospital:
     ) -> Outcome:
         """Take part in `study` until it ends.
 
-        task     the name that the study must use, a Task of this hospital's own, or None: whatever the study names
-        data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own;
-                 of each patient at most as many rows as the study allows. Text tables are read by a declared format
+        task     the name that the study must use, a Task of this hospital's own, or None: the task that the study names
+        data     Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own.
+                 Of each
+                 patient at most as many rows as the study allows. Text tables are read by a declared format
         device   of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
-        bfloat16  the model computes in bfloat16; norms, sums and noise keep their precision
+        bfloat16  the model computes in bfloat16. Norms, sums and noise keep their precision
         dataset  names the records: all studies that use the same ones share one ledger
         data_version  what people here call the records as they are now: queries about another version are refused
-        policy   the site policy; by default `policy.toml` in the hospital's directory, else the strict one
+        policy   the site policy. By default `policy.toml` in the hospital's directory, else the strict one
         accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
         checkpoint_seconds  between two checkpoints of a round of several local steps, at least
-        agree  called before anything is written or sent, with what the study asks for; what it raises is the answer no
-        on_round  called after every round that was answered, with a `RoundEvent`; what it raises ends the participation
-        on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on; by default the log
-        randomness  of batches, noise and accounting sample; None: cryptographic, keyed by the operating system and by
+        agree  called before anything is written or sent, with what the study asks for. An exception from it is the
+               answer no
+        on_round  called after every round that was answered, with a `RoundEvent`. An exception ends the participation
+        on_wait  called with a `Waiting` whenever something is waited for, with None when it goes on. By default the log
+        randomness  of batches, noise and accounting sample. None: cryptographic, keyed by the operating system and by
                     the secret in this hospital's directory
         backbone  the file that the study names, if it names any: weights, or a ProgramFile
         slot     of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
@@ -177,22 +180,26 @@ class Hospital:
         records = records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             records = as_declared(records, ledger.table_format)
-            client.on_pause = watch.away
+            client.on_pause = watch.unreachable
             # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
-            shown = client.study(study)
-            settings = settings_shown(shown, ledger, membership)
+            received_study = client.study(study)
+            settings = settings_shown(received_study, ledger, membership)
             require_compatible(client.spoken, joined_with(ledger.opened(study), settings), settings)
             pinned = membership.pinned is not None
-            allowed = partial(_require_allowed, rules, shown, dataset, ledger, pinned=pinned)
+            require_allowed = partial(_require_allowed, rules, received_study, dataset, ledger, pinned=pinned)
             if agree is not None:
-                agree(Proposal(study, dataset, settings, rules, pinned, ledger.opened(study) is not None, allowed))
-            allowed()
+                agree(
+                    StudyProposal(
+                        study, dataset, settings, rules, pinned, ledger.opened(study) is not None, require_allowed
+                    )
+                )
+            require_allowed()
             require_schedule(rules, settings, data_version)
             # Only now: a person has had all the time to agree.
-            begun, chosen = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
+            begun, slot_seconds = client.clock.elapsed(), chosen_slot(settings, ledger, study, slot)
             split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
             # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
-            found = able(
+            capabilities = able(
                 task,
                 records,
                 rules,
@@ -209,28 +216,38 @@ class Hospital:
                 choice=choice_of(ledger.opened(study)),
             )
             # What was made of the records took the longer the more there are.
-            Pace(client, chosen, watch.waits).wait("the preparation", since=begun)
+            Pace(client, slot_seconds, watch.waits).wait("the preparation", since=begun)
             if isinstance(records, Table):
-                _log_counts(settings, found, without(records, rules.exclusions), study)
+                _log_counts(settings, capabilities, without(records, rules.exclusions), study)
             # 3. Freeze what was agreed to, and how the records are written.
-            _warn(rules, settings, records=found.records, pinned=pinned)
+            _warn(rules, settings, records=capabilities.records, pinned=pinned)
             if split is not None and ledger.opened(study) is None:
                 if accept_lost_ledger:
                     accept_loss(client, ledger, membership, settings)
                 require_split_known(client, ledger, membership, dataset)
             if isinstance(records, Table) and records.format is not None:
                 ledger.declare_format(records.format)
-            freeze(found, ledger, membership, dataset, split)
-            if chosen is not None:
-                ledger.declare_slot(study, chosen)
-                warn_of_slot(settings, chosen, found.records)
+            freeze(capabilities, ledger, membership, dataset, split)
+            if slot_seconds is not None:
+                ledger.declare_slot(study, slot_seconds)
+                warn_of_slot(settings, slot_seconds, capabilities.records)
             # 4. Charge what a lost ledger does not know.
             if accept_lost_ledger:
                 accept_loss(client, ledger, membership, settings)
             # 5. Take part.
             outbox, evidence = self.directory / "outbox" / study, Evidence(self.directory / "evidence", study)
             return Participation(
-                client, membership, ledger, rules, found, dataset, outbox, evidence, on_round, watch, chosen
+                client,
+                membership,
+                ledger,
+                rules,
+                capabilities,
+                dataset,
+                outbox,
+                evidence,
+                on_round,
+                watch,
+                slot_seconds,
             ).run()
 
     def erase_expired(self) -> None:
@@ -243,13 +260,13 @@ class Hospital:
                 erase_expired(folder, int(self._clock.read()))
 
     def rotate_key(self) -> list[str]:
-        """A new identity key in every study; the other hospitals that pinned the roster must pin it anew.
+        """Set a new identity key in every study. The other hospitals that pinned the roster must pin it anew.
 
-        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`; run again, it finishes.
+        Returns the studies that took it. Raises as `client_sdk.study.enrolment.rotate`. Run again, it finishes.
         """
-        taken = rotate(self.identity, self._client)
+        studies = rotate(self.identity, self._client)
         self.identity = Identity.open(self.directory)
-        return taken
+        return studies
 
     def _signature(self, membership: Membership) -> Signature:
         return Signature(self.identity.key, membership.client, membership.study, membership.origin)
@@ -274,10 +291,11 @@ def _patient(url: str) -> Connection:
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """What a study asks for, before this hospital takes part.
+class StudyProposal:
+    """The request of a study, before this hospital takes part.
 
-    pinned  the roster was compared and pinned;  joined  this hospital agreed to these settings before
+    pinned  the roster was compared and pinned
+    joined  this hospital agreed to these settings before
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -290,17 +308,19 @@ class Proposal:
     require_allowed: Callable[[], None]
 
 
-def _require_allowed(rules: SitePolicy, shown: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool) -> None:
+def _require_allowed(
+    rules: SitePolicy, received_study: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool
+) -> None:
     """Raises PolicyRefused, OwnBudgetExceeded: what would be refused in every round is refused here."""
-    study, settings = shown.study, shown.settings
+    study, settings = received_study.study, received_study.settings
     check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
     check()
-    expected = max(shown.clients, shown.invited, settings.schedule.min_clients)
+    expected = max(received_study.clients, received_study.invited, settings.schedule.min_clients)
     try:
         check(expected=expected)
     except PolicyRefused as refused:
         # Until it is started others may still be invited.
-        if shown.state not in ("draft", "enrolling"):
+        if received_study.state not in ("draft", "enrolling"):
             raise
         _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
     # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
@@ -308,11 +328,11 @@ def _require_allowed(rules: SitePolicy, shown: Study, dataset: str, ledger: Hosp
         require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
-Agree: TypeAlias = Callable[[Proposal], None]
+Agree: TypeAlias = Callable[[StudyProposal], None]
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:
-    """What nobody else may see, such as how many records there are, is said here and never sent."""
+    """Log what no other party may see, such as how many records there are. It is never sent."""
     _, delta = largest_classical(settings)
     if delta * records > 1:
         _LOG.warning(
@@ -327,12 +347,12 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
         )
 
 
-def _log_counts(settings: AnySettings, found: Able, records: Table, study: str) -> None:
-    """What the study makes of every column that it names, for this hospital alone."""
+def _log_counts(settings: AnySettings, capabilities: Capabilities, records: Table, study: str) -> None:
+    """Log what the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts
 
-    if found.training is not None:
-        log_counts(cells_of_task(found.training.task, records), f"study {study}")
+    if capabilities.training is not None:
+        log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
     scheduled = None
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
         scheduled = settings.evaluation.question

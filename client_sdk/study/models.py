@@ -17,7 +17,7 @@ from study_protocol.wire.tensors import Array, TensorError, decode, encoded_size
 
 
 class StudyModels:
-    """What a round starts from. Whatever is not the model that it should be raises BadAssignment."""
+    """The models that a round starts from. A model that is not the expected one raises BadAssignment."""
 
     def __init__(self, client: Client, study: str, training: LocalTraining, ledger: HospitalLedger) -> None:
         self._client, self._study, self._training, self._ledger = client, study, training, ledger
@@ -47,11 +47,11 @@ class StudyModels:
         except NotFoundError:
             # That round came to nothing.
             return None
-        named = named_models(self._ledger.seen(self._study).entries())
+        models = named_models(self._ledger.seen_ledger(self._study).entries())
         # Of a ledger that names no models, what the file says of itself has to do.
-        if named and version >= min(named):
-            found = named.get(version)
-            if found is None or hashlib.sha256(body).hexdigest() != found.sha256:
+        if models and version >= min(models):
+            entry = models.get(version)
+            if entry is None or hashlib.sha256(body).hexdigest() != entry.sha256:
                 raise BadAssignment("the model before the assigned one is not the one that the ledger names")
         return _within_bounds(self._weights(body, version))
 
@@ -67,15 +67,18 @@ class StudyModels:
             raise BadAssignment(f"the model is not one of this task and round: {error.detail}") from error
         return weights
 
-    def _require_of_round(self, said: ModelMetadata | None, version: int) -> None:
-        if said is None:
+    def _require_of_round(self, metadata: ModelMetadata | None, version: int) -> None:
+        if metadata is None:
             # Initial weights may come from any program.
             if version > 0:
                 raise BadAssignment("the model's file does not say which study and round it is of")
             return
-        said.require(self._study, self._training.settings, version)
+        metadata.require(self._study, self._training.settings, version)
         # Every entry was checked before anything was computed.
-        if version > 0 and self._ledger.seen(self._study).hash_of(said.ledger_entries) != said.ledger_sha256:
+        if (
+            version > 0
+            and self._ledger.seen_ledger(self._study).hash_of(metadata.ledger_entries) != metadata.ledger_sha256
+        ):
             raise BadAssignment("the model's file names an entry of the ledger that the ledger does not have")
 
 

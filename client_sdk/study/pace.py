@@ -19,10 +19,10 @@ _LOG = logging.getLogger(__name__)
 class Pace:
     """One hospital's slot in one study.
 
-    Whatever took as long as there are records is sent at a multiple of the slot, counted from the coordinator's last
-    answer: what came before that is known to the coordinator, and nothing of the records was looked at.
+    A message whose time depends on the records is sent at a multiple of the slot, counted from the coordinator's last
+    answer. The coordinator knows what came before that, and no record was looked at.
 
-    slot    seconds; None: the study has no slots, and nothing waits
+    slot    seconds. None: the study has no slots, and no message waits
     say     told what is waited for
     waited  seconds that were waited since `begin`
     """
@@ -39,11 +39,11 @@ class Pace:
         """Whether a slot that begins now has ended in so many seconds."""
         return self.slot is None or self.slot < seconds
 
-    def wait(self, what: str, since: float | None = None) -> None:
+    def wait(self, subject: str, since: float | None = None) -> None:
         """Sleep until the next multiple.
 
-        what   is about to leave, for this hospital's own screen
-        since  where the multiples are counted from, as `clock.elapsed`; None: the coordinator's last answer
+        subject  what is about to leave, for this hospital's own screen
+        since    where the multiples are counted from, as `clock.elapsed`. None: the coordinator's last answer
         """
         if self.slot is None:
             return
@@ -55,37 +55,41 @@ class Pace:
             _LOG.warning(
                 "%s took %.1f s, and the slot here is %g s: sent after %d slots, which tells whoever sees it about how "
                 "many patients this hospital has. Declare a longer slot: stop join and start it with --slot",
-                what,
+                subject,
                 elapsed,
                 self.slot,
                 slots,
             )
         if pause >= 1:
-            self._say(Waiting(f"{what}: ready, sent in {math.ceil(pause)} s, at the slot of {self.slot:g} s"))
+            self._say(Waiting(f"{subject}: ready, sent in {math.ceil(pause)} s, at the slot of {self.slot:g} s"))
         self.waited += pause
         self._client.sleep(pause)
 
 
 def too_late(clock: ServerClock) -> str:
-    """Why a round is passed whose deadline is over; it goes by this machine's clock, which may be wrong."""
+    """Return why a round is passed whose deadline is over. It goes by this machine's clock, which may be wrong."""
     late = "its deadline has passed; nothing is charged"
     if abs(clock.offset) < 1:
         return late
-    where = "ahead of" if clock.offset < 0 else "behind"
-    return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {where} the coordinator's: set it"
+    direction = "ahead of" if clock.offset < 0 else "behind"
+    return f"{late}. This machine's clock is {abs(clock.offset):.0f} s {direction} the coordinator's: set it"
 
 
-def chosen_slot(settings: AnySettings, ledger: HospitalLedger, study: str, wanted: float | None) -> float | None:
+def chosen_slot(
+    settings: AnySettings, ledger: HospitalLedger, study: str, requested_seconds: float | None
+) -> float | None:
     """The slot of this hospital's answers: as wanted, else as declared before, else as the study plans. None: no slots.
 
     Raises:
         ConfigurationError: the study has no such slot.
     """
     slots = settings.schedule.slots or ()
-    if wanted is not None and wanted not in slots:
+    if requested_seconds is not None and requested_seconds not in slots:
         listed = ", ".join(f"{slot:g}" for slot in slots) or "none"
-        raise ConfigurationError(f"slot {wanted:g}: the study's slots in seconds are {listed} (schedule.slots)")
-    return wanted or ledger.slot(study) or planned_slot(settings)
+        raise ConfigurationError(
+            f"slot {requested_seconds:g}: the study's slots in seconds are {listed} (schedule.slots)"
+        )
+    return requested_seconds or ledger.slot(study) or planned_slot(settings)
 
 
 def warn_of_slot(settings: AnySettings, slot: float, records: int) -> None:
@@ -98,12 +102,12 @@ def warn_of_slot(settings: AnySettings, slot: float, records: int) -> None:
             slot,
             deadline,
         )
-    meant = slot_for(records, settings.schedule.slots or ())
-    if meant is not None and meant > slot:
+    proposed = slot_for(records, settings.schedule.slots or ())
+    if proposed is not None and proposed > slot:
         _LOG.warning(
             "the slot of %g s is meant for %d patients, and here are more: an answer that takes longer is sent at a "
             "later multiple, which tells about how many. Declare a longer one: join --slot %g",
             slot,
             slot * PATIENTS_PER_SECOND,
-            meant,
+            proposed,
         )

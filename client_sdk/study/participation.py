@@ -38,10 +38,10 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
 from client_sdk.outbox import Outbox
-from client_sdk.study.alone import Alone
+from client_sdk.study.alone import SingleInstallation
 from client_sdk.study.answers import AnsweringWork
-from client_sdk.study.consents import Consents
-from client_sdk.study.delivery import Able, delivery_of
+from client_sdk.study.consents import HospitalConsents
+from client_sdk.study.delivery import Capabilities, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
@@ -49,7 +49,7 @@ from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.permission import Permission
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
-from client_sdk.study.work import Books, TrainingWork, Work
+from client_sdk.study.work import RoundCharges, TrainingWork, Work
 from study_protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -89,12 +89,12 @@ class Outcome:
 
 
 class Participation:
-    """One hospital in one study; `run` returns when the study has ended.
+    """One hospital in one study. `run` returns when the study has ended.
 
     able      what this hospital can do in the study: train, answer, or both
     outbox    folder of the study's finished bytes and checkpoints
     evidence  where a proof against the coordinator is kept, which ends the participation for good
-    slot      seconds at whose multiples this hospital answers; None: as soon as it can
+    slot      seconds at whose multiples this hospital answers. None: as soon as it can
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Participation:
         membership: Membership,
         ledger: HospitalLedger,
         policy: SitePolicy,
-        able: Able,
+        able: Capabilities,
         dataset: str,
         outbox: Path,
         evidence: Evidence,
@@ -118,7 +118,7 @@ class Participation:
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = evidence
         self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
-        books = Books(self.study, ledger, policy, self._outbox)
+        books = RoundCharges(self.study, ledger, policy, self._outbox)
         self._training = self._answers = self._consents = None
         models = None if able.training is None else StudyModels(client, self.study, able.training, ledger)
         if able.training is not None and models is not None:
@@ -126,9 +126,9 @@ class Participation:
         if able.patients is not None or able.evaluated is not None:
             permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger)
             self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
-            self._consents = Consents(client, membership, policy, able, permission)
+            self._consents = HospitalConsents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0
-        self._alone = Alone()
+        self._single_installation = SingleInstallation()
         self._on_round, self._watch = on_round, watch or Watch()
         self._pace = Pace(client, slot, self._watch.waits)
         # Their opening takes the longer the more patients there are, before anything is sent.
@@ -142,11 +142,11 @@ class Participation:
         A round that the policy or the own budget refuses is answered with the refusal, and the hospital stays.
 
         Raises:
-            NotTrusted: the coordinator contradicts itself. Told to it where possible; nothing more is sent.
-            TrainingStopped: NaN or an infinity that no record is to blame for. The coordinator is told nothing, so that
-                it cannot tell this from a lost connection.
+            NotTrusted: the coordinator contradicts itself. It is told where possible, and no more messages are sent.
+            TrainingStopped: NaN or an infinity that no record is to blame for. The coordinator is not told, so that it
+                cannot tell this from a lost connection.
             LostLedger: rounds are missing from the own ledger.
-            ApiError, ConnectionFailed: nothing is lost; run again.
+            ApiError, ConnectionFailed: no work is lost. Run again.
         """
         self._evidence.require_none()
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
@@ -162,41 +162,41 @@ class Participation:
             if self._consents is not None:
                 wait = min(wait, self._consents.speak())
             try:
-                given = self._client.assignment(self.study, wait)
+                assignment = self._client.assignment(self.study, wait)
             except ConflictError as error:
                 if error.code == "study-finished":
                     return self._finished()
                 self._client.sleep(_PAUSE_SECONDS)
                 continue
             wait = POLL_SECONDS
-            if given is not None:
+            if assignment is not None:
                 self._watch.goes_on()
-                self._answer(given)
+                self._answer(assignment)
             elif not self._client.budget(self.study).can_continue:
                 return self._finished()
             else:
                 self._watch.waits(awaited(self._client, self._membership, self._policy, self._settings))
 
-    def _answer(self, given: Assignment) -> None:
+    def _answer(self, assignment: Assignment) -> None:
         """Take part in a round or say why not."""
         # Without the coordinator's correction, which may come in between.
-        begun, round = self._client.clock.read(), given.assignment.round
-        self._alone.begin(round)
+        begun, round = self._client.clock.read(), assignment.assignment.round
+        self._single_installation.begin(round)
         self._pace.begin()
         try:
-            self._take_part(given)
+            self._take_part(assignment)
         except Refused as refused:
             if refused.proof is not None:
-                proof = {**refused.proof, **self._verifier.shown_with(given)}
+                proof = {**refused.proof, **self._verifier.shown_with(assignment)}
                 self._stop(round, SessionContradicted(refused.detail, proof), refused.code)
             self._refuse(round, refused, self._verifier.vouch())
         except (BadAssignment, LedgerNotExtended, LedgerContradicted, LedgerForked, RosterNotPinned) as error:
             self._stop(round, error)
         self._tell(round, self._client.clock.read() - begun)
 
-    def _take_part(self, given: Assignment) -> None:
+    def _take_part(self, received: Assignment) -> None:
         # 1. Believe: what is signed, what continues the ledger that was seen, who is on the roster.
-        assignment = self._verifier.assignment(given)
+        assignment = self._verifier.assignment(received)
         # No earlier round is assigned again once this one's reservation has been seen.
         self._outbox.forget_before(assignment.round)
         try:
@@ -211,11 +211,13 @@ class Participation:
             self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            left = assignment.deadline.timestamp() - self._client.clock.read()
-            if charged is None and left <= 0:
+            seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
+            if charged is None and seconds_left <= 0:
                 self._pass(assignment.round, too_late(self._client.clock))
                 return
-            if charged is None and not self._pace.ends_by(min(left, self._settings.schedule.round_deadline_seconds)):
+            if charged is None and not self._pace.ends_by(
+                min(seconds_left, self._settings.schedule.round_deadline_seconds)
+            ):
                 self._pass(
                     assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
                 )
@@ -223,8 +225,8 @@ class Participation:
             work = self._work_of(assignment)
             if charged is not None and charged.model_sha256 not in work.subjects(assignment):
                 another = "this round was assigned before, about another model or another query"
-                raise BadAssignment(another, self._verifier.shown_with(given))
-            self._bind(assignment, given.session, work.subjects(assignment)[0])
+                raise BadAssignment(another, self._verifier.shown_with(received))
+            self._bind(assignment, received.session, work.subjects(assignment)[0])
             finished = charged is not None and charged.sha256 is not None
             if finished and not self._delivery.keeps(assignment.round):
                 raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
@@ -233,34 +235,34 @@ class Participation:
             if make is not None and self._opens_accounts:
                 self._pace.wait(f"round {assignment.round}")
             # 3. Prepare the delivery.
-            self._watch.others(assignment, given.session)
-            vectors = self._delivery.prepare(assignment, given.session)
+            self._watch.waits_for_others(assignment, received.session)
+            vectors = self._delivery.prepare(assignment, received.session)
             # 4. to 6. Pay, compute, and sync the finished bytes.
             if make is not None:
                 self._watch.goes_on()
                 make(vectors, paid=charged is not None)
         except SessionEnded as ended:
-            self._alone.require(assignment.round, ended)
+            self._single_installation.require(assignment.round, ended)
             self._pass(assignment.round, str(ended))
             return
         except (Refused, BadAssignment):
             self._delivery.leave(assignment)
             raise
         self._pace.wait(f"round {assignment.round}")
-        self._watch.others(assignment, given.session)
+        self._watch.waits_for_others(assignment, received.session)
         # 7. Send.
         self._send(assignment.round)
 
     def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
         """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""
-        training, own = self._able.training, self._ledger.entries
+        training, local_entries = self._able.training, self._ledger.entries
         self._able.randomness.bind(
             self.study,
             str(assignment.round),
             assignment.ledger.sha256,
             "" if session is None else hashlib.sha256(session.parameters).hexdigest(),
             subject,
-            own[-1].sha256 if own else "",
+            local_entries[-1].sha256 if local_entries else "",
             "" if training is None else training.dataset.digest,
         )
 
@@ -270,76 +272,78 @@ class Participation:
             raise BadAssignment("the study's settings know no such round")
         return work
 
-    def _pass(self, round: int, why: str) -> None:
-        _LOG.warning("round %d: %s", round, why)
+    def _pass(self, round_number: int, reason: str) -> None:
+        _LOG.warning("round %d: %s", round_number, reason)
         self._client.sleep(_PAUSE_SECONDS)
 
-    def _send(self, round: int) -> None:
-        charged = self._ledger.charged_round(self.study, round)
-        body = self._outbox.take(round, None if charged is None else charged.sha256)
+    def _send(self, round_number: int) -> None:
+        charged = self._ledger.charged_round(self.study, round_number)
+        body = self._outbox.take(round_number, None if charged is None else charged.sha256)
         ended: SessionEnded | ConflictError | None = None
         try:
-            self._delivery.send(round, body)
+            self._delivery.send(round_number, body)
             answer = "accepted"
             self._sent += 1
-            _LOG.info("round %d: update of %d bytes sent", round, len(body))
+            _LOG.info("round %d: update of %d bytes sent", round_number, len(body))
         except (SessionEnded, ConflictError) as error:
             if error.code == "different-update":
                 raise UpdateDisputed(
-                    f"the coordinator holds another update of this hospital for round {round}: a second installation, "
-                    "or a ledger that was restored"
+                    f"the coordinator holds another update of this hospital for round {round_number}: a second "
+                    "installation, or a ledger that was restored"
                 ) from error
             ended, answer = error, error.code
-            _LOG.warning("round %d: the coordinator did not take the update (%s); its charge stays", round, error.code)
+            _LOG.warning(
+                "round %d: the coordinator did not take the update (%s); its charge stays", round_number, error.code
+            )
         failpoint("hospital.after-send")
-        taken, digest = self._delivery.taken, hashlib.sha256(body).hexdigest()
-        self._ledger.mark_answered(self.study, round, digest, answer, taken=taken)
+        was_taken, digest = self._delivery.was_accepted, hashlib.sha256(body).hexdigest()
+        self._ledger.mark_answered(self.study, round_number, digest, answer, accepted=was_taken)
         failpoint("hospital.after-answer")
         if ended is not None:
-            self._alone.require(round, ended)
+            self._single_installation.require(round_number, ended)
         self._outbox.keep(self._delivery.keeps)
 
-    def _refuse(self, round: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
+    def _refuse(self, round_number: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
         """Write the no down, then tell the coordinator."""
-        _LOG.warning("round %d refused: %s", round, refused.detail)
+        _LOG.warning("round %d refused: %s", round_number, refused.detail)
         # The message takes no more than 500 characters.
         refusal = Refusal(code=refused.code, detail=refused.detail[:500])
         body = refusal.model_dump_json().encode()
         digest = hashlib.sha256(body).hexdigest()
-        self._ledger.ready_refusal(self.study, round, sha256=digest, size=len(body))
+        self._ledger.ready_refusal(self.study, round_number, sha256=digest, size=len(body))
         failpoint("hospital.before-refusal")
-        self._pace.wait(f"the refusal of round {round}")
+        self._pace.wait(f"the refusal of round {round_number}")
         try:
-            self._client.put_refusal(self.study, round, self.name, refusal, witness)
+            self._client.put_refusal(self.study, round_number, self.name, refusal, witness)
             answer = "recorded"
         except ConflictError as error:
             answer = error.code
         self._refused += 1
         failpoint("hospital.after-refusal")
-        self._ledger.mark_answered(self.study, round, digest, answer)
+        self._ledger.mark_answered(self.study, round_number, digest, answer)
 
-    def _stop(self, round: int, error: NotTrusted, code: str | None = None) -> NoReturn:
+    def _stop(self, round_number: int, error: NotTrusted, code: str | None = None) -> NoReturn:
         """Keep the proof, say why, so that the round does not wait for this hospital, and stop.
 
         code  of what was refused, where that says more than the error's own
         """
-        said = str(error)
+        message = str(error)
         self._keep(error)
         try:
             # Without a signature on the ledger.
-            self._refuse(round, Refused(code or error.code, said))
+            self._refuse(round_number, Refused(code or error.code, message))
         except (ApiError, ConnectionFailed, UnexpectedAnswer) as unheard:
             _LOG.warning("the coordinator did not take the refusal: %s", unheard)
         raise error
 
     def _keep(self, error: NotTrusted) -> None:
         # Before anybody is told: whoever is killed here has it already.
-        self._evidence.keep(error, self._membership, self._ledger.seen(self.study).head.sequence)
+        self._evidence.keep(error, self._membership, self._ledger.seen_ledger(self.study).head.sequence)
         failpoint("hospital.after-evidence")
 
-    def _tell(self, round: int, seconds: float) -> None:
-        """Let whoever joined know of a round that was answered, once."""
-        if self._on_round is None or round <= self._reported:
+    def _tell(self, round_number: int, seconds: float) -> None:
+        """Report a round that was answered to the caller of `join`, once."""
+        if self._on_round is None or round_number <= self._reported:
             return
         statement, limits = self._client.budget(self.study), self._policy.own_limits()
         event = round_event(
@@ -347,12 +351,12 @@ class Participation:
             self._settings.rounds,
             statement,
             limits,
-            round,
+            round_number,
             seconds,
             None if self._pace.slot is None else self._pace.waited,
         )
         if event is not None:
-            self._reported = round
+            self._reported = round_number
             self._on_round(event)
 
     def _finished(self) -> Outcome:

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AskedPatients:
-    """The records of everybody who may be asked about. Made by `of`."""
+    """The records of all patients who may be asked about. Made by `of`."""
 
     records: Table
 
@@ -30,7 +30,7 @@ class AskedPatients:
 
         Raises:
             ConfigurationError: the policy leaves patients out, and the records name none.
-            DataError: no table, or nobody is left.
+            DataError: no table, or no patient is left.
         """
         return cls.of_remaining(remaining(records, rules).records)
 
@@ -52,7 +52,7 @@ class AskedPatients:
         return tuple(dict.fromkeys(self.records.patients))
 
     def columns(self, question: BaseQuestion, keep: NDArray[np.bool_] | None = None) -> Patients:
-        """One row each, in the order of `identifiers`; keep: who of them.
+        """Return one row each, in the order of `identifiers`. keep: which of the patients.
 
         Raises:
             UnreadableColumn: a column is not what the question asks for.

@@ -1,6 +1,6 @@
-"""Who the other hospitals are, as people find out: they compare one number on the telephone, then it is pinned.
+"""The identity of the other hospitals: people compare one number on the telephone, then it is pinned.
 
-A coordinator can make up hospitals and show each real one another roster. Nothing that it sends can rule that out: the
+A coordinator can make up hospitals and show each real one another roster. No message from it can rule that out: the
 number is computed here, and compared on a way that is not the coordinator's.
 """
 
@@ -23,42 +23,45 @@ def as_qr_code(digits: str) -> str:
     """The digits without blanks as a QR code of half blocks, light on a dark terminal: 33 columns and 17 lines."""
     import segno
 
-    drawn = io.StringIO()
-    segno.make_qr(digits.replace(" ", ""), error="m").terminal(out=drawn, compact=True)
-    return drawn.getvalue()
+    drawing = io.StringIO()
+    segno.make_qr(digits.replace(" ", ""), error="m").terminal(out=drawing, compact=True)
+    return drawing.getvalue()
 
 
-def is_fingerprint(said: str, fingerprint: str) -> bool:
-    """Whether `said`, in digits or in hex and grouped in any way, is this fingerprint, all of it."""
-    return _joined(said) in (as_digits(fingerprint).replace(" ", ""), fingerprint)
+def is_fingerprint(text: str, fingerprint: str) -> bool:
+    """Whether `text`, in digits or in hex and grouped in any way, is this fingerprint, all of it."""
+    return _joined(text) in (as_digits(fingerprint).replace(" ", ""), fingerprint)
 
 
-def require_whole(said: str) -> None:
-    """Whether somebody said a whole number of a roster, or its whole fingerprint.
+def require_whole(text: str) -> None:
+    """Require a whole number of a roster, or its whole fingerprint.
 
     Raises:
         ConfigurationError: a digit is missing or one too many: a slip, and no other roster.
     """
-    given = _joined(said)
-    if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", given) is None:
-        found = f"{len(given)} digits were given" if re.fullmatch("[0-9]+", given) else "this is none"
-        raise ConfigurationError(f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {found}")
+    digits = _joined(text)
+    if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", digits) is None:
+        problem = f"{len(digits)} digits were given" if re.fullmatch("[0-9]+", digits) else "this is none"
+        raise ConfigurationError(
+            f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {problem}"
+        )
 
 
-def _joined(said: str) -> str:
-    return re.sub(r"[\s.,-]", "", said).lower()
+def _joined(text: str) -> str:
+    return re.sub(r"[\s.,-]", "", text).lower()
 
 
-def pin_roster(hospital: Hospital, study: str, said: str) -> tuple[RosterEntry, ...]:
+def pin_roster(hospital: Hospital, study: str, text: str) -> tuple[RosterEntry, ...]:
     """Pin the active members that the coordinator shows, if they are those whose number was compared.
 
     Raises:
-        ConfigurationError: `said` is no whole number;  RosterNotPinned: they are others.
+        ConfigurationError: `text` is no whole number.
+        RosterNotPinned: they are others.
     """
-    require_whole(said)
+    require_whole(text)
     with hospital.client(study) as client:
         roster = client.roster(study)
-    if not is_fingerprint(said, active_fingerprint(roster)):
+    if not is_fingerprint(text, active_fingerprint(roster)):
         raise RosterNotPinned(
             "the roster that the coordinator shows has another number: look again (wardround roster show); if it was "
             "not misheard, do not take part"

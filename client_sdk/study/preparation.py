@@ -18,9 +18,9 @@ from client_sdk.errors import ConfigurationError, Refused, WardroundError
 from client_sdk.guard.exclusion import places_of
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_program_allowed
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.study.cell_counts import cells_of_task
-from client_sdk.study.delivery import Able
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
@@ -41,7 +41,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Training
 
 _LOG = logging.getLogger(__name__)
-_TRIED = 4
+_TRIAL_RECORDS = 4
 T = TypeVar("T")
 
 
@@ -55,25 +55,37 @@ def prepare(
     checkpoint_seconds: float,
     *,
     party: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
 ) -> LocalTraining:
     """The study's training on these records, found possible before any round is paid for.
 
-    split     whoever it sets aside is not trained on
+    split     the patients that it sets aside are not trained on
     backbone  the file that the study names: weights, or a ProgramFile
-    cache     where features of the records are kept between runs; None: they are computed anew in each
+    cache     where features of the records are kept between runs. None: they are computed anew in each
 
     Raises:
         PolicyRefused: the study runs a program that the policy does not list.
         ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
     require_program_allowed(rules, settings)
-    kept = remaining(records_of(data), rules).records
+    remaining_records = remaining(records_of(data), rules).records
     return _prepared(
-        *(task, kept, settings, randomness, device, checkpoint_seconds, party, split, bfloat16, backbone, cache)
+        *(
+            task,
+            remaining_records,
+            settings,
+            randomness,
+            device,
+            checkpoint_seconds,
+            party,
+            split,
+            bfloat16,
+            backbone,
+            cache,
+        )
     )
 
 
@@ -85,26 +97,28 @@ def _prepared(
     device: str,
     checkpoint_seconds: float,
     party: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> LocalTraining:
     """As `prepare`, of records whose patients may all be read. choice: as of `LocalTraining.require_trainable`."""
-    chosen = _task(task, settings.training, backbone)
+    prepared_task = _task(task, settings.training, backbone)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
         raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
-    dataset = _patients(chosen, trained, settings.training)
+    dataset = _patients(prepared_task, trained, settings.training)
     coins = randomness or SecureRandomness()
-    chosen, dataset = _asked(
-        chosen, "compute features", lambda: _on_features(chosen, dataset, settings.training, device, cache)
+    prepared_task, dataset = _from_task(
+        prepared_task,
+        "compute features",
+        lambda: _on_features(prepared_task, dataset, settings.training, device, cache),
     )
-    training = LocalTraining(chosen, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
-    _asked(chosen, "make its model", lambda: training.spec)
+    training = LocalTraining(prepared_task, dataset, settings, coins, device, checkpoint_seconds, party, bfloat16)
+    _from_task(prepared_task, "make its model", lambda: training.spec)
     training.require_trainable(choice)
-    slow = _asked(chosen, "compute the first gradients", training.slow_path)
+    slow = _from_task(prepared_task, "compute the first gradients", training.slow_path)
     if slow is not None:
         _LOG.warning("%s", slow)
     return training
@@ -120,18 +134,18 @@ def able(
     checkpoint_seconds: float,
     party: str,
     data_version: str,
-    split: Split | None = None,
+    split: PatientSplit | None = None,
     *,
     bfloat16: bool = False,
     backbone: BackboneFile | None = None,
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
-) -> Able:
-    """What this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
+) -> Capabilities:
+    """Return what this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
 
     split            where the study sets patients aside for evaluation, which needs it
     backbone, cache  as `prepare`
-    choice           how gradients were found when the study began; None: it begins now
+    choice           how gradients were found when the study began. None: it begins now
     """
     require_program_allowed(rules, settings)
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
@@ -143,19 +157,21 @@ def able(
         )
         if split is not None:
             evaluated = _evaluated(training, records, settings, split)
-    # Images have no columns to be asked about; a model is evaluated on them nevertheless.
+    # Images have no columns to be asked about. A model is evaluated on them nevertheless.
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
-    return Able(settings, coins, training, patients, data_version, evaluated)
+    return Capabilities(settings, coins, training, patients, data_version, evaluated)
 
 
 def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
-    """How gradients were found when a study was opened here; None: it was not, or by an earlier version."""
-    kept = None if opened is None else opened.get("gradients")
-    return None if kept is None else GradientChoice.from_dict(kept)
+    """Return how gradients were found when a study was opened here, or None if it was not, or by an earlier version."""
+    choice = None if opened is None else opened.get("gradients")
+    return None if choice is None else GradientChoice.from_dict(choice)
 
 
-def _evaluated(training: LocalTraining, records: Records, settings: StudySettings, split: Split) -> EvaluatedPatients:
+def _evaluated(
+    training: LocalTraining, records: Records, settings: StudySettings, split: PatientSplit
+) -> EvaluatedPatients:
     """Raises ConfigurationError: the study asks by itself what its model does not predict."""
     question = None if settings.evaluation is None else settings.evaluation.question
     if question is not None:
@@ -168,36 +184,36 @@ def _evaluated(training: LocalTraining, records: Records, settings: StudySetting
             "the records name no patients, so that each row's place decides whether it is trained on or evaluated: "
             "keep the order of the rows for as long as studies use them, and add new ones at the end"
         )
-    found = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
+    patients = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
     # What the task says of a row that it cannot read is found here, as for training.
-    if found.records is not None:
+    if patients.records is not None:
         reader = reading(training.task)
-        made = _asked(reader, "read the records", lambda: dataset_of(reader, records))
+        dataset = _from_task(reader, "read the records", lambda: dataset_of(reader, records))
         # A row that is left out would give every later patient the prediction of somebody else.
-        if made.patients != tuple(records.patients):
+        if dataset.patients != tuple(records.patients):
             raise TaskError(
                 f"task {type(training.task).__name__} does not make one input of every row, in their order: its models "
                 "cannot be evaluated here. Leave rows out of the records instead, or ask its author"
             )
-    return found
+    return patients
 
 
 def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
-    """The rows of one side; None: it has none."""
+    """Return the rows of one side, or None if it has none."""
     return records.take(np.flatnonzero(keep)) if keep.any() else None
 
 
 @dataclass(frozen=True)
 class DataCheck:
-    """What a study would make of a hospital's records; for the hospital's own eyes.
+    """The reading of a hospital's records by a study, for the hospital's own eyes.
 
     rows       of the records, those of patients who are left out included
     excluded   patients who are left out by the policy's list
-    unmatched  how many entries of that list match no patient, and where these stand; empty: all match one
+    unmatched  how many entries of that list match no patient, and where these stand. Empty: all match one
     patients   each as one record, whichever side of a split they would be on
-    set_aside  share of them who would be evaluated and never trained on; 0 where the study sets nobody aside
+    set_aside  share of them who would be evaluated and never trained on, 0 where the study sets no patients aside
     longest    the most rows that one of them has, of those that are used
-    labels     class, by the word of label-values or its number -> rows of it; empty where targets are not classes
+    labels     class, by the word of label-values or its number -> rows of it. Empty where targets are not classes
     inputs     what became of each input, over the rows that are used
     unused     columns that the study does not name
     parameters numbers of the model that are trained
@@ -238,55 +254,57 @@ def check_data(
     devices_of(device)
     require_program_allowed(rules, settings)
     records = records_of(data)
-    left = remaining(records, rules)
-    training = _prepared(None, left.records, settings, None, device, 60.0, "check", backbone=backbone)
-    failed = _asked(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIED))
+    remaining_data = remaining(records, rules)
+    training = _prepared(None, remaining_data.records, settings, None, device, 60.0, "check", backbone=backbone)
+    failed = _from_task(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIAL_RECORDS))
     targets = training.dataset.row_targets
-    labels = _asked(training.task, "count its targets", lambda: training.task.target_counts(targets))
-    inputs = _asked(training.task, "count its inputs", lambda: inspected(training.task, left.records))
-    own = {settings.training.task_parameters.get("label"), *training.task.target_columns}
-    named = own | {use.name for use in inputs}
+    labels = _from_task(training.task, "count its targets", lambda: training.task.target_counts(targets))
+    inputs = _from_task(training.task, "count its inputs", lambda: inspected(training.task, remaining_data.records))
+    label_columns = {settings.training.task_parameters.get("label"), *training.task.target_columns}
+    used_columns = label_columns | {use.name for use in inputs}
     # A task that says nothing of its inputs may use any column.
     columns: Iterable[str] = records.columns if isinstance(records, Table) and inputs else ()
     return DataCheck(
         rows=len(records),
-        excluded=left.excluded,
-        unmatched=f"{len(left.unmatched)} of {len(rules.exclusions)}: {places_of(left.unmatched)}"
-        if left.unmatched
+        excluded=remaining_data.excluded,
+        unmatched=f"{len(remaining_data.unmatched)} of {len(rules.exclusions)}: {places_of(remaining_data.unmatched)}"
+        if remaining_data.unmatched
         else "",
         patients=len(training.dataset),
         set_aside=0.0 if settings.evaluation is None else settings.evaluation.share,
         longest=training.dataset.longest,
         labels=labels,
         inputs=inputs,
-        unused=tuple(name for name in columns if name not in named),
+        unused=tuple(name for name in columns if name not in used_columns),
         parameters=sum(math.prod(shape) for shape, _ in training.spec.values()),
-        counts=cells_of_task(training.task, left.records) if isinstance(left.records, Table) else (),
+        counts=cells_of_task(training.task, remaining_data.records)
+        if isinstance(remaining_data.records, Table)
+        else (),
         without_gradient=failed,
     )
 
 
-def _task(wanted: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
-    if wanted is not None and not isinstance(wanted, Task) and wanted != training.task:
-        raise ConfigurationError(f"the study trains task {training.task!r}, not {wanted!r}")
-    own = wanted if isinstance(wanted, Task) else load(training.task, training.task_parameters)
-    return of_study(training, backbone, own)
+def _task(requested: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:
+    if requested is not None and not isinstance(requested, Task) and requested != training.task:
+        raise ConfigurationError(f"the study trains task {training.task!r}, not {requested!r}")
+    chosen_task = requested if isinstance(requested, Task) else load(training.task, training.task_parameters)
+    return of_study(training, backbone, chosen_task)
 
 
 def _on_features(
     task: Task, dataset: TaskDataset, training: Training, device: str, cache: FeatureCache | None
 ) -> tuple[Task, TaskDataset]:
-    """Where only the head is trained: the same task on what the rest makes of the records, which is computed here."""
+    """Return the same task on the features of the records where only the head is trained. They are computed here."""
     features = Features.of(task, devices_of(device)[0])
     if features is None:
         return task, dataset
     try:
         features.require(dataset)
-        made = features.of_dataset(dataset) if cache is None else cache.features(features, dataset, training)
+        feature_dataset = features.of_dataset(dataset) if cache is None else cache.features(features, dataset, training)
     except NoFeatures as reason:
         _LOG.warning("every step computes the whole model, not the head on stored features alone: %s", reason)
         return task, dataset
-    return features.task(), made
+    return features.task(), feature_dataset
 
 
 def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
@@ -302,14 +320,14 @@ def _patients(task: Task, records: Records, training: Training) -> TaskDataset:
             "the records name no patients: every row counts as a patient of its own. If a patient can have several "
             "rows, say which column names the patient (--patient-column), or ε is too small for that patient"
         )
-    dataset = _asked(task, "read the records", lambda: dataset_of(task, records))
-    for warning in _asked(task, "look at its inputs", lambda: warnings_of(task, records)):
+    dataset = _from_task(task, "read the records", lambda: dataset_of(task, records))
+    for warning in _from_task(task, "look at its inputs", lambda: warnings_of(task, records)):
         _LOG.warning("%s", warning)
     return dataset.by_patient(training.rows_per_patient)
 
 
-def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
-    """What a task's own code gives.
+def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
+    """Return what a task's own code gives.
 
     Raises:
         TaskError: it failed. Its place is named and its words are not: they may quote a record.
@@ -319,10 +337,12 @@ def _asked(task: Task, what: str, call: Callable[[], T]) -> T:
     except (DataError, TaskError, WardroundError):
         raise
     except Exception as error:
-        own = Path(inspect.getfile(type(task)))
+        task_file = Path(inspect.getfile(type(task)))
         frames = traceback.extract_tb(error.__traceback__)
-        frame = next((one for one in reversed(frames) if Path(one.filename) == own), frames[-1])
+        frame = next(
+            (call_frame for call_frame in reversed(frames) if Path(call_frame.filename) == task_file), frames[-1]
+        )
         raise TaskError(
-            f"task {type(task).__name__} could not {what}: {type(error).__name__} in line {frame.lineno} of "
+            f"task {type(task).__name__} could not {action}: {type(error).__name__} in line {frame.lineno} of "
             f"{Path(frame.filename).name}. Ask its author; in Python, load_task(…).dataset(…) shows the whole error"
         ) from error

@@ -10,7 +10,7 @@ import numpy as np
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.columns import readable
-from client_sdk.guard.exclusion import Entry
+from client_sdk.guard.exclusion import ExclusionEntry
 from client_sdk.guard.policy import SitePolicy
 from private_learning.records import DataError, Histories, Records, Table
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Remaining:
-    """What a study may read. Made by `remaining`.
+    """The records that a study may read. Made by `remaining`.
 
     records    of the patients who are not left out
     excluded   patients who are left out
@@ -28,17 +28,17 @@ class Remaining:
 
     records: Records
     excluded: int = 0
-    unmatched: tuple[Entry, ...] = ()
+    unmatched: tuple[ExclusionEntry, ...] = ()
 
 
 def remaining(records: Records, rules: SitePolicy) -> Remaining:
-    """Drop the columns that nothing may read, and the rows of patients on the exclusion list.
+    """Drop the columns that may not be read, and the rows of patients on the exclusion list.
 
-    The log says how many patients, and which entries match nobody. Nothing of the rows is
-    read, so that what stands in them has no effect on anything.
+    The log says how many patients, and which entries match no patient. The excluded rows are not read, so that their
+    contents have no effect.
 
     Raises:
-        ConfigurationError: there is a list, and the records name no patients; a denied column is not there.
+        ConfigurationError: there is a list, and the records name no patients. Also if a denied column is not there.
         DataError: every patient is on the list.
     """
     records, exclusions = readable(records, rules.statistics), rules.exclusions
@@ -52,17 +52,20 @@ def remaining(records: Records, rules: SitePolicy) -> Remaining:
     events: Mapping[str, Table] = records.events if isinstance(records, Histories) else {}
     # Events may be of patients who are not in the table of patients.
     everywhere = (*records.patients, *(patient for table in events.values() for patient in table.patients))
-    found = exclusions.match(everywhere)
-    gone, *gone_events = np.split(found.rows, np.cumsum([len(records), *map(len, events.values())])[:-1])
-    for warning in found.warnings:
+    matched = exclusions.match(everywhere)
+    excluded_rows, *gone_events = np.split(matched.rows, np.cumsum([len(records), *map(len, events.values())])[:-1])
+    for warning in matched.warnings:
         _LOG.warning("%s", warning)
-    excluded = len({records.patients[row] for row in np.flatnonzero(gone)})
+    excluded = len({records.patients[row] for row in np.flatnonzero(excluded_rows)})
     # Counts alone: no patient is named in a log.
     _LOG.info("%d patients are left out; the exclusion list has %d entries", excluded, len(exclusions))
-    if gone.all():
+    if excluded_rows.all():
         raise DataError("every patient of these records is on the exclusion list")
-    kept = records.take(np.flatnonzero(~gone)) if gone.any() else records
-    if isinstance(kept, Histories):
+    remaining_records = records.take(np.flatnonzero(~excluded_rows)) if excluded_rows.any() else records
+    if isinstance(remaining_records, Histories):
         tables = zip(events.items(), gone_events, strict=True)
-        kept = replace(kept, events={name: table.take(np.flatnonzero(~own)) for (name, table), own in tables})
-    return Remaining(kept, excluded, found.unmatched)
+        remaining_records = replace(
+            remaining_records,
+            events={name: table.take(np.flatnonzero(~excluded_events)) for (name, table), excluded_events in tables},
+        )
+    return Remaining(remaining_records, excluded, matched.unmatched)

@@ -14,7 +14,7 @@ from study_protocol.versions import PROTOCOL, UNNUMBERED, min_protocol, needed_f
 def joined_with(opened: Mapping[str, Any] | None, settings: AnySettings) -> int:
     """The number of the protocol that this hospital keeps to in a study: what it needed when the hospital joined it.
 
-    opened: what the hospital's ledger says of its joining; None: it has not. The coordinator's word does not count: one
+    opened: what the hospital's ledger says of its joining. None: it has not. The coordinator's word does not count: one
     that means harm cannot talk a hospital into an older form of what the study uses.
     """
     if opened is None:
@@ -30,11 +30,12 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
     """
     used = " and ".join(needed_for(settings.as_json(), min(spoken.protocol, spoken.study))) or "what it uses"
     needs = f"this study uses {used}, which needs number {needed} of the protocol"
-    here = f"this hospital's version is {program_version()}"
+    local_version = f"this hospital's version is {program_version()}"
     if spoken.protocol < needed:
         raise ConfigurationError(
             f"{needs}, and the coordinator (version {spoken.version}) speaks number {spoken.protocol}: its operator "
-            f"has to install a newer version ({here}) and to create the study anew. Nothing was charged or sent"
+            f"has to install a newer version ({local_version}) and to create the study anew. Nothing was charged "
+            "or sent"
         )
     if spoken.study < needed:
         raise ConfigurationError(
@@ -44,14 +45,14 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
         )
     if max(spoken.study, needed) > PROTOCOL:
         raise ConfigurationError(
-            f"this study needs number {max(spoken.study, needed)} of the protocol, and {here}, which speaks number "
-            f"{PROTOCOL}: install the coordinator's version ({spoken.version}) or a newer one. Nothing was charged or "
-            "sent"
+            f"this study needs number {max(spoken.study, needed)} of the protocol, and {local_version}, which speaks "
+            f"number {PROTOCOL}: install the coordinator's version ({spoken.version}) or a newer one. Nothing was "
+            "charged or sent"
         )
 
 
 def refused_by_older(refused: InvalidRequestError, settings: AnySettings) -> InvalidRequestError | ConfigurationError:
-    """What to say where a coordinator does not take settings in which this program found nothing wrong."""
+    """Return the message for settings that a coordinator refuses although this program found no fault in them."""
     used = needed_for(settings.as_json(), UNNUMBERED)
     if not used:
         return refused

@@ -1,4 +1,4 @@
-"""Who vouches for a ledger, up to which entry, and what that tells somebody who was not there."""
+"""The signatures that vouch for a ledger, up to which entry, and their value for a reader who was not there."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from study_protocol.wire.signing import SigningError
 
 @dataclass(frozen=True)
 class Voucher:
-    """What one hospital of the roster, or one outside witness of the settings, has signed.
+    """The signature of one hospital of the roster, or of one outside witness of the settings.
 
-    entries  up to which entry; 0: nothing that counts, and `why` says why
+    entries  up to which entry. 0: no signature that counts, and `reason` says why
     """
 
     client: str
     entries: int
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """needed: so many signatures make a ledger the one that the hospitals saw;  entries: up to here it has them."""
+class HeadAgreement:
+    """needed: so many signatures make a ledger the one that the hospitals saw. entries: up to here it has them."""
 
     needed: int
     entries: int
@@ -36,7 +36,7 @@ class Agreement:
 def vouchers(
     entries: Sequence[Entry], roster: Sequence[RosterEntry], witnesses: Sequence[WitnessedHead]
 ) -> list[Voucher]:
-    """What each active member has signed of this ledger, by name.
+    """Return what each active member has signed of this ledger, by name.
 
     roster  whose fingerprint a person compared: without that, the keys may be the coordinator's own
 
@@ -50,29 +50,29 @@ def vouchers(
 def outside_vouchers(
     entries: Sequence[Entry], outside: Sequence[OutsideWitness], witnesses: Sequence[WitnessedHead]
 ) -> list[Voucher]:
-    """What each outside witness has signed of this ledger, by name.
+    """Return what each outside witness has signed of this ledger, by name.
 
     outside  as the study's settings name them, which hang on the ledger's first entry
 
     Raises:
         LedgerForked: one of them has signed another ledger.
     """
-    return _vouchers(entries, {one.name: one.public_key for one in outside}, witnesses, "the settings'")
+    return _vouchers(entries, {witness.name: witness.public_key for witness in outside}, witnesses, "the settings'")
 
 
 def _vouchers(
-    entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], whose: str
+    entries: Sequence[Entry], keys: Mapping[str, str], witnesses: Sequence[WitnessedHead], owner: str
 ) -> list[Voucher]:
-    shown = {witness.client: witness for witness in witnesses}
-    return [_voucher(entries, name, key, shown.get(name), whose) for name, key in sorted(keys.items())]
+    witness_of = {witness.client: witness for witness in witnesses}
+    return [_voucher(entries, name, key, witness_of.get(name), owner) for name, key in sorted(keys.items())]
 
 
-def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, whose: str) -> Voucher:
+def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHead | None, owner: str) -> Voucher:
     if witness is None:
         return Voucher(name, 0, "no signature")
     # An old key may be in other hands now: who changed it signs anew in the next round.
     if witness.public_key != key:
-        return Voucher(name, 0, f"signed with a key that is not {whose}")
+        return Voucher(name, 0, f"signed with a key that is not {owner}")
     try:
         require_witnessed(witness)
     except SigningError:
@@ -87,12 +87,12 @@ def _voucher(entries: Sequence[Entry], name: str, key: str, witness: WitnessedHe
     return Voucher(name, number)
 
 
-def agreement(found: Sequence[Voucher], colluders: int) -> Agreement:
-    """Up to where more than (n + c)/2 of n members vouch, c of whom may sign whatever the coordinator wants.
+def agreement(members: Sequence[Voucher], colluders: int) -> HeadAgreement:
+    """Up to where more than (n + c)/2 of n members vouch, c of whom may sign anything that the coordinator wants.
 
     Two heads that are not on one chain cannot both have so many: together they would have more than n + c signatures,
     and only c members sign twice.
     """
-    needed = (len(found) + colluders) // 2 + 1
-    signed = sorted((voucher.entries for voucher in found), reverse=True)
-    return Agreement(needed, signed[needed - 1] if needed <= len(signed) else 0)
+    needed = (len(members) + colluders) // 2 + 1
+    signed = sorted((voucher.entries for voucher in members), reverse=True)
+    return HeadAgreement(needed, signed[needed - 1] if needed <= len(signed) else 0)

@@ -1,6 +1,6 @@
-"""What a hospital waits for, and since when: nobody waits in silence.
+"""The reason for a hospital's waiting, and since when: a hospital never waits in silence.
 
-Counts only, as the coordinator shows them to every hospital; names of others come from the roster.
+Counts only, as the coordinator shows them to every hospital. Names of others come from the roster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHANGED_SECONDS, _SAME_SECONDS = 30.0, 600.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """One line. since: when what it says began; None: it is known of no beginning."""
+    """One line. since: when the state in it began, or None where no beginning is known."""
 
     text: str
     since: datetime | None = None
@@ -39,38 +39,41 @@ OnWait = Callable[[Waiting | None], None]
 
 
 def shown_time(moment: datetime) -> str:
-    """On this machine's clock; the day only where it is another one."""
-    here, now = moment.astimezone(), datetime.now(UTC).astimezone()
-    return f"{here:%H:%M}" if here.date() == now.date() else f"{here:%Y-%m-%d %H:%M}"
+    """Return the time on this machine's clock, with the day only where it is another one."""
+    local_time, now = moment.astimezone(), datetime.now(UTC).astimezone()
+    return f"{local_time:%H:%M}" if local_time.date() == now.date() else f"{local_time:%Y-%m-%d %H:%M}"
 
 
 def waiting_for(study: Study) -> Waiting:
-    """What keeps the next round from being assigned to this hospital."""
-    enrolled, least = f"{study.clients} of {study.invited} hospitals have enrolled", study.settings.schedule.min_clients
+    """Return what keeps the next round from being assigned to this hospital."""
+    enrolled, min_clients = (
+        f"{study.clients} of {study.invited} hospitals have enrolled",
+        study.settings.schedule.min_clients,
+    )
     match study.state:
         case "draft":
             return Waiting("the study is a draft: its operator has not uploaded the first model", study.state_since)
-        case "enrolling" if study.clients < max(study.invited, least):
-            return Waiting(f"the study is enrolling: {enrolled}, a round needs {least}", study.state_since)
+        case "enrolling" if study.clients < max(study.invited, min_clients):
+            return Waiting(f"the study is enrolling: {enrolled}, a round needs {min_clients}", study.state_since)
         case "enrolling":
             return Waiting(f"the study is enrolling: {enrolled}; its operator has to start it", study.state_since)
         case "paused":
-            why = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
-            return Waiting(f"the study is paused: {why}", study.state_since)
+            reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
+            return Waiting(f"the study is paused: {reason}", study.state_since)
         case _:
-            return _for_a_round(study, least)
+            return _for_a_round(study, min_clients)
 
 
-def _for_a_round(study: Study, least: int) -> Waiting:
+def _for_a_round(study: Study, min_clients: int) -> Waiting:
     now = study.under_way
     if now is not None:
-        there = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
-        return Waiting(f"round {now.round} is under way{there}; updates are taken until {shown_time(now.deadline)}")
+        presence = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
+        return Waiting(f"round {now.round} is under way{presence}; updates are taken until {shown_time(now.deadline)}")
     if study.settings.rounds == 0:
         return Waiting("waiting for a query: nobody asks anything that this hospital has not answered")
-    if study.clients < least:
+    if study.clients < min_clients:
         return Waiting(
-            f"waiting for round {study.rounds + 1}: it needs {least} hospitals, and {study.clients} take part"
+            f"waiting for round {study.rounds + 1}: it needs {min_clients} hospitals, and {study.clients} take part"
         )
     if study.settings.statistics is not None:
         # When training is done, the study stays open for questions: what comes next cannot be known here.
@@ -79,21 +82,21 @@ def _for_a_round(study: Study, least: int) -> Waiting:
 
 
 def unpinned(membership: Membership, roster: Roster) -> list[str]:
-    """Who takes part now and is not, with this key, in the pinned roster."""
+    """Return the members that take part now and are not, with this key, in the pinned roster."""
     pinned = {(member.client, member.public_key) for member in membership.pinned or ()}
     active = [member for member in roster.members if member.state == "active" and member.client != membership.client]
     return [member.client for member in active if (member.client, member.public_key) not in pinned]
 
 
 def awaited(client: Client, membership: Membership, policy: SitePolicy, settings: AnySettings) -> Waiting:
-    """What keeps this hospital from a round, as the coordinator shows it now."""
-    shown = client.study(membership.study)
+    """Return what keeps this hospital from a round, as the coordinator shows it now."""
+    received_study = client.study(membership.study)
     # Told now, since the round that finds it ends the participation.
-    if shown.state != "paused" and policy.needs_pin(settings):
+    if received_study.state != "paused" and policy.needs_pin(settings):
         missing = unpinned(membership, client.roster(membership.study))
         if missing:
             return Waiting(_not_pinned(membership.study, missing))
-    return waiting_for(shown)
+    return waiting_for(received_study)
 
 
 def _not_pinned(study: str, missing: list[str]) -> str:
@@ -104,7 +107,7 @@ def _not_pinned(study: str, missing: list[str]) -> str:
 
 
 class Watch:
-    """Tells `on_wait` of every change; without one, the log, so that it does not fill.
+    """Tells `on_wait` of every change. Without one it tells the log, so that the log does not fill.
 
     clock  seconds that only grow
     """
@@ -119,7 +122,7 @@ class Watch:
         """This is what is waited for now."""
         self._tell(waiting)
 
-    def others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
+    def waits_for_others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
         """The next step of a masked round needs the other hospitals."""
         if session is not None:
             until = shown_time(assignment.deadline)
@@ -128,18 +131,18 @@ class Watch:
             )
 
     def goes_on(self) -> None:
-        """Nothing is waited for."""
+        """Tell that the waiting is over."""
         self._tell(None)
 
-    def away(self, reason: str | None, pause: float) -> None:
-        """The coordinator gave no answer and is asked again after `pause` seconds; None: it has answered."""
+    def unreachable(self, reason: str | None, pause: float) -> None:
+        """Tell that the coordinator gave no answer and is asked again after `pause` seconds. None: it has answered."""
         if reason is None:
             self._away_since = None
             self._tell(None)
             return
         self._away_since = self._away_since or datetime.now(UTC)
-        again = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
-        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {again}", self._away_since))
+        next_try = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
+        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {next_try}", self._away_since))
 
     def _log(self, waiting: Waiting | None) -> None:
         if waiting is None:

@@ -1,4 +1,4 @@
-"""What a hospital does in a round: train, or answer a query. Both pay first, and both leave finished bytes behind."""
+"""The work of a hospital in a round: train, or answer a query. Both pay first, and both leave finished bytes behind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from client_sdk.errors import BadAssignment
+from client_sdk.guard.charges import Charge, require_within_study
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import Charge, SitePolicy, require_within_study
+from client_sdk.guard.policy import SitePolicy
 from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
@@ -51,7 +52,7 @@ class Work(Protocol):
         ...
 
     def open(self, assignment: AssignmentBody) -> Make:
-        """What the round is charged to, as after the last finished one.
+        """Return what the round is charged to, as after the last finished one.
 
         Raises:
             Refused: this hospital, its budget or the study's own limits say no.
@@ -60,37 +61,38 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Books:
-    """Where a round is paid for and what of it is kept."""
+class RoundCharges:
+    """The place where a round is paid for and its results are kept."""
 
     study: str
     ledger: HospitalLedger
     policy: SitePolicy
     outbox: Outbox
 
-    def pay(self, round: int, price: Charge, subject: str, approval: str | None = None) -> None:
+    def pay(self, round_number: int, price: Charge, subject: str, approval: str | None = None) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round, price, self.policy.own_limits(), subject, approval)
+        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval)
         failpoint("hospital.after-charge")
 
     def finish(
         self,
-        round: int,
+        round_number: int,
         body: bytes,
         *,
         sums: bytes | None = None,
         individual: bytes | None = None,
-        told: dict[str, Any] | None = None,
+        report: dict[str, Any] | None = None,
     ) -> None:
-        """The bytes, then their digest and everything they have cost in one commit. A crash before the commit leaves
-        nothing to send.
+        """Keep the bytes, then their digest and all of their cost in one commit. A crash before the commit leaves no
+        bytes to
+        send.
         """
-        self.outbox.put(round, body)
+        self.outbox.put(round_number, body)
         failpoint("hospital.after-bytes")
         digest = hashlib.sha256(body).hexdigest()
         self.ledger.finish_update(
-            self.study, round, sha256=digest, size=len(body), sums=sums, individual=individual, reported=told
+            self.study, round_number, sha256=digest, size=len(body), sums=sums, individual=individual, reported=report
         )
         failpoint("hospital.after-settle")
 
@@ -107,7 +109,7 @@ class Books:
 
 @dataclass(frozen=True)
 class _Accounts:
-    """What the noised steps of a round are charged to beside the own ledger; saved: as it lies there."""
+    """The accounts that the noised steps of a round are charged to beside the local ledger. saved: as it lies there."""
 
     log_moments: LogMomentBounds | None
     individual: IndividualBudget | None
@@ -118,7 +120,7 @@ class TrainingWork:
     """Local steps on this hospital's records."""
 
     def __init__(
-        self, party: str, books: Books, training: LocalTraining, models: StudyModels, delivery: Delivery
+        self, party: str, books: RoundCharges, training: LocalTraining, models: StudyModels, delivery: Delivery
     ) -> None:
         self._party, self._books, self._training = party, books, training
         self._models, self._delivery = models, delivery
@@ -134,14 +136,14 @@ class TrainingWork:
         """
         books, settings, patients = self._books, self._training.settings, self._training.dataset.patients
         ledger, study, round = books.ledger, books.study, assignment.round
-        sums, own = ledger.sums(study), ledger.individual()
+        sums, individual_state = ledger.sums(study), ledger.individual()
         source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round_number=0)
         log_moments = LogMomentBounds.open(
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
         require_within_study(plan_of(settings), ledger.rounds_sent(study), charged)
-        accounts = _Accounts(log_moments, books.individual(patients), (sums, own))
+        accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
     def _make(
@@ -158,7 +160,7 @@ class TrainingWork:
         # From where a round of several steps was interrupted.
         belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
         checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
-        made = self._training.contribution(
+        contribution = self._training.contribution(
             weights,
             log_moments,
             round_number=round,
@@ -167,11 +169,11 @@ class TrainingWork:
             checkpoints=checkpoints,
             previous=previous,
         )
-        body = self._delivery.body(round, vectors, made, log_moments)
+        body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")
         # Counted with the entry that this commit adds.
-        own = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
+        filter_state = None if individual is None else individual.to_bytes(entries=books.ledger.next_sequence)
         sums = None if log_moments is None else log_moments.to_bytes()
-        books.finish(round, body, sums=sums, individual=own, told=reported(made, log_moments))
+        books.finish(round, body, sums=sums, individual=filter_state, report=reported(contribution, log_moments))
         if checkpoints is not None:
             checkpoints.erase()

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, Call, Transport
+from client_sdk.api.transport import Call, HttpAnswer, Transport
 from client_sdk.study.hospital import Hospital
 from private_learning import tasks
 from private_learning.training.weights import weights_of
@@ -38,7 +38,7 @@ class TimedTransport(Transport):
         super().__init__(connection)
         self._seconds, self._answered = seconds, time.monotonic()
 
-    def send(self, call: Call[Any], headers: dict[str, str]) -> Answer:
+    def send(self, call: Call[Any], headers: dict[str, str]) -> HttpAnswer:
         if call.method == "PUT" and "/updates/" in call.target:
             self._seconds.append(time.monotonic() - self._answered)
         answer = super().send(call, headers)

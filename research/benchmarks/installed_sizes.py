@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results" / "installed_sizes.json"
 # "": no extra, the accountants alone.
 EXTRAS = (
-    *("", "protocol", "cli", "operator", "client", "server", "objects", "traces"),
+    *("", "protocol", "cli", "operator", "learning", "client", "server", "objects", "traces"),
     *("documents", "frames", "export", "parquet", "images", "imaging", "simulation", "ray", "demo", "test", "docs"),
 )
 

@@ -30,8 +30,8 @@ from simulation.backends.forked import Forked
 from simulation.backends.ray import Ray
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine
+from simulation.local_work import ClientTask as Turn
 from simulation.local_work import LocalWork, Orders
-from simulation.local_work import Task as Turn
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings

@@ -26,16 +26,14 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "superlink.json"
 PEER = Path(__file__).with_name("superlink_flower.py")
-LOAD = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 def ours(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """A study of as many float32: `values` counts pairs of them."""
     jobs = [["plain", {"clients": clients, "rounds": rounds, "values": parameters // 2}]]
-    path = os.pathsep.join((str(LOAD.parent), str(LOAD)))
-    our_result = _run_side(
-        [sys.executable, "-P", "-m", "load.side"], {"database": "sqlite", "jobs": jobs}, PYTHONPATH=path
-    )
+    command = [sys.executable, "-P", "-m", "research.benchmarks.load.session"]
+    our_result = _run_side(command, {"database": "sqlite", "jobs": jobs}, PYTHONPATH=str(ROOT))
     return {"seconds": our_result["cycle_seconds"], "cpu_seconds": 1e-3 * our_result["cycle_cpu_ms_each"] * clients}
 
 

@@ -1,8 +1,7 @@
 """One round of a small study in one process, watched: which of our files its coordinator and one hospital enter.
 
 A coordinator (its HTTP application on a real socket, its worker, SQLite) and five hospitals that join it. The second
-round is watched through Python's profile hook: the first one does what is done once (imports, tables, caches). What
-the modules and classes are called stands in `research/benchmarks/names_of_ours.py`; a name that is gone ends the run.
+round is watched through Python's profile hook: the first one does what is done once (imports, tables, caches).
 """
 
 from __future__ import annotations
@@ -21,7 +20,37 @@ from typing import Any
 import numpy as np
 import uvicorn
 
-from research.benchmarks.names_of_ours import ASK, NAMES, ROOT, Stale, left_aside, named, translated
+from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.config import Connection
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.study.hospital import Hospital
+from private_learning import tasks
+from private_learning.records import Table
+from private_learning.training.weights import weights_of
+from server.app import create_app
+from server.config import Settings
+from server.coordinator import open_coordinator, prepare
+from server.db.tables import RoundRow
+from server.services.coordinator import Coordinator
+from server.services.studies.operators import create_key
+from server.worker import Worker
+from study_protocol.study.messages import InvitationCreate, OperatorKeyCreate, StudyCreate
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import encode
+
+ROOT = Path(__file__).resolve().parents[2]
+# The hospital's loop asks for its next assignment with this method of `Client`.
+ASK = "assignment"
+# Files that wait for news or watch, for all requests alike.
+ASIDE = (
+    # The log of requests.
+    "server/telemetry.py",
+    # These two look for news for hospitals that wait.
+    "server/api/watcher.py",
+    "server/services/events.py",
+    # Entered only because the worker does not run inside the application here.
+    "server/app.py",
+)
 
 # -- The study
 
@@ -86,13 +115,10 @@ _VALUES: dict[str, Any] = {
 }
 
 
-def settings(*, masked: bool) -> Any:
-    """A small study with a Bayesian and a classical limit, every hospital in every round."""
-    kind = named("StudySettings")
-    models = [model for model in vars(sys.modules[kind.__module__]).values() if hasattr(model, "model_fields")]
-    field_names = frozenset(name for model in models for name in model.model_fields)
-    values = _VALUES | {"privacy": _VALUES["privacy"] | {"masking": _MASKING if masked else None}}
-    return kind.model_validate(translated(values, field_names))
+def settings(*, masked: bool) -> StudySettings:
+    """Return a small study with a Bayesian and a classical limit, every hospital in every round."""
+    privacy = _VALUES["privacy"] | {"masking": _MASKING if masked else None}
+    return StudySettings.model_validate(_VALUES | {"privacy": privacy})
 
 
 # -- What runs
@@ -106,7 +132,6 @@ class Recorder:
     """
 
     root: Path = ROOT
-    aside: frozenset[str] = field(default_factory=left_aside)
     hospital: dict[str, None] = field(default_factory=dict)
     coordinator: dict[str, None] = field(default_factory=dict)
     hospital_thread: int | None = None
@@ -135,7 +160,7 @@ class Recorder:
         if not path.is_relative_to(self.root):
             return None
         name = path.relative_to(self.root)
-        return name.as_posix() if name.parts[0] in _PACKAGES and name.as_posix() not in self.aside else None
+        return name.as_posix() if name.parts[0] in _PACKAGES and name.as_posix() not in ASIDE else None
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -191,7 +216,7 @@ class Gate:
 class Site(threading.Thread):
     """One hospital that joins. `error` is what ended it before the watched round was over."""
 
-    def __init__(self, hospital: Any, gate: Gate, seed: int) -> None:
+    def __init__(self, hospital: Hospital, gate: Gate, seed: int) -> None:
         super().__init__(name=f"hospital-{seed}", daemon=True)
         self._hospital, self._gate, self._seed = hospital, gate, seed
         self.error: BaseException | None = None
@@ -201,10 +226,10 @@ class Site(threading.Thread):
         sys.setprofile(None)
         if self._seed == 0:
             self._gate.recorder.hospital_thread = threading.get_ident()
-        policy = named("SitePolicy").model_validate({"plain_disclosure": True, "unpinned_roster": "laboratory"})
+        policy = SitePolicy.model_validate({"plain_disclosure": True, "unpinned_roster": "laboratory"})
         try:
             self._hospital.join(_STUDY, None, _records(self._seed), policy=policy)
-            self.error = Stale(f"the study ended before `{ASK}` was asked again")
+            self.error = RuntimeError(f"the study ended before `{ASK}` was asked again")
         except _Enough:
             pass
         except BaseException as error:  # noqa: BLE001 - shown by whoever waits for this thread
@@ -212,12 +237,12 @@ class Site(threading.Thread):
             self._gate.give_up()
 
 
-def _records(seed: int, count: int = 40) -> Any:
+def _records(seed: int, count: int = 40) -> Table:
     draw = np.random.default_rng(seed)
     age, rate = draw.uniform(0, 100, count), draw.uniform(0, 10, count)
     ill = (age / 100 + rate / 10 > 1).astype(float)
     patients = [f"p{number}" for number in range(count)]
-    return named("Table").of({"age": age, "rate": rate, "ill": ill, "patient": patients}, patient_column="patient")
+    return Table.of({"age": age, "rate": rate, "ill": ill, "patient": patients}, patient_column="patient")
 
 
 # -- One run
@@ -232,9 +257,9 @@ class Way:
 
 
 @contextmanager
-def _served(coordinator: Any, settings: Any) -> Iterator[str]:
+def _served(coordinator: Coordinator, settings: Settings) -> Iterator[str]:
     """The address at which the coordinator answers."""
-    config = uvicorn.Config(named("create_app")(settings, coordinator=coordinator), port=0, log_config=None)
+    config = uvicorn.Config(create_app(settings, coordinator=coordinator), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -249,18 +274,18 @@ def _served(coordinator: Any, settings: Any) -> Iterator[str]:
         thread.join(30)
 
 
-def _opened(coordinator: Any, url: str, home: Path, settings: Any) -> list[Any]:
+def _opened(coordinator: Coordinator, url: str, home: Path, settings: StudySettings) -> list[Hospital]:
     """Open the study and enrol the hospitals."""
-    key = named("create_key")(coordinator, named("OperatorKeyCreate")(role="operator")).key
-    connection = named("Connection")(url=url, patience_seconds=30.0)
-    task = named("load_task")(settings.training.task, settings.training.task_parameters)
-    with named("Client")(connection, named("OperatorKey")(key)) as operator:
-        operator.create_study(named("StudyCreate")(study=_STUDY, settings=settings))
-        operator.put_initial_model(_STUDY, named("encode")(named("weights_of")(task.model())))
+    key = create_key(coordinator, OperatorKeyCreate(role="operator")).key
+    connection = Connection(url=url, patience_seconds=30.0)
+    task = tasks.load(settings.training.task, settings.training.task_parameters)
+    with Client(connection, OperatorKey(key)) as operator:
+        operator.create_study(StudyCreate(study=_STUDY, settings=settings))
+        operator.put_initial_model(_STUDY, encode(weights_of(task.model())))
         hospitals = [
-            named("Hospital").enrol(
+            Hospital.enrol(
                 url,
-                operator.invite(_STUDY, named("InvitationCreate")(client=name)).token,
+                operator.invite(_STUDY, InvitationCreate(client=name)).token,
                 directory=home / name,
                 connection=lambda _: connection,
             )
@@ -270,16 +295,15 @@ def _opened(coordinator: Any, url: str, home: Path, settings: Any) -> list[Any]:
     return hospitals
 
 
-def _released(coordinator: Any) -> bool:
-    row = named("RoundRow")
+def _released(coordinator: Coordinator) -> bool:
     return coordinator.database.read(
-        "released", lambda tx: tx.session.query(row).filter_by(number=_ROUND, state="released").count() > 0
+        "released", lambda tx: tx.session.query(RoundRow).filter_by(number=_ROUND, state="released").count() > 0
     )
 
 
-def _drive(coordinator: Any, recorder: Recorder, sites: Sequence[Site]) -> None:
+def _drive(coordinator: Coordinator, recorder: Recorder, sites: Sequence[Site]) -> None:
     """Let the worker do what is due until the watched round is released and every hospital has done its part."""
-    worker, released = named("Worker")(coordinator), False
+    worker, released = Worker(coordinator), False
     end = time.monotonic() + _SECONDS
     while not released or any(site.is_alive() for site in sites):
         errors = [site.error for site in sites if site.error is not None]
@@ -301,32 +325,27 @@ def run(*, masked: bool) -> Way:
     """Take one study into its second round and watch that.
 
     Raises:
-        Stale: a name of the tables above is gone.
         RuntimeError: the round came to nothing.
     """
-    client, recorder = {role: named(role) for role in NAMES}["Client"], Recorder()
-    ask = getattr(client, ASK, None)
-    if ask is None:
-        raise Stale(f"Client.{ASK} is gone")
+    recorder = Recorder()
+    ask = getattr(Client, ASK)
     gate = Gate(recorder)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        coordinator_settings = named("Settings")(
-            home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02
-        )
-        named("prepare")(coordinator_settings)
-        coordinator = named("open_coordinator")(coordinator_settings)
+        coordinator_settings = Settings(home=home / "coordinator", origin=_ORIGIN, worker=False, watch_seconds=0.02)
+        prepare(coordinator_settings)
+        coordinator = open_coordinator(coordinator_settings)
         try:
             with recorder.hooked(), _served(coordinator, coordinator_settings) as url:
                 study = settings(masked=masked)
                 sites = [
                     Site(hospital, gate, seed) for seed, hospital in enumerate(_opened(coordinator, url, home, study))
                 ]
-                setattr(client, ASK, gate.around(ask))
+                setattr(Client, ASK, gate.around(ask))
                 for site in sites:
                     site.start()
                 _drive(coordinator, recorder, sites)
         finally:
-            setattr(client, ASK, ask)
+            setattr(Client, ASK, ask)
             coordinator.database.dispose()
     return Way(tuple(recorder.hospital), tuple(recorder.coordinator))

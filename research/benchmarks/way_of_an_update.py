@@ -3,13 +3,12 @@
     python -m research.benchmarks.way_of_an_update
 
 A small study runs in this process, once in the clear and once under masks, and its second round is watched
-(`research/benchmarks/watched_round.py`; what modules and classes are called stands in
-`research/benchmarks/names_of_ours.py`).
+(`research/benchmarks/watched_round.py`).
 
 begins    every hospital's loop holds its assignment; asking for it is not part of the way
 ends      coordinator: the step of its worker that releases the model; hospital: its loop asks for the next assignment
 file      counted when a function of it is entered, by the thread of one hospital or by any of the coordinator's;
-          files that only wait for news or watch (`ASIDE` in `names_of_ours`) are left out
+          files that only wait for news or watch (`ASIDE` in `watched_round`) are left out
 room      a folder directly below the side's own package (`client_sdk`, `server`); the modules that lie in no such
           folder are one room, and every other package of ours is one
 shared    what lies below all rooms (`SHARED`) is counted among the files and is no room: coming from it is no return

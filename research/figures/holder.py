@@ -94,14 +94,14 @@ def caption(points: Points) -> str:
     ends = {name: (last(points, FRESH, name), last(points, KEPT, name)) for name in (HOLDER, PRODUCT, TRUE)}
     worst = max(at(points, COUNTER, REACHED).values()) / DELTA
     return (
-        f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile, δ = 1e-5, "
-        f"gradients clipped to C. The population is {PEOPLE:,} people, so that the true curve is exact. Where "
-        f"everybody draws a new norm in every step, Hölder reads {certified(ends[HOLDER][0])}, the product "
-        f"{ends[PRODUCT][0]:.3g}, the truth {ends[TRUE][0]:.3g}; where everybody keeps a norm, Hölder and the truth "
-        f"are one after all steps ({ends[TRUE][1]:.3g}) and the product claims {ends[PRODUCT][1]:.3g}. Certified are "
-        "the classical curve, Hölder and running sums. The third panel shows what the product's claim is worth: one "
-        "person in a hundred is always at the clip norm, the others at a twentieth of it, noise 4, no sampling; at the "
-        f"ε that the product gives for δ = 1e-5 the true δ is up to {worst:.0f} times as large."
+        f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile and δ = 1e-5, "
+        f"gradients clipped to C. The population is {PEOPLE:,} people, so the true curve is exact. In the first panel "
+        f"each person draws a new norm in every step. Hölder gives {certified(ends[HOLDER][0])}, the product "
+        f"{ends[PRODUCT][0]:.3g} and the truth {ends[TRUE][0]:.3g}. In the second each person keeps a norm. Hölder and "
+        f"the truth agree after all steps ({ends[TRUE][1]:.3g}), and the product claims {ends[PRODUCT][1]:.3g}. The "
+        "classical curve, Hölder and running sums are certified. In the third panel one person in a hundred is always "
+        "at the clip norm, and the others are at a twentieth of it. The noise is 4, without sampling. At the ε that "
+        f"the product gives for δ = 1e-5 the true δ is up to {worst:.0f} times as large."
     )
 
 

@@ -129,15 +129,15 @@ def caption(points: Points) -> str:
         return certified(total(title, name))
 
     return (
-        f"Growth of ε at instance level since the first round: MNIST, FedSGD, {RECORDS} images a client (with 1,000 "
-        f"clients every image is held ten times, and ε would have to be read for groups of ten), batches of {BATCH}, "
-        f"C = {CLIP:g}, noise {NOISE:g} C of every client, δ = 1e-5, Chernoff's conversion, {ROUNDS} rounds. With "
-        f"100 clients, iid, ε ends at {total(some, PARALLEL):.3g} in parallel and {total(some, SEQUENTIAL):.3g} in "
-        f"sequential accounting as printed; certified are {safe(some, CHARGED)} for every client's own update and "
-        f"{safe(some, SUMMED)} for the sum of all, whose noise is added up; with 1,000 clients "
-        f"{safe(large_title, CHARGED)} and {safe(large_title, SUMMED)}. Sequential accounting as printed charges a "
-        "record at B/N with one client's noise, which is a bound only where nobody knows who takes part. APTOS: not "
-        "re-run, its data are not here."
+        f"Growth of ε at instance level since the first round. MNIST, FedSGD, {RECORDS} images a client, batches of "
+        f"{BATCH}, C = {CLIP:g}, noise {NOISE:g} C of every client, δ = 1e-5, Chernoff's conversion, {ROUNDS} rounds. "
+        "With 1,000 clients every image is held ten times, and ε would have to be read for groups of ten. With 100 "
+        f"clients, iid, ε as printed ends at {total(some, PARALLEL):.3g} in parallel and "
+        f"{total(some, SEQUENTIAL):.3g} in sequential accounting. Certified ε is {safe(some, CHARGED)} for every "
+        f"client's own update and {safe(some, SUMMED)} for the sum of all, whose noise is added up. With 1,000 clients "
+        f"it is {safe(large_title, CHARGED)} and {safe(large_title, SUMMED)}. Sequential accounting as printed charges "
+        "a record at B/N with one client's noise. This is a bound only where participation is secret. APTOS is not "
+        "re-run, because its data are not here."
     )
 
 

@@ -105,16 +105,16 @@ def compute() -> list[Point]:
 def caption(points: Points) -> str:
     """Below the drawing."""
     ends = {way: (last(points, IID, way), last(points, SHARDS, way)) for way in WAYS}
-    caption = "; ".join(f"{way} {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
+    caption = ". ".join(f"{way.capitalize()}: {first:.1%} and {second:.1%}" for way, (first, second) in ends.items())
     one_record = certified(at(points, INSTANCE, JOINT)[0.0], 2)
     return (
         f"Test accuracy (mean of {SEEDS} seeds) over {ROUNDS} rounds of FedSGD with {CLIENTS:,} clients of {RECORDS} "
-        "images (by digits 54), softmax regression on 392 fixed features; the learning rate is found on 5,000 other "
-        f"images. At the end, iid and by digits: {caption}. The private curves have classical ε = {EPSILON:g} at "
-        "δ = 1e-5 for a whole client, certified; with one noise for both levels the same noise gives one record "
-        f"ε = {one_record}, certified too, and costs nothing but the clipping of records. "
-        f"With a noise for each level clients add noise for ε = {EPSILON:g} of their own records first, and the clip "
-        "leaves little but that noise. APTOS: not re-run, its data are not here."
+        "images (by digits 54). The model is softmax regression on 392 fixed features. Its learning rate is found on "
+        f"5,000 other images. Accuracy at the end, iid and by digits, follows. {caption}. The private curves have a "
+        f"certified classical ε = {EPSILON:g} at δ = 1e-5 for a whole client. With one noise for both levels the same "
+        f"noise gives one record ε = {one_record}, certified too, and costs nothing but the clipping of records. "
+        f"With a noise for each level clients first add noise for ε = {EPSILON:g} of their own records. The clip "
+        "leaves little but that noise. APTOS is not re-run, because its data are not here."
     )
 
 

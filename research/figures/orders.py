@@ -50,15 +50,16 @@ def compute() -> list[Point]:
 def caption(points: Points) -> str:
     """Below the drawing."""
     optima = [(c, *best(points, c), at(points, panel(c), EXACT)[1.0]) for c in CLIP_NORMS]
-    caption = "; ".join(
+    caption = ". ".join(
         f"C = {c:g}: {certified(value, 4)} at λ = {order:g} ({certified(exact, 4)})"
         for c, value, order, exact in optima
     )
     return (
-        "ε after 10,000 steps with sampling rate 64/60000, noise of standard deviation 1 and δ = 1e-5, where every "
-        "record lies at distance C: then the Bayesian and the classical number are the same. Least ε of the printed "
-        f"conversion over λ = 1, 2, 4 … 1024, in brackets what the privacy loss distribution gives: {caption}. Every "
-        "point of every curve is a certified bound; a wrong λ only wastes, and without a λ less is wasted."
+        "ε after 10,000 steps with sampling rate 64/60000, noise of standard deviation 1 and δ = 1e-5. Every "
+        "record lies at distance C, so the Bayesian and the classical number are equal. The least ε of the printed "
+        "conversion over λ = 1, 2, 4 … 1024 follows, and in brackets that of the privacy loss distribution. "
+        f"{caption}. Every point of every curve is a certified bound. A wrong λ only wastes ε, and without a λ less is "
+        "wasted."
     )
 
 

@@ -11,20 +11,20 @@ from research.figures.catalogue import FIGURES
 _HEAD = """\
 # The thesis' figures, computed again
 
-Figures 5.1 to 5.8 and 6.1 to 6.2 of Triastcyn 2020 ("the thesis"), each with what is true beside what is printed. Every
-figure reads its numbers off one noise: the same mechanism, several accounts. Below each stands what is computed and
-which curve is certified. The thesis does not say all settings of its figures; where one is missing, it is ours and is
-named.
+Figures 5.1 to 5.8 and 6.1 to 6.2 of Triastcyn 2020 ("the thesis"), with the true values beside the printed ones:
 
 ```
 python -m research.figures 5.4            # compute one and draw it
-python -m research.figures all            # all of them; 5.6 to 6.2 need WARDROUND_DATA
+python -m research.figures all            # compute all, 5.6 to 6.2 need WARDROUND_DATA
 python -m research.figures all --draw     # draw from the tables that are there
 python -m research.figures 5.4 --out /tmp # drawing and table into a folder of your own
 ```
 
+In a figure all curves are accounts of one mechanism with one noise. The text below it says which curves are certified.
+It also names settings that the thesis does not state and that are ours.
+
 The numbers are in `research/benchmarks/results/figures/`, one CSV a figure with the columns `panel`, `curve`, `x`, `y`.
-Drawings and this page are made from these files, and a test holds them together. Nothing here is a study's account: a
+Drawings and this page are made from these files, and a test compares them. No number here is a study's account: a
 study's ε comes from [its own ledger](guarantees.md). [As printed](definitions/as-printed.md) has the formulas that are
 no bounds.
 """

@@ -162,24 +162,24 @@ def _panel(points: Points) -> str:
     first = float(f"{NOISES[8]:.6g}")
     values = {name: at(points, title, name)[first] for name in (CLASSICAL, CERTIFIED, PRINTED, TRUE)}
     return (
-        f"at the 0.99-quantile and σ = {first:g} they read {upwards(values[CLASSICAL])} (classical), "
+        f"At the 0.99-quantile and σ = {first:g} ε is {upwards(values[CLASSICAL])} (classical), "
         f"{upwards(values[CERTIFIED])} (distribution-free), {values[TRUE]:.3g} (true) and "
         f"{values[PRINTED]:.3g} (as printed)"
     )
 
 
 _SETTING = (
-    f"Norms from Weibull's law of shape {SHAPE:g}, sampling rate {RATE:g}, δ = 1e-5, Chernoff's conversion as in the "
-    "thesis, the least over λ"
+    f"Norms follow Weibull's law of shape {SHAPE:g}, with sampling rate {RATE:g} and δ = 1e-5. ε is the least over λ "
+    "by Chernoff's conversion, as in the thesis"
 )
 
 
 def caption_clipped(points: Points) -> str:
     """Figure 5.1."""
     return (
-        f"{_SETTING}, {STEPS:,} steps. Everybody is clipped to C and the noise is σC, the same for all curves: "
-        f"{_panel(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer the "
-        "notions; no certified Bayesian number can be far below the classical one with a thousand records."
+        f"{_SETTING}, after {STEPS:,} steps. All curves clip to C and have the same noise σC. {_panel(points)}. A "
+        "record keeps its norm in all steps. The more gradients are clipped, the closer the notions are. With a "
+        "thousand records no certified Bayesian number can be far below the classical one."
     )
 
 
@@ -187,10 +187,11 @@ def caption_unclipped(points: Points) -> str:
     """Figure 5.2."""
     title, _ = clipped_panel(0.95)
     return (
-        f"{_SETTING}, {STEPS:,} steps. The same noise σC; gradients are clipped for the classical number and not for "
-        "the Bayesian one. The Bayesian curve is what the papers' estimator prints and is no bound: without clipping "
-        "the true Bayesian ε of this law is infinite at every σ, because e to the squared norm has no mean. Only the "
-        f"classical curve is certified ({upwards(last(points, title, CLASSICAL), 2)} at C = 0.95-quantile, σ = 200)."
+        f"{_SETTING}, after {STEPS:,} steps. The noise σC is the same. Gradients are clipped for the classical number "
+        "and not for the Bayesian one. The Bayesian curve is what the papers' estimator prints, and it is no bound. "
+        "Without clipping the true Bayesian ε of this law is infinite at every σ, because e to the squared norm has no "
+        f"mean. Only the classical curve is certified ({upwards(last(points, title, CLASSICAL), 2)} at "
+        "C = 0.95-quantile, σ = 200)."
     )
 
 
@@ -199,12 +200,12 @@ def caption_steps(points: Points) -> str:
     title = f"noise at the {LEVELS[-1]:g}-quantile of the norms"
     values = [last(points, title, name) for name in (CLASSICAL, CERTIFIED, PRINTED)]
     return (
-        f"{_SETTING}, at every number of steps, with noise of standard deviation C, C a quantile of the norms. The "
+        f"{_SETTING}, at every number of steps. The noise has standard deviation C, a quantile of the norms. The "
         f"curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with {DECLARED} "
-        "declared steps; it is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip "
-        f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps: classical {upwards(values[0])}, "
-        f"distribution-free {upwards(values[1])}, as printed {values[2]:.3g}. The thesis finds both notions equal at "
-        "the 0.25-quantile already; with these norms and declared steps that is far from so."
+        "declared steps. It is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip "
+        f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps, ε is {upwards(values[0])} (classical), "
+        f"{upwards(values[1])} (distribution-free) and {values[2]:.3g} (as printed). The thesis finds both notions "
+        "equal at the 0.25-quantile already. With these norms and declared steps they are far from equal."
     )
 
 

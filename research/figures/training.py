@@ -143,26 +143,26 @@ def caption_growth(points: Points) -> str:
     values = {name: last(points, MNIST, name) for name in (CLASSICAL, LOSS, PRINTED, FREE, OWN)}
     accuracy = last(points, ACCURACY, "private")
     below = values[LOSS] < min(values[PRINTED], values[FREE])
-    compared = "a classical number read tightly is below both Bayesian ones. " if below else ""
+    compared = "A classical number read tightly is below both Bayesian ones. " if below else ""
     loose, tight, free = (certified(values[name]) for name in (CLASSICAL, LOSS, FREE))
     return (
-        f"A network of 4,010 numbers on MNIST, {STEPS} steps at sampling rate {BATCH}/60000, every gradient clipped to "
-        f"C = 1, noise of {NOISE:g} C, δ = 1e-5; it is right on {accuracy:.1%} of the test set. From this one noise, "
-        f"at the end: classical {loose} (Chernoff's conversion) and {tight} (loss "
-        f"distribution), both certified; Bayesian from the norms of {SAMPLE} training records {values[PRINTED]:.2f} as "
-        f"printed and {free} distribution-free, for this path and model: {compared}The median record's own "
-        f"loss is {values[OWN]:.2f}, which nobody may be told. CIFAR-10: not re-run, its data are not here."
+        f"A network of 4,010 numbers learns MNIST in {STEPS} steps at sampling rate {BATCH}/60000. Every gradient is "
+        f"clipped to C = 1, with noise of {NOISE:g} C and δ = 1e-5. Test accuracy is {accuracy:.1%}. At the end the "
+        f"certified numbers are classical {loose} (Chernoff's conversion) and {tight} (loss distribution). The "
+        f"Bayesian numbers from the norms of {SAMPLE} training records are {values[PRINTED]:.2f} as printed and {free} "
+        f"distribution-free, for this path and model. {compared}The median record's own loss is {values[OWN]:.2f}, "
+        "which must stay secret. CIFAR-10 is not re-run, because its data are not here."
     )
 
 
 def caption_distances(points: Points) -> str:
     """Below Figure 5.7."""
-    tested = "; ".join(f"{name}: {last(points, P_VALUES, name):.2g}" for name in _TESTS)
+    tested = ", ".join(f"{name} {last(points, P_VALUES, name):.2g}" for name in _TESTS)
     return (
         f"Distances between the gradients of two records in {PAIRS:,} disjoint pairs, inside and outside the training "
-        f"set, at the end of the training of Figure 5.6; the last bin holds all that are longer. P-values: {tested}. "
+        f"set, after the training of Figure 5.6. The last bin holds all longer distances. P-values: {tested}. "
         "The thesis reads large p-values as little leakage. Nothing is certified by them, and small ones would not "
-        "show a leak either, because other people wrote the test images. CIFAR-10: not re-run."
+        "show a leak either, because other people wrote the test images. CIFAR-10 is not re-run."
     )
 
 

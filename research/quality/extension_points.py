@@ -83,7 +83,7 @@ def tables() -> Iterator[ExtensionTable]:
     """
     from accounting.estimation.upper_mean import ESTIMATORS
     from accounting.plan.schemes import SCHEMES
-    from private_learning.gradients.inspection import KNOWN
+    from private_learning.gradients.inspection import RULES
     from private_learning.tasks.registry import BUILT_IN
     from server import app
     from study_protocol.queries.kinds import Question
@@ -94,11 +94,11 @@ def tables() -> Iterator[ExtensionTable]:
         [described(name, task) for name, task in BUILT_IN.items()],
     )
     layers = dict[Any, list[str]]()
-    for layer, rule in KNOWN.items():
+    for layer, rule in RULES.items():
         layers.setdefault(rule, []).append(layer.__name__)
     yield ExtensionTable(
         "Layer rules",
-        "`KNOWN` in `private_learning/gradients/inspection.py`",
+        "`RULES` in `private_learning/gradients/inspection.py`",
         [described(", ".join(names), rule) for rule, names in layers.items()],
     )
     kinds = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in get_args(get_args(Question)[0])}

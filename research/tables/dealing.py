@@ -13,7 +13,10 @@ Rows = NDArray[np.int64]
 
 SPLITS = {
     "iid": "dealt at random",
-    "shards": "two pieces of 300 images of one digit; of 200 pieces six mix digits, for no digit has a multiple of 300",
+    "shards": (
+        "two pieces of 300 images of one digit. Six of 200 pieces mix digits, because no digit has a multiple of 300 "
+        "images"
+    ),
 }
 
 

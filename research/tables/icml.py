@@ -19,7 +19,7 @@ from research.tables.result import Papers, Row, Spent, read, write
 
 DELTA = 1e-5
 SOURCE = "Triastcyn & Faltings 2020, Table 1; thesis, Table 5.2"
-SEARCH = "python -m research.bayesian.inference_search {} --epsilon {}, on training records held out from it"
+SEARCH = "`python -m research.bayesian.inference_search {} --epsilon {}`, on training records held out from it"
 
 
 def _papers(plain: float, private: float, classical: float, bayesian: float) -> Papers:
@@ -50,7 +50,7 @@ def digits(seeds: Sequence[int], epsilon: float = 0.62) -> Row:
         name="MNIST at .62",
         data="MNIST, 60,000 and 10,000 images",
         papers=MNIST,
-        split="the official test images; one data holder",
+        split="the official test images, one data holder",
         seeds=list(seeds),
         accuracies=model.accuracies(split.test_inputs, split.test_targets),
         without_noise=plain.accuracies(split.test_inputs, split.test_targets),
@@ -87,7 +87,7 @@ def _survey(
             name=f"{name} at {epsilon:g}".replace("0.", "."),
             data=f"{name}, {train:,} and {test:,} records",
             papers=papers,
-            split="a fifth held out by each seed; one data holder",
+            split="a fifth held out by each seed, one data holder",
             seeds=list(seeds),
             accuracies=accuracies,
             without_noise=plain,
@@ -107,9 +107,9 @@ def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, n
     intervals = coverage.measured([load(seed) for seed in range(_INTERVAL_SEEDS)], recipe, noise)
     return (
         f"90 % intervals of the posterior held the true score of {100 * intervals.exact:.1f} % of the held-out records "
-        f"without noise, {100 * intervals.private:.1f} % after the private run, "
-        f"and {100 * intervals.widened:.1f} % with the "
-        f"noise's public variance added (labels drawn from a known model, {_INTERVAL_SEEDS} seeds)."
+        f"without noise. After the private run they held {100 * intervals.private:.1f} %, and "
+        f"{100 * intervals.widened:.1f} % with the noise's public variance added. "
+        f"Labels were drawn from a known model in {_INTERVAL_SEEDS} seeds."
     )
 
 
@@ -143,7 +143,7 @@ def batch_clipped_digits(seeds: Sequence[int]) -> Row:
         name="MNIST as the papers train it",
         data="MNIST, 60,000 and 10,000 images",
         papers=MNIST,
-        split="the official test images; one data holder",
+        split="the official test images, one data holder",
         seeds=list(seeds),
         accuracies=[batch_clipped.accuracy(weights, split.test_inputs, split.test_targets) for weights, _ in runs],
         spent=[
@@ -154,8 +154,8 @@ def batch_clipped_digits(seeds: Sequence[int]) -> Row:
             ),
         ],
         settings=asdict(recipe) | {"steps": steps, "features": "392 oriented gradients", "model": "linear"},
-        found_by="the thesis, section 5.5.2 (batch, C, σ, epochs); learning rate and length of inputs: tried by hand",
-        notes=["The noise has standard deviation 2Cσ = .2, σ = .1: over 2C it is .1 of the sensitivity, over C .2."],
+        found_by="the thesis, section 5.5.2 (batch, C, σ, epochs), learning rate and length of inputs by hand",
+        notes=["The noise has standard deviation 2Cσ = .2 with σ = .1. It is .1 of the sensitivity 2C, or .2 of C."],
         seconds=time.monotonic() - begun,
     )
 

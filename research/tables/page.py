@@ -12,7 +12,7 @@ from research.tables.result import Papers, Row, Spent, standard_error
 PAGE = Path("docs/tables.md")
 
 KINDS = {
-    "worst case": "for any client or record, by loss distributions. This page compares this number",
+    "worst case": "for any client or record, by loss distributions. The first tables compare this number",
     "certified": "Bayesian from held-out records, against an adversary who adapts",
     "bayesian": "Bayesian with a distribution-free estimator",
     "individual": "the bound that 99 of 100 stay below",
@@ -30,7 +30,7 @@ TITLES = {
 
 _HEAD = """# The papers' tables at worst-case ε
 
-This page runs the tables of two papers by Triastcyn & Faltings again. Tables I to IV are from "Federated Learning with
+This page repeats the tables of two papers by Triastcyn & Faltings. Tables I to IV are from "Federated Learning with
 Bayesian Differential Privacy" (2019). Table 1 is from "Bayesian Differential Privacy for Machine Learning" (ICML 2020).
 
 ```
@@ -39,13 +39,12 @@ python -m research.tables.choose --lines II/100/iid/8              # searches fo
 python -m research.tables --docs                                   # writes this page from the results
 ```
 
-The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and the accuracy at each. Here ε is the *worst
+The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and the accuracy at each. Our ε is the *worst
 case*: it holds for any client with any records. Its value is the papers' classical ε, or even their Bayesian ε. The
 number of clients, δ and the split are the papers'. Compare the accuracy with their Bayesian column. Means ± standard
-errors are over seeds, and each seed has its own split and noise. Every number comes from
-`research/benchmarks/results/tables/`.
-[How to read ε here](#how-to-read-ε-here) explains the readings and the numbers in
-brackets.
+errors are over seeds, and each seed has its own split and noise. The numbers come from
+`research/benchmarks/results/tables/`. [How to read ε here](#how-to-read-ε-here) explains the readings and the numbers
+in brackets.
 """
 
 _METHOD = """## How the lines of MNIST with clients are run
@@ -102,8 +101,8 @@ def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
 
 def _accuracies(entries: Sequence[Entry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
     lines = [
-        "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | here | same steps, no noise "
-        "| here: worst-case ε | seeds |",
+        "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | ours | ours without noise "
+        "| our worst-case ε | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
     for entry in entries:

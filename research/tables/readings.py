@@ -74,23 +74,23 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
             "client",
             _finite(max(_estimated(release, each, "student-t") for each in distances)),
             release.delta,
-            f"Student's t over {clients:,} clients' norms, Hölder over the rounds, Chernoff; γ = δ/10",
+            f"Student's t over {clients:,} clients' norms, Hölder over the rounds, Chernoff, γ = δ/10",
         ),
         Spent(
             "bayesian",
             "client",
             min(bayesian, worst.epsilon()),
             release.delta,
-            f"betting, running sums of {clients:,} clients, adversary path, never above the worst case; γ = δ/10; from "
-            f"so many clients no estimate of log-moments says less than {math.floor(1000 * fewest) / 1000:.3g}",
+            f"betting, running sums of {clients:,} clients, adversary path, γ = δ/10, never above the worst case. "
+            f"No estimate of log-moments from so many clients is below {math.floor(1000 * fewest) / 1000:.3g}",
         ),
         Spent(
             "individual",
             "client",
             min(worst.epsilon(), max(_individual(release, each) for each in distances)),
             release.delta,
-            "99 of 100 clients stay below, by their own norms; Rényi at one order fixed beforehand, never above the "
-            "worst case",
+            "99 of 100 clients stay below, by their own norms and Rényi at one order fixed beforehand, never above "
+            "the worst case",
         ),
     ]
 
@@ -121,7 +121,7 @@ def _of_records(release: Release) -> list[Spent]:
     readings: list[Spent] = []
     for group in sorted({1, release.copies}):
         protected = "a record" if group == 1 else f"an image with its {group} copies at as many clients"
-        statement = f"add or remove {protected}, behind the client's clip; loss distributions"
+        statement = f"add or remove {protected}, behind the client's clip, loss distributions"
         readings.append(
             Spent("worst case", "instance", epsilon_of_records(release, group), release.instance_delta, statement)
         )

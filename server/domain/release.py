@@ -86,7 +86,7 @@ def noised_pieces(
     longer than honest hospitals make it: see `rescaling_factor`.
 
     Args:
-        updates: bodies that came in the clear. ReadableTensors that are no part of the update are passed over.
+        updates: bodies that came in the clear. Tensors that are no part of the update are passed over.
         opened: the sum that was made under masks.
 
     Returns:

@@ -116,7 +116,7 @@ def _certified(
     cached: Certified | None,
 ) -> Certified:
     walk = _walk(coordinator, study, study_id, newest)
-    told_by, bound = walk.told_by(round_number), bound_by(walk.named, newest, walk.begun, round_number)
+    told_by, bound = walk.told_by(round_number), bound_by(walk.named_models, newest, walk.begun, round_number)
     if cached is not None and cached.told_by == told_by:
         # Later rounds do not change an earlier one's numbers.
         return Certified(told_by, replace(cached.computed, entries=newest.sequence, sha256=newest.sha256, bound=bound))

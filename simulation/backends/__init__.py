@@ -1,1 +1,1 @@
-"""Where the clients' work is done: one after the other, in forked processes, on a cluster, or many at once."""
+"""The backends of the clients' work: one after the other, in forked processes, on a cluster, or many at once."""

@@ -1,4 +1,4 @@
-"""What the engine asks of a backend, and the plainest one."""
+"""The interface of a backend to the engine, and the plainest backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.domain.admission import Findings
-from simulation.local_work import Accounts, LocalWork, Orders, Part, Task
+from simulation.local_work import Accounts, ClientTask, LocalWork, Orders, Part
 from study_protocol.secure_sum.vectors import RingVector, VectorSpec
 from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import UPDATE, Array, Spec
@@ -18,9 +18,11 @@ from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 @dataclass(frozen=True)
 class Done:
-    """What a round's clients gave, in the order in which they were asked.
+    """The results of a round's clients, in the order in which they were asked.
 
-    updates   in the clear;  findings  of them;  sums  vector name -> (data words,), summed
+    updates   in the clear
+    findings  of them
+    sums      vector name -> (data words,), summed
     accounts  what every client keeps
     """
 
@@ -35,16 +37,16 @@ class Backend(Protocol):
 
     exact: bool
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         """One round of these clients, in order of their places.
 
         Raises:
-            ClientStopped: a client cannot do its part; the first in order of those that were asked is named.
+            ClientStopped: a client cannot do its part. The first in order of those that were asked is named.
         """
         ...
 
     def close(self) -> None:
-        """End what was started; nothing is left behind."""
+        """End all processes that were started."""
 
 
 OpenBackend = Callable[[LocalWork], Backend]
@@ -59,8 +61,8 @@ class Loop:
     def __init__(self, work: LocalWork) -> None:
         self._work = work
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        sums = Sums(orders.vectors)
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        sums = WordSums(orders.vectors)
         parts = [sums.take(self._work.part(task, orders)) for task in tasks]
         updates = [Arrays(part.update) for part in parts if part.update is not None]
         findings = tuple(part.findings for part in parts if part.findings is not None)
@@ -71,7 +73,7 @@ class Loop:
 
 
 @dataclass
-class Sums:
+class WordSums:
     """Totals of a session's words, as the ring adds them: in any order, to the bit."""
 
     specs: Sequence[VectorSpec]
@@ -103,15 +105,15 @@ class FlatUpdate:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the parameters of a model lie in a flat array."""
+class UpdateLayout:
+    """The places of a model's parameters in a flat array."""
 
     spec: Spec
     starts: Mapping[str, int]
     size: int
 
     @classmethod
-    def of(cls, model: Spec) -> Layout:
+    def of(cls, model: Spec) -> UpdateLayout:
         starts: dict[str, int] = {}
         size = 0
         for name in sorted(model):
@@ -120,7 +122,7 @@ class Layout:
         return cls({UPDATE + name: model[name] for name in sorted(model)}, starts, size)
 
     def write(self, update: Mapping[str, Array], into: NDArray[np.float32]) -> None:
-        """Put the parameters of one update into a row; what else is in it stays out."""
+        """Put the parameters of one update into a row. Its other tensors stay out."""
         for name, start in self.starts.items():
             values = update[name].reshape(-1)
             into[start : start + len(values)] = values

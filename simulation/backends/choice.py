@@ -12,7 +12,7 @@ from simulation.backends.vectorised import Vectorised, reason_against
 from simulation.local_work import LocalWork
 
 # From so many clients on a linear model is worth its own way, whose bytes are not the service's.
-MANY = 200
+MANY_CLIENTS = 200
 
 
 def backend_called(name: str, workers: int | None = None, address: str | None = None) -> OpenBackend:
@@ -27,19 +27,19 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
         raise ConfigurationError("--address is of a cluster of Ray: take --backend ray")
     if workers is not None and workers < 1:
         raise ConfigurationError("--workers is at least 1")
-    known: dict[str, OpenBackend] = {
+    backends: dict[str, OpenBackend] = {
         "auto": partial(_auto, workers=workers),
         "loop": Loop,
         "forked": partial(Forked, workers=workers),
         "ray": partial(Ray, workers=workers, address=address),
         "vectorised": Vectorised,
     }
-    if name not in known:
-        raise ConfigurationError(f"there is no backend {name!r}; there are {', '.join(known)}")
-    return known[name]
+    if name not in backends:
+        raise ConfigurationError(f"there is no backend {name!r}; there are {', '.join(backends)}")
+    return backends[name]
 
 
 def _auto(work: LocalWork, workers: int | None) -> Backend:
-    if len(work.population) >= MANY and reason_against(work) is None:
+    if len(work.population) >= MANY_CLIENTS and reason_against(work) is None:
         return Vectorised(work)
     return Forked(work, workers)

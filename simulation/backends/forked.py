@@ -1,6 +1,6 @@
 """Clients in forked processes, one thread each, over memory that they share with the process that asks.
 
-Every worker has the population and the task as they were when the backend was made; a round's updates come back through
+Every worker has the population and the task as they were when the backend was made. A round's updates come back through
 one shared array, words summed, and everything else through pipes.
 """
 
@@ -19,49 +19,58 @@ from typing import Any
 import numpy as np
 import torch
 
-from simulation.backends.base import Done, Layout, Sums
-from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
-from simulation.local_work import ClientStopped, LocalWork, Orders, Task
+from simulation.backends.base import Done, UpdateLayout, WordSums
+from simulation.backends.portions import (
+    Portion,
+    PortionResult,
+    Slots,
+    WorkerLost,
+    collected,
+    masks_updates,
+    portions,
+    take_portion,
+)
+from simulation.local_work import ClientStopped, ClientTask, LocalWork, Orders
 
 
 class Forked:
-    """A backend of `workers` processes; None: as many as there are processors."""
+    """A backend of `workers` processes. None: as many as there are processors."""
 
     exact = True
 
     def __init__(self, work: LocalWork, workers: int | None = None) -> None:
         count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
-        self._layout = Layout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.training.spec)
         self._shared = _shared(work, self._layout)
         if work.settings.training.local_optimiser.name != "plain":
             # The first optimiser of a process loads a large part of torch: once, before anybody is forked.
             torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         self._workers = [_Worker.start(work, self._layout, self._shared) for _ in range(count)]
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        found = self._given(orders, tasks)
-        sums = Sums(orders.vectors)
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        results = self._portion_results(orders, tasks)
+        sums = WordSums(orders.vectors)
         for worker in self._workers:
             sums.add(worker.ask("sums"))
         rows = () if self._shared is None else self._shared[: len(tasks)]
-        return collected(len(tasks), found, self._layout.updates(rows), sums)
+        return collected(len(tasks), results, self._layout.updates(rows), sums)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
         self._workers = []
 
-    def _given(self, orders: Orders, tasks: Sequence[Task]) -> list[Given]:
-        """Hand the turns out as workers get free; an error waits until all have stopped, so that the first is told."""
+    def _portion_results(self, orders: Orders, tasks: Sequence[ClientTask]) -> list[PortionResult]:
+        """Hand the turns out as workers get free. An error waits until all have stopped, so that the first is told."""
         for worker in self._workers:
             worker.tell(orders)
-        left = portions(tasks, len(self._workers))
+        waiting = portions(tasks, len(self._workers))
         busy: dict[Connection, _Worker] = {}
         for worker in self._workers:
-            if left:
-                worker.tell(left.pop())
+            if waiting:
+                worker.tell(waiting.pop())
                 busy[worker.pipe] = worker
-        given: list[Given] = []
+        results: list[PortionResult] = []
         stopped: list[ClientStopped] = []
         while busy:
             for pipe in wait(list(busy)):
@@ -69,15 +78,15 @@ class Forked:
                 answer = worker.hear()
                 if isinstance(answer, ClientStopped):
                     stopped.append(answer)
-                    left.clear()
+                    waiting.clear()
                     continue
-                given.append(answer)
-                if left:
-                    worker.tell(left.pop())
+                results.append(answer)
+                if waiting:
+                    worker.tell(waiting.pop())
                     busy[worker.pipe] = worker
         if stopped:
-            raise min(stopped, key=lambda one: one.client)
-        return given
+            raise min(stopped, key=lambda stop: stop.client)
+        return results
 
 
 @dataclass(frozen=True)
@@ -86,13 +95,13 @@ class _Worker:
     pipe: Connection
 
     @classmethod
-    def start(cls, work: LocalWork, layout: Layout, shared: Slots | None) -> _Worker:
+    def start(cls, work: LocalWork, layout: UpdateLayout, shared: Slots | None) -> _Worker:
         context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, here, work, layout, shared), daemon=True)
+        parent_end, worker_end = context.Pipe()
+        process = context.Process(target=_serve, args=(worker_end, parent_end, work, layout, shared), daemon=True)
         process.start()
-        there.close()
-        return cls(process, here)
+        worker_end.close()
+        return cls(process, parent_end)
 
     def tell(self, message: object) -> None:
         try:
@@ -125,30 +134,32 @@ class _Worker:
         )
 
 
-def _serve(pipe: Connection, other: Connection, work: LocalWork, layout: Layout, shared: Slots | None) -> None:
+def _serve(
+    pipe: Connection, parent_end: Connection, work: LocalWork, layout: UpdateLayout, shared: Slots | None
+) -> None:
     """A worker's life: orders of a round, portions of it, and the sum of its words when it is asked for."""
-    other.close()
+    parent_end.close()
     # Ctrl-C reaches the whole group: the process that asks ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     orders: Orders | None = None
-    sums = Sums(())
+    sums = WordSums(())
     while True:
         try:
             message = pipe.recv()
         except (EOFError, OSError):
             return
         if isinstance(message, Orders):
-            orders, sums = message, Sums(message.vectors)
+            orders, sums = message, WordSums(message.vectors)
         elif isinstance(message, Portion) and orders is not None:
             rows = None if shared is None else shared[message.slots[0] : message.slots[-1] + 1]
-            pipe.send(taken(work, orders, message, sums, layout, rows))
+            pipe.send(take_portion(work, orders, message, sums, layout, rows))
         else:
             pipe.send(sums.totals)
 
 
-def _shared(work: LocalWork, layout: Layout) -> Slots | None:
-    """(clients, coordinates), of which pages are taken as they are written; None where updates are masked."""
+def _shared(work: LocalWork, layout: UpdateLayout) -> Slots | None:
+    """(clients, coordinates), of which pages are taken as they are written. None where updates are masked."""
     if masks_updates(work.settings):
         return None
     clients = len(work.population)

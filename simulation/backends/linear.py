@@ -37,29 +37,29 @@ class Stacked(nn.Module):
 
 
 @dataclass(frozen=True)
-class Batches:
+class ClientBatches:
     """One batch of every client: rows (clients, m) of the data set, and which of them count."""
 
     rows: Tensor
     counts: Tensor
 
     @classmethod
-    def drawn(cls, own: Sequence[Rows], rate: float, source: RandomSource) -> Batches:
+    def poisson(cls, client_rows: Sequence[Rows], rate: float, source: RandomSource) -> ClientBatches:
         """Poisson batches from the clients' own rows, all coins from one stream."""
-        sizes = np.array([len(rows) for rows in own])
-        flat = np.concatenate(own)
-        client = np.repeat(np.arange(len(own)), sizes)
-        kept = poisson_batch(len(flat), rate, source=source)
-        return cls._padded(flat[kept], client[kept], len(own))
+        sizes = np.array([len(rows) for rows in client_rows])
+        flat = np.concatenate(client_rows)
+        client = np.repeat(np.arange(len(client_rows)), sizes)
+        sampled = poisson_batch(len(flat), rate, source=source)
+        return cls._padded(flat[sampled], client[sampled], len(client_rows))
 
     @classmethod
-    def whole(cls, own: Sequence[Rows]) -> Batches:
+    def whole(cls, client_rows: Sequence[Rows]) -> ClientBatches:
         """Every record of every client, in its own order."""
-        client = np.repeat(np.arange(len(own)), [len(rows) for rows in own])
-        return cls._padded(np.concatenate(own), client, len(own))
+        client = np.repeat(np.arange(len(client_rows)), [len(rows) for rows in client_rows])
+        return cls._padded(np.concatenate(client_rows), client, len(client_rows))
 
     @classmethod
-    def _padded(cls, flat: Rows, client: Rows, clients: int) -> Batches:
+    def _padded(cls, flat: Rows, client: Rows, clients: int) -> ClientBatches:
         counts = np.bincount(client, minlength=clients)
         width = max(1, int(counts.max(initial=0)))
         starts = np.cumsum(counts) - counts
@@ -74,10 +74,10 @@ class Batches:
 
 
 @dataclass(frozen=True)
-class Summed:
+class SummedGradients:
     """Gradients of a batch of every client, added up in float64: weight (clients, k, p), bias (clients, k).
 
-    norms: (clients, m) of the records, before clipping; 0 where there is none.
+    norms: (clients, m) of the records, before clipping. 0 where there is none.
     """
 
     weight: Tensor
@@ -92,22 +92,22 @@ class LinearRecords:
     dataset: TaskDataset
     signal: Loss
 
-    def gradients(self, models: Stacked, batches: Batches, clip_norm: float | None) -> Summed:
-        """clip_norm: L2 bound on each record's gradient; None: it counts as it is."""
+    def gradients(self, models: Stacked, batches: ClientBatches, clip_norm: float | None) -> SummedGradients:
+        """clip_norm: L2 bound on each record's gradient. None: it counts as it is."""
         x, signals = self._signals(models, batches)
         lengths = torch.sqrt(x.square().sum(2) + 1.0)
         norms = torch.sqrt(signals.square().sum(2)) * lengths
         if clip_norm is not None:
             factors = torch.clamp(clip_norm * _WITHIN / norms.clamp_min(torch.finfo(torch.float64).tiny), max=1.0)
             signals = signals * factors.unsqueeze(2)
-        return Summed(torch.bmm(signals.transpose(1, 2), x), signals.sum(1), norms)
+        return SummedGradients(torch.bmm(signals.transpose(1, 2), x), signals.sum(1), norms)
 
-    def norms(self, models: Stacked, batches: Batches) -> Tensor:
+    def norms(self, models: Stacked, batches: ClientBatches) -> Tensor:
         """(clients, m) gradient norms of the records."""
         x, signals = self._signals(models, batches)
         return torch.sqrt(signals.square().sum(2) * (x.square().sum(2) + 1.0))
 
-    def _signals(self, models: Stacked, batches: Batches) -> tuple[Tensor, Tensor]:
+    def _signals(self, models: Stacked, batches: ClientBatches) -> tuple[Tensor, Tensor]:
         """(inputs, derivatives of the losses by the outputs) of the records, float64."""
         clients, width = batches.rows.shape
         x = self.dataset.inputs[batches.rows].double()
@@ -118,13 +118,13 @@ class LinearRecords:
         return x, signals * batches.counts.unsqueeze(2)
 
 
-def blocks(own: Sequence[Rows], width: int) -> list[slice]:
+def blocks(client_rows: Sequence[Rows], width: int) -> list[slice]:
     """Runs of clients whose records, `width` numbers each, are gathered together."""
-    found: list[slice] = []
+    slices: list[slice] = []
     start, longest = 0, 0
-    for place, rows in enumerate(own):
+    for place, rows in enumerate(client_rows):
         longest = max(longest, len(rows))
         if place > start and (place + 1 - start) * longest * width > GATHERED:
-            found.append(slice(start, place))
+            slices.append(slice(start, place))
             start, longest = place, len(rows)
-    return [*found, slice(start, len(own))] if own else []
+    return [*slices, slice(start, len(client_rows))] if client_rows else []

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import WardroundError
 from server.domain.admission import Findings
-from simulation.backends.base import Done, Layout, Sums
-from simulation.local_work import Accounts, ClientStopped, LocalWork, Orders, Task
+from simulation.backends.base import Done, UpdateLayout, WordSums
+from simulation.local_work import Accounts, ClientStopped, ClientTask, LocalWork, Orders
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import ReadableTensors
 
@@ -29,30 +29,36 @@ class Portion:
     """Turns to take, and their places in the round."""
 
     slots: tuple[int, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[ClientTask, ...]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a portion's clients gave, beside updates and words."""
+class PortionResult:
+    """The results of a portion's clients, beside updates and words."""
 
     slots: tuple[int, ...]
     findings: tuple[Findings | None, ...]
     accounts: tuple[Accounts | None, ...]
 
 
-def portions(tasks: Sequence[Task], workers: int) -> list[Portion]:
+def portions(tasks: Sequence[ClientTask], workers: int) -> list[Portion]:
     """In order, to be taken from the end."""
     size = max(1, -(-len(tasks) // (workers * _PORTIONS)))
     starts = range(0, len(tasks), size)
-    made = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
-    return made[::-1]
+    result = [Portion(tuple(range(a, min(a + size, len(tasks)))), tuple(tasks[a : a + size])) for a in starts]
+    return result[::-1]
 
 
-def taken(
-    work: LocalWork, orders: Orders, portion: Portion, sums: Sums, layout: Layout, rows: Sequence[Slots] | Slots | None
-) -> Given | ClientStopped:
-    """Every turn of a portion; words go into `sums`. rows: of each turn (coordinates,), to write its update into."""
+def take_portion(
+    work: LocalWork,
+    orders: Orders,
+    portion: Portion,
+    sums: WordSums,
+    layout: UpdateLayout,
+    rows: Sequence[Slots] | Slots | None,
+) -> PortionResult | ClientStopped:
+    """Take every turn of a portion. Words go into `sums`. rows: of each turn (coordinates,), to write its update
+    into."""
     findings: list[Findings | None] = []
     accounts: list[Accounts | None] = []
     for turn, task in enumerate(portion.tasks):
@@ -64,17 +70,17 @@ def taken(
             layout.write(part.update, rows[turn])
         findings.append(part.findings)
         accounts.append(part.accounts)
-    return Given(portion.slots, tuple(findings), tuple(accounts))
+    return PortionResult(portion.slots, tuple(findings), tuple(accounts))
 
 
-def collected(turns: int, given: Iterable[Given], updates: Sequence[ReadableTensors], sums: Sums) -> Done:
+def collected(turns: int, results: Iterable[PortionResult], updates: Sequence[ReadableTensors], sums: WordSums) -> Done:
     """A round's portions, which may come in any order, as one answer."""
     findings: list[Findings | None] = [None] * turns
     accounts: list[Accounts | None] = [None] * turns
-    for one in given:
-        for slot, found, kept in zip(one.slots, one.findings, one.accounts, strict=True):
-            findings[slot], accounts[slot] = found, kept
-    clear = tuple(one for one in findings if one is not None)
+    for result in results:
+        for slot, client_findings, account in zip(result.slots, result.findings, result.accounts, strict=True):
+            findings[slot], accounts[slot] = client_findings, account
+    clear = tuple(result for result in findings if result is not None)
     return Done(updates, clear, sums.totals, tuple(accounts))
 
 

@@ -1,6 +1,6 @@
 """Clients in actors of Ray, one thread each, on this machine or on a cluster.
 
-Records and settings travel once to every node, where its actors share them; updates come back by portions as arrays,
+Records and settings travel once to every node, where its actors share them. Updates come back by portions as arrays,
 words summed. The same work as in forked processes: with processors of one kind, the same bytes. Ray is the extra `ray`.
 """
 
@@ -21,9 +21,18 @@ from private_learning.tasks import Task as StudyTask
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory
 from private_learning.training import LocalTraining
-from simulation.backends.base import Done, Layout, Sums
-from simulation.backends.portions import Given, Portion, Slots, WorkerLost, collected, masks_updates, portions, taken
-from simulation.local_work import ClientStopped, LocalWork, Orders, Task
+from simulation.backends.base import Done, UpdateLayout, WordSums
+from simulation.backends.portions import (
+    Portion,
+    PortionResult,
+    Slots,
+    WorkerLost,
+    collected,
+    masks_updates,
+    portions,
+    take_portion,
+)
+from simulation.local_work import ClientStopped, ClientTask, LocalWork, Orders
 from simulation.population import Population, Rows
 from study_protocol.randomness.source import Randomness
 from study_protocol.secure_sum.vectors import RingVector
@@ -33,7 +42,7 @@ from study_protocol.study.settings import StudySettings
 class Ray:
     """Actors of the running cluster at `address`, or of one that is started here for one study.
 
-    workers  actors; None: as many as the cluster has processors
+    workers  actors. None: as many as the cluster has processors
 
     Raises ConfigurationError: Ray is not installed, or there is no cluster at the address.
     """
@@ -45,21 +54,21 @@ class Ray:
         self._joined = self._ray.is_initialized()
         if not self._joined:
             _connect(self._ray, address, workers)
-        wanted = workers or int(self._ray.cluster_resources().get("CPU", 1))
-        self._layout = Layout.of(work.training.spec)
+        worker_count = workers or int(self._ray.cluster_resources().get("CPU", 1))
+        self._layout = UpdateLayout.of(work.training.spec)
         self._in_the_clear = not masks_updates(work.settings)
         sent = self._ray.put(_Sent.of(work))
-        start = self._ray.remote(num_cpus=1)(Worker).remote
-        self._actors = [start(sent, self._in_the_clear) for _ in range(min(wanted, len(work.population)))]
+        start = self._ray.remote(num_cpus=1)(RayWorker).remote
+        self._actors = [start(sent, self._in_the_clear) for _ in range(min(worker_count, len(work.population)))]
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
-        told = self._ray.put(orders)
-        given, blocks = self._taken(told, portions(tasks, len(self._actors)))
-        sums = Sums(orders.vectors)
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        orders_reference = self._ray.put(orders)
+        results, blocks = self._portion_results(orders_reference, portions(tasks, len(self._actors)))
+        sums = WordSums(orders.vectors)
         for words in self._heard([actor.sums.remote() for actor in self._actors] if orders.vectors else []):
             sums.add(words)
         rows = [row for start in sorted(blocks) for row in blocks[start]]
-        return collected(len(tasks), given, self._layout.updates(rows), sums)
+        return collected(len(tasks), results, self._layout.updates(rows), sums)
 
     def close(self) -> None:
         for actor in self._actors:
@@ -68,20 +77,20 @@ class Ray:
         if not self._joined:
             self._ray.shutdown()
 
-    def _taken(self, told: Any, left: list[Portion]) -> tuple[list[Given], dict[int, Slots]]:
-        """Hand the portions out as actors get free; an error waits until all have stopped, so that the first is told.
+    def _portion_results(self, orders: Any, waiting: list[Portion]) -> tuple[list[PortionResult], dict[int, Slots]]:
+        """Hand the portions out as actors get free. An error waits until all have stopped, so that the first is told.
 
         Also every portion's updates, by the place of its first turn.
         """
         busy: dict[Any, Any] = {}
 
         def hand(actor: Any) -> None:
-            if left:
-                busy[actor.take.remote(told, left.pop())] = actor
+            if waiting:
+                busy[actor.take.remote(orders, waiting.pop())] = actor
 
         for actor in self._actors:
             hand(actor)
-        given: list[Given] = []
+        results: list[PortionResult] = []
         blocks: dict[int, Slots] = {}
         stopped: list[ClientStopped] = []
         while busy:
@@ -90,16 +99,16 @@ class Ray:
             (answer,) = self._heard([ready])
             if isinstance(answer, ClientStopped):
                 stopped.append(answer)
-                left.clear()
+                waiting.clear()
                 continue
-            one, rows = answer
-            given.append(one)
+            result, rows = answer
+            results.append(result)
             if rows is not None:
-                blocks[one.slots[0]] = rows
+                blocks[result.slots[0]] = rows
             hand(actor)
         if stopped:
-            raise min(stopped, key=lambda one: one.client)
-        return given, blocks
+            raise min(stopped, key=lambda result: result.client)
+        return results, blocks
 
     def _heard(self, references: list[Any]) -> list[Any]:
         try:
@@ -115,7 +124,8 @@ class Ray:
 class _Sent:
     """The clients' side of a study as arrays, which actors on one node read from shared memory.
 
-    rows    of all clients, one after the other;  ends  where each client's end
+    rows    of all clients, one after the other
+    ends    where each client's end
     """
 
     inputs: NDArray[Any]
@@ -148,7 +158,7 @@ class _Sent:
 
     def work(self) -> LocalWork:
         with warnings.catch_warnings():
-            # Shared memory is read-only; nothing here writes to records.
+            # Shared memory is read-only. Nothing here writes to records.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             inputs, targets = torch.as_tensor(self.inputs), torch.as_tensor(self.targets)
         dataset = TaskDataset(inputs, targets, self.patients, grouped=self.grouped)
@@ -158,25 +168,25 @@ class _Sent:
         return LocalWork(population, self.settings, training)
 
 
-class Worker:
-    """What an actor does: portions of a round, and the sum of their words when it is asked for."""
+class RayWorker:
+    """The work of an actor: portions of a round, and the sum of their words when it is asked for."""
 
     def __init__(self, sent: _Sent, in_the_clear: bool) -> None:
         torch.set_num_threads(1)
         self._work, self._in_the_clear = sent.work(), in_the_clear
-        self._layout = Layout.of(self._work.training.spec)
-        self._round, self._sums = 0, Sums(())
+        self._layout = UpdateLayout.of(self._work.training.spec)
+        self._round, self._sums = 0, WordSums(())
 
-    def take(self, orders: Orders, portion: Portion) -> tuple[Given, Slots | None] | ClientStopped:
+    def take(self, orders: Orders, portion: Portion) -> tuple[PortionResult, Slots | None] | ClientStopped:
         if orders.round != self._round:
-            self._round, self._sums = orders.round, Sums(orders.vectors)
+            self._round, self._sums = orders.round, WordSums(orders.vectors)
         rows = np.empty((len(portion.tasks), self._layout.size), np.float32) if self._in_the_clear else None
-        given = taken(self._work, orders, portion, self._sums, self._layout, rows)
-        return given if isinstance(given, ClientStopped) else (given, rows)
+        result = take_portion(self._work, orders, portion, self._sums, self._layout, rows)
+        return result if isinstance(result, ClientStopped) else (result, rows)
 
     def sums(self) -> dict[str, RingVector]:
-        """Of the round that this worker took part in last; they are handed over once."""
-        totals, self._sums = self._sums.totals, Sums(())
+        """Return the sums of the round that this worker took part in last. They are handed over once."""
+        totals, self._sums = self._sums.totals, WordSums(())
         return totals
 
 
@@ -189,13 +199,13 @@ def _installed() -> Any:
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     # "local": a cluster of its own, whatever the environment says of others.
-    here: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
+    options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        here |= {"include_dashboard": False, "num_cpus": workers}
+        options |= {"include_dashboard": False, "num_cpus": workers}
     try:
         with warnings.catch_warnings():
             # What Ray will do about accelerators some day.
             warnings.simplefilter("ignore", FutureWarning)
-            ray.init(**here)
+            ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"no cluster of Ray could be used at {here['address']}: {error}") from error
+        raise ConfigurationError(f"no cluster of Ray could be used at {options['address']}: {error}") from error

@@ -161,7 +161,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("optimiser", f"{training.optimiser.name}, learning rate {exact(training.optimiser.learning_rate)}"),
         *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
         ("rows_per_patient", str(training.rows_per_patient)),
-        ("scheme", privacy.rules.named),
+        ("scheme", privacy.rules.display_name),
         ("clip_norm", exact(privacy.clip_norm)),
         ("noise_multiplier", exact(privacy.noise_multiplier)),
         ("sampling_rate", exact(privacy.sampling_rate)),

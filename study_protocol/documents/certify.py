@@ -120,7 +120,7 @@ def account_of(opening: Entry, history: History, newest: Entry, bound: Bound | N
         kinds=history.kinds,
         members=history.members,
         standing=history.standing,
-        counted_entry=history.counted,
+        counted_entry=history.entry_count,
         entries=newest.sequence,
         sha256=newest.sha256,
         bound=bound,

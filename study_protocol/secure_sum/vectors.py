@@ -201,13 +201,6 @@ def canary_buffer(spec: VectorSpec, h1: bytes, client: str) -> RingVector:
     return buffer
 
 
-def canary_holds(spec: VectorSpec, total: RingVector, h1: bytes, clients: Iterable[str]) -> bool:
-    """Return whether the last words of the unmasked sum are what exactly these clients wrote."""
-    return total.shape == (spec.words,) and bool(
-        np.array_equal(total[spec.data_words :], canary_sum(spec, h1, clients))
-    )
-
-
 def canary_sum(spec: VectorSpec, h1: bytes, clients: Iterable[str]) -> RingVector:
     """Return the last words of a sum over these clients: (spec.words − spec.data_words,)."""
     names = list(clients)

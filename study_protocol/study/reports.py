@@ -44,7 +44,7 @@ def fault_of_report(
     parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
     reportable = {protection.tells for protection in plan.rules.protects}
     if any(part is not None and kind not in reportable for kind, part in parts.items()):
-        return f"scheme {plan.rules.named} makes no report of this kind"
+        return f"scheme {plan.rules.display_name} makes no report of this kind"
     fault = None if histogram is None else fault_of_counts(settings, histogram, members)
     return fault if fault is not None or moments is None else _fault_of_moments(settings, moments)
 

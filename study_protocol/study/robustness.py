@@ -55,7 +55,7 @@ class Robustness(Message):
             return
         if scheme.clips_updates or scheme.bounds_clients_too:
             setting = "clip_norm" if scheme.clips_updates else "client_clip_norm"
-            raise ValueError(f"sum_radius: in scheme {scheme.named} {setting} bounds what a client adds")
+            raise ValueError(f"sum_radius: in scheme {scheme.display_name} {setting} bounds what a client adds")
         if self.sum_radius < clip_norm:
             raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
 
@@ -73,7 +73,7 @@ class Robustness(Message):
             raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {explanation}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.
-            central = f"the noise of scheme {scheme.named} is scaled to a sum"
+            central = f"the noise of scheme {scheme.display_name} is scaled to a sum"
             raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
         # The median of two is their mean. A trimmed mean must keep at least one update.
         needed = 3 if self.trim is None else 2 * self.trim + 1

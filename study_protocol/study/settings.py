@@ -233,7 +233,9 @@ class Privacy(Message):
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
             raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
         if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
-            raise ValueError(f"scheme {self.rules.named} counts on the sum alone being seen: it needs masked updates")
+            raise ValueError(
+                f"scheme {self.rules.display_name} counts on the sum alone being seen: it needs masked updates"
+            )
         # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
         if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
             raise ValueError(f"noise_multiplier: {fault}")
@@ -241,7 +243,7 @@ class Privacy(Message):
             return self
         if self.rules.central:
             read = "the coordinator reads the log-moments off the updates"
-            raise ValueError(f"in scheme {self.rules.named} {read}: mask both or neither")
+            raise ValueError(f"in scheme {self.rules.display_name} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
         return self
@@ -308,7 +310,9 @@ class StudySettings(Message):
         # A whole update is noised once, after any number of steps.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
             reason = "in a later step a record has moved the point where all gradients are taken"
-            raise ValueError(f"scheme {rules.named} has one noisy step a round: set algorithm to fedsgd, as {reason}")
+            raise ValueError(
+                f"scheme {rules.display_name} has one noisy step a round: set algorithm to fedsgd, as {reason}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -323,8 +327,8 @@ class StudySettings(Message):
             return self
         if Level.CLIENT in self.privacy.rules.levels:
             raise ValueError(
-                f"evaluation: scheme {self.privacy.rules.named} protects whole hospitals, and a query counts patients: "
-                "evaluate its models on a declared public set instead (wardround evaluate)"
+                f"evaluation: scheme {self.privacy.rules.display_name} protects whole hospitals, and a query counts "
+                "patients: evaluate its models on a declared public set instead (wardround evaluate)"
             )
         if self.statistics is None:
             raise ValueError("evaluation needs the section statistics, which says how many queries there may be")
@@ -339,7 +343,7 @@ class StudySettings(Message):
     def _clipping_fits_the_scheme(self) -> Self:
         rules = self.privacy.rules
         if self.training.clipping == "per-layer" and rules.clips_updates:
-            raise ValueError(f"clipping per-layer is for records: scheme {rules.named} clips whole updates")
+            raise ValueError(f"clipping per-layer is for records: scheme {rules.display_name} clips whole updates")
         if self.training.clipping_centre == "zero":
             return self
         if rules.clips_updates or self.privacy.masking is not None:

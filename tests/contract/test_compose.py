@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
@@ -23,7 +22,7 @@ from typer.testing import CliRunner
 from server.config import Settings, load
 from server.coordinator import prepare
 from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
-from wardround.cli.coordinator.coordinator import register
+from wardround.cli.main import build
 from wardround.demo.live import embedded_postgres, postgres_folder
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +37,7 @@ PROXY_PORT = re.compile(r"^:(\d+) \{", re.MULTILINE)
 
 def _parses(words: list[str]) -> bool:
     """Whether the words of a `wardround` command parse; nothing is run."""
-    app = typer.Typer()
-    register(app)
+    app = build()
     assert words[0] == "wardround"
     return CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
 

@@ -18,6 +18,12 @@ from wardround.installation import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PUBLIC = {
+    "wardround": wardround.__all__,
+    "wardround.accounting": wardround.accounting.__all__,
+    "wardround.learning": wardround.learning.__all__,
+    "wardround.queries": wardround.queries.__all__,
+}
 COMMAND = re.compile(r"(?<!from )\bwardround ((?:[a-z][a-z-]+)(?: [^`\n|&;>]*)?)")
 
 
@@ -72,6 +78,6 @@ def test_a_coordinator_starts_where_a_hospital_s_settings_are_set_too() -> None:
 def test_examples_import_from_wardround_alone(path: Path) -> None:
     for example in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.M | re.S):
         for node in ast.walk(ast.parse(example)):
-            if isinstance(node, ast.ImportFrom) and node.module in PACKAGES:
-                assert node.module == "wardround", path.name
-                assert {alias.name for alias in node.names} <= set(wardround.__all__), path.name
+            if isinstance(node, ast.ImportFrom) and (node.module in PACKAGES or node.module in PUBLIC):
+                assert node.module in PUBLIC, path.name
+                assert {alias.name for alias in node.names} <= set(PUBLIC[node.module]), path.name

@@ -9,14 +9,13 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
 from server.config import load
 from server.services.readiness import CHECK_SECONDS, COMMAND_SECONDS
 from tests.factories.kustomization import Document, built
-from wardround.cli.coordinator.coordinator import register
+from wardround.cli.main import build
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -155,8 +154,7 @@ def test_commands_exist(name: str) -> None:
         probe["exec"]["command"] for key, probe in container.items() if key.endswith("Probe") and "exec" in probe
     ]
     for words in commands:
-        app = typer.Typer()
-        register(app)
+        app = build()
         assert words[0] == "wardround"
         assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
+
+from wardround.demo.processes import WARDROUND
 
 DEMO_SECONDS = 240
 
@@ -28,7 +29,7 @@ class Demonstration:
 
 @pytest.fixture(scope="session", params=["parallel", "client"])
 def demonstration(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str):
-    """`python -m wardround.demo` with a budget for a few rounds; run once, however many workers test."""
+    """`wardround demo` with a budget for a few rounds; run once, however many workers test."""
     shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
     home = shared / f"demo-{request.param}"
     with FileLock(f"{home}.lock"):
@@ -38,7 +39,7 @@ def demonstration(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             short = {"parallel": ["--rounds", "6"], "client": ["--epsilon", "8.5"]}[request.param]
             arguments = ["--scheme", request.param, *short, "--home", str(home)]
             done = subprocess.run(
-                [sys.executable, "-m", "wardround.demo", *arguments],
+                [*WARDROUND, "demo", *arguments],
                 capture_output=True,
                 text=True,
                 timeout=DEMO_SECONDS,

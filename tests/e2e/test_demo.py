@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from study_protocol.study.messages import LimitStatement
 from wardround.cli.shared.shared import number
+from wardround.demo.processes import WARDROUND
 from wardround.demo.verdict import meaning, verdict
 
 # Many processes on few cores: generous, because a slow machine is no failure.
@@ -135,7 +135,7 @@ def test_nothing_secret_is_printed(demonstration):
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The demonstration, all of whose processes have started."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "wardround.demo", "--home", str(tmp_path)],
+        [*WARDROUND, "demo", "--home", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -21,7 +21,7 @@ import pytest
 from client_sdk.secure_sum import round as masked_round
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.study.hospital import Hospital
-from client_sdk.study.work import Books
+from client_sdk.study.work import RoundCharges
 from private_learning import tasks
 from private_learning.training.weights import weights_of
 from study_protocol.wire.tensors import encode
@@ -57,9 +57,9 @@ def here(tmp_path: Path) -> Iterator[Live]:
 def left(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str, int], Any]:
     """(study, hospital, round) -> the finished bytes; under round -1 the public masking keys."""
     found: dict[tuple[str, str, int], Any] = {}
-    finish, advertise, fresh = Books.finish, SecureSumClient.advertise, os.urandom
+    finish, advertise, fresh = RoundCharges.finish, SecureSumClient.advertise, os.urandom
 
-    def keep(self: Books, round: int, body: bytes, **rest: Any) -> None:
+    def keep(self: RoundCharges, round: int, body: bytes, **rest: Any) -> None:
         found[self.study, threading.current_thread().name, round] = body
         finish(self, round, body, **rest)
 
@@ -78,7 +78,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str, int], Any]:
     def with_repeating(*arguments: Any, **options: Any) -> SecureSumClient:
         return SecureSumClient(*arguments, randomness=repeating, **options)
 
-    monkeypatch.setattr(Books, "finish", keep)
+    monkeypatch.setattr(RoundCharges, "finish", keep)
     monkeypatch.setattr(SecureSumClient, "advertise", keep_keys)
     monkeypatch.setattr(masked_round, "SecureSumClient", with_repeating)
     monkeypatch.setattr(os, "urandom", repeating)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from accounting.budget.ledger import Entry
@@ -33,7 +32,7 @@ from tests.factories.lying_coordinator import (
     working,
 )
 from tests.factories.settings import settings
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("mercy", "grace", "hope", "faith")
@@ -64,8 +63,7 @@ def pinned(here: Live, folder: Path, chosen: StudySettings) -> list[Ward]:
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    app = typer.Typer()
-    register(app)
+    app = build()
     result = CliRunner().invoke(app, [*map(str, arguments)])
     assert result.exit_code == code, result.output
     return result.output

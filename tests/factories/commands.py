@@ -8,15 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from typer import Typer
 from typer.testing import CliRunner, Result
 
 from private_learning.tasks.backbone_file import BackboneFile, ProgramFile
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
-from wardround.cli.registration import register
-from wardround.cli.researcher.simulate import register as register_simulation
+from wardround.cli.main import build
 
 Run = Callable[..., Result]
 # How `write_records` writes them.
@@ -38,10 +36,7 @@ def write_records(path: Path) -> Path:
 
 def run_offline(*arguments: str | Path) -> Any:
     """What a command that needs no coordinator prints as JSON."""
-    app = Typer()
-    app.callback()(lambda: None)
-    register(app)
-    register_simulation(app)
+    app = build()
     done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)

@@ -314,7 +314,7 @@ class Coordinator:
 
     def _open_round(self) -> None:
         authorised = self.budget.authorise()
-        if not authorised.allowed:
+        if not authorised.is_allowed:
             if self.budget.finished is None:
                 self.budget.finish(authorised.reason or "stopped")
                 self._append("finished", None, {"reason": authorised.reason, "report": None})

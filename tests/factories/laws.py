@@ -85,7 +85,7 @@ def check_ledger(found: Facts) -> None:
     reserved: list[float] = []
     for entry in found.entries[1:]:
         if entry.kind == "reserved":
-            assert budget.authorise().allowed
+            assert budget.authorise().is_allowed
             reserved = [
                 account.epsilon_after_worst_round(publishes=budget.plan.publishes(entry.round or 0))
                 for account in budget.accounts

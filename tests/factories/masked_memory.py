@@ -5,7 +5,7 @@ Keys, shares, masks, the comparison of survivors and the recovery are those of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from server.domain.secure_sum_total import ReadWords, unmasked
 from study_protocol.randomness.source import SecureSource
 from study_protocol.secure_sum import transcript
 from study_protocol.secure_sum.parameters import SessionPlan
-from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_holds
+from study_protocol.secure_sum.vectors import RingVector, VectorSpec, canary_sum
 from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import SignedParameters
 from study_protocol.study.queries import QueryDocument
@@ -151,6 +151,13 @@ def sum_of(
     # A piece's memory is used again for the next.
     total = np.concatenate([part.copy() for part in unmasked(spec, [reader(one) for one in vectors], keys)])
     return total if canary_holds(spec, total, session.h1, session.survivors) else None
+
+
+def canary_holds(spec: VectorSpec, total: RingVector, h1: bytes, clients: Iterable[str]) -> bool:
+    """Tell whether an unmasked sum ends in the canary words of exactly these clients."""
+    return total.shape == (spec.words,) and bool(
+        np.array_equal(total[spec.data_words :], canary_sum(spec, h1, clients))
+    )
 
 
 def _taken(outcome: domain.Session | domain.Repeated | domain.Declined) -> domain.Session:

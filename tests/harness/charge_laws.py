@@ -9,9 +9,9 @@ from pathlib import Path
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
 from accounting.plan.queries import QueryCost
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import RoundView
 from study_protocol.study.settings import StudySettings
@@ -89,7 +89,7 @@ def hospital_agrees(
     with HospitalLedger.open(ledger_path(home, "records"), read_only=True) as ledger:
         paid = {e.round: e for e in ledger.entries if e.kind == "reserved" and e.body["study"] == study}
         finished = {e.round for e in ledger.entries if e.kind == "settled" and e.body["study"] == study}
-        head = ledger.seen(study).head
+        head = ledger.seen_ledger(study).head
     if head.sequence and (len(entries) < head.sequence or entries[head.sequence - 1].sha256 != head.sha256):
         raise LawBroken(f"{name} has seen a ledger that the coordinator's does not continue")
     for round, entry in paid.items():

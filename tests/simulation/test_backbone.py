@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from private_learning.training.features import Features
 from tests.factories.parts import CNN, Backbone, backbone, images
 from wardround.cli.lead.templates import study_text, study_values
-from wardround.cli.researcher.simulate import register
+from wardround.cli.main import build
 
 
 @pytest.fixture
@@ -40,9 +39,7 @@ def study(path: Path, file: Backbone, **training: Any) -> Path:
 
 
 def simulate(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
+    app = build()
     return CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "160"})
 
 

@@ -23,7 +23,7 @@ from simulation.backends.forked import Forked, WorkerLost
 from simulation.backends.vectorised import Vectorised
 from simulation.baselines import without_noise
 from simulation.coordinator import StudyPaused
-from simulation.engine import Engine, Outcome, RoundShown
+from simulation.engine import Engine, RoundShown, SimulationOutcome
 from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
@@ -47,7 +47,7 @@ def forked(work: LocalWork) -> Backend:
     return Forked(work, 2)
 
 
-def bytes_of(found: Outcome) -> tuple[Any, ...]:
+def bytes_of(found: SimulationOutcome) -> tuple[Any, ...]:
     weights = [{n: array.tobytes() for n, array in sorted(of.items())} for of in (found.weights, found.result)]
     events = [[event.kind, event.round, dict(event.body)] for event in found.events]
     return weights, canonical_json(events), canonical_json(found.statements), found.rounds, found.stop_reason
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_holds_what_was_put_into_it(tmp_path: Path) -> None:
     said = {"coordinator": {"version": 3}, "reported": [1], "rounds": []}
     arrays = {"weights/a": np.arange(3, dtype=np.float32)}
-    kept = checkpoint.Checkpoint(said, arrays, {2: checkpoint.Accounts(b"{}")})
+    kept = checkpoint.SimulationCheckpoint(said, arrays, {2: checkpoint.Accounts(b"{}")})
     checkpoint.write(tmp_path / "kept", "me", kept)
     found = checkpoint.read(tmp_path / "kept", "me")
     assert found is not None
@@ -152,7 +152,7 @@ def test_without_noise_the_same_rounds_go_the_way_that_the_noise_hides(scheme: s
     assert apart < np.mean([np.linalg.norm(one - target) for one in noisy]) * 0.67
 
 
-def flat(found: Outcome) -> np.ndarray:
+def flat(found: SimulationOutcome) -> np.ndarray:
     return np.concatenate([found.weights[name].ravel() for name in sorted(found.weights)]).astype(float)
 
 

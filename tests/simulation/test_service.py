@@ -23,8 +23,8 @@ from client_sdk.study.hospital import Hospital
 from client_sdk.study.preparation import prepare
 from simulation.backends.base import Backend, Done, Loop, OpenBackend
 from simulation.backends.forked import Forked
-from simulation.engine import Engine, Outcome, initial_weights
-from simulation.local_work import LocalWork, Orders, Task
+from simulation.engine import Engine, SimulationOutcome, initial_weights
+from simulation.local_work import ClientTask, LocalWork, Orders
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings
@@ -157,7 +157,7 @@ class Watched:
         self.exact, self._backend = backend.exact, backend
         self.begun: list[Mapping[str, Any]] = []
 
-    def run(self, orders: Orders, tasks: Sequence[Task]) -> Done:
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         self.begun.append(orders.weights)
         return self._backend.run(orders, tasks)
 
@@ -167,7 +167,7 @@ class Watched:
 
 def simulated(
     chosen: StudySettings, first: Mapping[str, Any], backend: OpenBackend
-) -> tuple[Outcome, list[Mapping[str, Any]]]:
+) -> tuple[SimulationOutcome, list[Mapping[str, Any]]]:
     """What came of it, and the model of every release."""
     opened: list[Watched] = []
 

@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from client_sdk.api.config import PREFIX, ClientSettings
 from client_sdk.guard.policy import Limits, SitePolicy
 from private_learning.tasks import load
-from wardround.cli.registration import register
+from wardround.cli.main import build
 from wardround.cli.shared.settings_file import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,8 +25,7 @@ def test_the_example_policy_is_valid_and_names_every_entry() -> None:
 
 @pytest.mark.slow
 def test_every_command_and_option_of_the_guide_exists() -> None:
-    app = typer.Typer()
-    register(app)
+    app = build()
     text = (DOCS / "hospital.md").read_text()
     groups = "roster |ledger |study |data |policy |certificate |query |witness "
     lines = re.findall(rf"(?<!from )wardround ((?:{groups})?[a-z-]+)([^\n`#]*)", text)

@@ -1,62 +1,37 @@
-"""The command `wardround`: one root, and whatever commands the installed parts bring."""
+"""The command `wardround`: one root, and the commands of the table in `wardround.cli.commands`."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
+from wardround.cli.commands import command_in, list_in_words
+from wardround.extras import extra_of
+
 if TYPE_CHECKING:
     import typer
 
-# The packages that each extra brings and the ones before it do not.
-_EXTRAS = {
-    "cli": ("typer", "rich", "tomlkit"),
-    "protocol": ("pydantic", "cryptography", "safetensors", "jwt"),
-    "operator": ("httpx",),
-    "client": ("torch",),
-    "server": ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psycopg", "prometheus_client"),
-    "objects": ("obstore",),
-    "traces": ("opentelemetry",),
-    "documents": ("typst",),
-    "simulation": ("vl_convert",),
-    "export": ("onnx", "onnxscript", "onnxruntime"),
-    "frames": ("pandas",),
-    "parquet": ("pyarrow",),
-    "images": ("PIL",),
-    "imaging": ("pydicom", "nibabel"),
-}
-
-
-def extra_of(error: ImportError) -> str | None:
-    """The extra that brings the missing package; None where none does."""
-    missing = (error.name or "").partition(".")[0]
-    return next((extra for extra, packages in _EXTRAS.items() if missing in packages), None)
-
 
 def build() -> typer.Typer:
-    """The root with every command that is installed."""
-    # Here, so that `main` can name the extra that brings it.
+    """Return the root with every command of the table. A command is imported when it runs."""
+    # Imported here, so that `main` can name the extra that brings it.
     import typer
 
-    from wardround.cli import registration
-    from wardround.cli.coordinator import coordinator
-    from wardround.cli.researcher import simulate
+    from wardround.cli.lazy import CommandsByRole
 
     app = typer.Typer(
         name="wardround",
+        cls=CommandsByRole,
         help="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    shown = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    asked = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
 
     @app.callback()
-    def root(version: bool = shown) -> None:
+    def root(version: bool = asked) -> None:
         pass
 
-    registration.register(app)
-    simulate.register(app)
-    coordinator.register(app)
     return app
 
 
@@ -68,8 +43,19 @@ def _print_version(wanted: bool) -> None:
         raise SystemExit(0)
 
 
+def _answered_without_typer(words: list[str]) -> bool:
+    """Print the version or the list of commands if the words ask for one of them alone."""
+    if words == ["--version"]:
+        from wardround.installation import version
+
+        print(f"wardround {version()}")
+    elif words == ["--help"]:
+        print(list_in_words())
+    return words in (["--version"], ["--help"])
+
+
 def main() -> None:
-    """Run; a part that is not installed is named with its extra, one that is somebody else's with its place."""
+    """Run the command line. An error names the extra of a missing part, or the place of a foreign one."""
     from wardround.cli.shared.terminal import close_quietly, escape_what_cannot_be_shown, output_is_closed
 
     escape_what_cannot_be_shown()
@@ -78,7 +64,11 @@ def main() -> None:
     except ImportError as error:
         from wardround.installation import clashes
 
-        extra = extra_of(error)
+        words = sys.argv[1:]
+        if error.name == "typer" and _answered_without_typer(words):
+            return
+        command = command_in(words)
+        extra = extra_of(error, None if command is None else command.extra)
         reasons = clashes() if extra is None else [f"this command needs more: pip install 'wardround[{extra}]'"]
         # A bug of ours shows where it is.
         if not reasons:

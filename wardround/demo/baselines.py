@@ -20,6 +20,7 @@ from accounting.plan.report import CumulativeMoments
 from client_sdk.guard.log_moments import LogMomentBounds
 from private_learning.records import load as load_records
 from private_learning.tasks import Task, TaskDataset, load
+from private_learning.tasks.inputs import in_memory, joined
 from private_learning.training import LocalTraining
 from private_learning.training.weights import load_weights, weights_of
 from simulation.baselines import fitted
@@ -46,7 +47,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     budget = Budget.open(plan_of(settings))
     model = task.model()
     released = [weights_of(model)]
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         number = len(released)
         budget.reserve(number)
         update = training.update(released[-1], log_moments, round_number=number)
@@ -62,7 +63,7 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
 
 def accuracy(task: Task, model: torch.nn.Module, dataset: TaskDataset) -> float:
     with torch.no_grad():
-        return task.metrics(model(dataset.inputs), dataset.targets)["accuracy"]
+        return task.metrics(model(in_memory(dataset.inputs)), dataset.targets)["accuracy"]
 
 
 def compute(
@@ -71,7 +72,7 @@ def compute(
     """JSON: accuracies on the evaluation set."""
     task = load(settings.training.task, settings.training.task_parameters)
     pooled = TaskDataset(
-        torch.cat([dataset.inputs for dataset in hospitals.values()]),
+        joined([dataset.inputs for dataset in hospitals.values()]),
         torch.cat([dataset.targets for dataset in hospitals.values()]),
         tuple(f"{name}/{patient}" for name, dataset in hospitals.items() for patient in dataset.patients),
     )

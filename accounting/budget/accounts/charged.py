@@ -31,23 +31,23 @@ class ChargedQueries:
         counts[cost.bears, cost.noise_std, cost.sensitivity] += times
         return ChargedQueries(+counts)
 
-    def beyond(self, cost: QueryCost, most: int) -> ChargedQueries:
-        """Without those of this cost, but for what is more than `most` of them."""
+    def beyond(self, cost: QueryCost, at_most: int) -> ChargedQueries:
+        """Return the queries without those of this cost, but for the number of them above `at_most`."""
         kind = (cost.bears, cost.noise_std, cost.sensitivity)
-        return ChargedQueries(+(self._counts - Counter({kind: most})))
+        return ChargedQueries(+(self._counts - Counter({kind: at_most})))
 
     def events(self, *bears: Bears) -> Iterator[tuple[DiscreteGaussianEvent, int]]:
         """Those that any of `bears` bears, each with how often."""
-        for (who, noise_std, sensitivity), count in sorted(self._counts.items()):
-            if who in bears:
+        for (bearer, noise_std, sensitivity), count in sorted(self._counts.items()):
+            if bearer in bears:
                 yield DiscreteGaussianEvent(noise_std, sensitivity), count
 
     def precision(self, *bears: Bears, less_variance: float = 0.0) -> float:
-        """Σ Δ²/s² of those that any of `bears` bears, rounded up; `less_variance` is taken off every s²."""
+        """Σ Δ²/s² of those that any of `bears` bears, rounded up. `less_variance` is taken off every s²."""
         terms = (
             count * (sensitivity * sensitivity) / (noise_std * noise_std - less_variance)
-            for (who, noise_std, sensitivity), count in self._counts.items()
-            if who in bears
+            for (bearer, noise_std, sensitivity), count in self._counts.items()
+            if bearer in bears
         )
         return math.nextafter(math.fsum(terms) * _UP, math.inf) if self._counts else 0.0
 
@@ -58,4 +58,6 @@ class ChargedQueries:
     @classmethod
     def restore(cls, state: Sequence[Sequence[Any]]) -> ChargedQueries:
         """Those whose `state` this was."""
-        return cls(Counter({(who, noise_std, sensitivity): count for who, noise_std, sensitivity, count in state}))
+        return cls(
+            Counter({(bearer, noise_std, sensitivity): count for bearer, noise_std, sensitivity, count in state})
+        )

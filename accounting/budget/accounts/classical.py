@@ -24,7 +24,7 @@ from accounting.units import Guarantee
 
 
 class ClassicalLimit(LimitAccount):
-    """Rényi filter at one public order; PLD beside it for readers of a study whose stop was fixed in advance."""
+    """Rényi filter at one public order. PLD beside it for readers of a study whose stop was fixed in advance."""
 
     reports_take_long: ClassVar[bool] = True
 
@@ -66,8 +66,8 @@ class ClassicalLimit(LimitAccount):
     @property
     def growth(self) -> float:
         # At one order ε is linear in the moment, apart from the constant that the first round brings.
-        one, two = (self.epsilon_at_worst(self.rounds + ahead, self.published) for ahead in (1, 2))
-        return two - one
+        after_one, two = (self.epsilon_at_worst(self.rounds + rounds_more, self.published) for rounds_more in (1, 2))
+        return two - after_one
 
     def certificate(self, *, finished: bool) -> Guarantee:
         return self._worded(self._filter.certificate())
@@ -91,13 +91,13 @@ class ClassicalLimit(LimitAccount):
         return None if steps is None else guess_chance(steps, releases=self._releases, lattice=lattice)
 
     @property
-    def most_squares(self) -> float:
+    def max_squares(self) -> float:
         """Σ Δ²/s² at which Gaussian releases of all records spend the limit, rounded up."""
         order = self.order
         return max(0.0, 2 * largest_moment(order, self.limit.epsilon, self.beta) / order / (order + 1) * (1 + 1e-9))
 
-    def most_rounds(self) -> int:
-        """Rounds that the limit lets begin if nothing else is charged."""
+    def max_rounds(self) -> int:
+        """Return the rounds that the limit lets begin without any other charge."""
         fitting = range(self.plan.rounds + 1)
         return bisect_right(fitting, self.limit.epsilon, key=lambda rounds: self.epsilon_at_worst(rounds, 0)) - 1
 
@@ -125,12 +125,13 @@ class ClassicalLimit(LimitAccount):
         method: Literal["pld", "rdp"],
         order: float | None,
     ) -> ClassicalAccountant:
-        """The account of whoever has lost more: patients who are trained on, or those set aside for evaluation."""
+        """Return the account of the patients who have lost more: those who are trained on, or those set aside for
+        evaluation."""
 
-        def opened(who: Bears) -> ClassicalAccountant:
+        def opened(bearer: Bears) -> ClassicalAccountant:
             observer, level = self.plan.observer, self.limit.level
             account = ClassicalAccountant(delta=self.delta, method=method, order=order, level=level, observer=observer)
-            for event, count in queries.events("all", who):
+            for event, count in queries.events("all", bearer):
                 account.compose(event, count)
             return account
 
@@ -161,34 +162,36 @@ class ClassicalLimit(LimitAccount):
 
 
 def _checkpoints(plan: Plan, rounds: int | None = None) -> int:
-    """Most histograms that so many rounds in a row publish, wherever they begin; None: all rounds of the plan."""
+    """Return the most histograms that so many rounds in a row publish, from any first round. None: all rounds of the
+    plan."""
     return 0 if plan.release is None else -(-(plan.rounds if rounds is None else rounds) // plan.release.every)
 
 
 @lru_cache(maxsize=64)
 def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
-    """Steps that dominate everything the plan may release, however rounds and questions adapt; None: unknown.
+    """Return steps that dominate everything the plan may release, for any adaptation of rounds and questions, or None
+    where they are unknown.
 
     All rounds that the limit lets begin, all histograms, and as large a sum of squares of questions as it lets in, all
     at once. Each part is fixed before round 1, so that no order, size or stop that adapts does better than the
     composition of all (docs/guarantees.md). Evaluations are borne by patients who bear no round, and are within the
-    same sum. Where rounds take all records, rounds and questions are Gaussian releases under one limit on their
+    same sum. If rounds take all records, rounds and questions are Gaussian releases under one limit on their
     Σ Δ²/s², and together are dominated by one (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023).
     """
     account, step = ClassicalLimit(plan, limit), plan.mechanism(limit.level)
-    rounds, squares = account.most_rounds(), 0.0 if plan.queries is None else account.most_squares
-    found: list[Steps] = []
+    rounds, squares = account.max_rounds(), 0.0 if plan.queries is None else account.max_squares
+    releases: list[Steps] = []
     if squares and step.sampling_rate == 1:
         # Histograms stand apart below, which only adds.
         rounds = 0
     if rounds:
-        found.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
+        releases.append(rounded_steps(step.noise_multiplier, step.sampling_rate, rounds * step.steps_per_round))
     if plan.release is not None:
         if plan.release.std < LEAST_GRID_STD:
             # Few steps of the integers to a deviation: the lattice is beyond what is proved.
             return None
         multiplier = plan.release.std / plan.rules.histogram_sensitivity
-        found.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
+        releases.append(Steps(math.nextafter(multiplier, 0.0), 1.0, _checkpoints(plan), plan.release.std))
     if squares:
-        found.append(rounded_steps(1 / math.sqrt(squares), 1.0, 1))
-    return tuple(found)
+        releases.append(rounded_steps(1 / math.sqrt(squares), 1.0, 1))
+    return tuple(releases)

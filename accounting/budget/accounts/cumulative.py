@@ -40,10 +40,10 @@ _AS_IN_PAPERS = (
 class CumulativeLimit(LimitAccount):
     """Bayesian, instance level: the largest of the clients' own cumulative log-moment bounds.
 
-    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported;
-    it never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
-    So settling stays below the reservation by construction. Under disclosure `at-end` the filter counts worst cases;
-    the reports are shown at the end.
+    After a round the bound U(λ) is the maximum of the reports, and of what it was before unless every client reported.
+    It never passes what it was before plus the round's worst case, because every client's sum grows by at most that.
+    So settling stays below the reservation by construction. Under disclosure `at-end` the filter counts worst cases.
+    The reports are shown at the end.
     """
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
@@ -74,14 +74,14 @@ class CumulativeLimit(LimitAccount):
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
         after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
-        drawn = self._unscheduled(after, self.rounds).precision("all", "evaluated")
+        precision = self._unscheduled(after, self.rounds).precision("all", "evaluated")
         # Written so that NaN is beyond it.
-        if allowance is not None and not drawn <= allowance:
+        if allowance is not None and not precision <= allowance:
             return math.inf
         return self._read(self._enforced(), self.rounds, after)
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
-        # With so many rounds that all of them are scheduled; nobody who is set aside takes part in one.
+        # With so many rounds that all of them are scheduled. Nobody who is set aside takes part in one.
         return self._read(0.0, self.plan.rounds, ChargedQueries().plus(cost, count))
 
     def charge_query(self, cost: QueryCost) -> None:
@@ -121,12 +121,14 @@ class CumulativeLimit(LimitAccount):
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
         if self.rounds == 0 or (self.plan.disclosure == "at-end" and not finished):
             return []
-        both = self._with_queries(self._reported, self.queries, self.rounds)
-        best = read_at_the_best_order(self._best(np.maximum(*both)[1:]))
+        combined = self._with_queries(self._reported, self.queries, self.rounds)
+        best = read_at_the_best_order(self._best(np.maximum(*combined)[1:]))
         if self._papers is None:
             return [best]
-        both = self._with_queries(np.concatenate([self._reported[:1], self._papers]), self.queries, self.rounds)
-        papers = dataclasses.replace(self._best(np.maximum(*both)[1:]), assumption=_AS_IN_PAPERS, composition="holder")
+        combined = self._with_queries(np.concatenate([self._reported[:1], self._papers]), self.queries, self.rounds)
+        papers = dataclasses.replace(
+            self._best(np.maximum(*combined)[1:]), assumption=_AS_IN_PAPERS, composition="holder"
+        )
         return [best, ("sequential, as in the papers", papers)]
 
     def state(self) -> dict[str, Any]:
@@ -187,7 +189,7 @@ class CumulativeLimit(LimitAccount):
         return np.nextafter(steps * self._cap + published * self._release_cap, np.inf)
 
     def _as_in_papers(self, reported: CumulativeMoments | None) -> FloatArray | None:
-        """The papers' running sum; given up for good once a round does not tell its part."""
+        """The papers' running sum, given up for good once a round does not report its part."""
         if (
             self._papers is None
             or reported is None
@@ -198,7 +200,7 @@ class CumulativeLimit(LimitAccount):
         return np.nextafter(self._papers + np.array(reported.papers), np.inf)
 
     def _best(self, moments: FloatArray) -> Guarantee:
-        """What these moments say at the best of the statement's orders."""
+        """Return the guarantee of these moments at the best of the statement's orders."""
         bayesian = self.bayesian
         epsilon, order = epsilon_from_moments(bayesian.orders, moments, self.beta, conversion=bayesian.conversion)
         return self._guarantee(epsilon, order, revealed=True)
@@ -209,7 +211,7 @@ class CumulativeLimit(LimitAccount):
         return float(self._reported[0])
 
     def _read(self, moment: float, rounds: int, queries: ChargedQueries) -> float:
-        """ε at the filter order, of whoever has lost more: who is trained on, or set aside for evaluation."""
+        """Return ε at the filter order, of the patients who have lost more: trained on, or set aside for evaluation."""
         if rounds == 0 and self.published == 0 and not queries:
             return 0.0
         row = np.full_like(self._cap, moment)
@@ -233,7 +235,7 @@ class CumulativeLimit(LimitAccount):
         return ChargedQueries().plus(evaluation.cost, count).precision("evaluated")
 
     def _with_queries(self, moments: FloatArray, queries: ChargedQueries, rounds: int) -> tuple[FloatArray, FloatArray]:
-        """What those have lost who are trained on, and those who are set aside for evaluation.
+        """Return the losses of the patients who are trained on, and of those who are set aside for evaluation.
 
         A query moves every record alike: its cost is a constant in both definitions, takes no weight and no step.
         """
@@ -242,13 +244,13 @@ class CumulativeLimit(LimitAccount):
             return moments, np.zeros_like(moments)
         # Against a path the questions may not depend on answers: what they may cost at most counts from round 1.
         of_all = queries.precision("all") if allowance is None else allowance
-        # Of evaluations the schedule stands in the settings; others are within the allowance.
+        # Of evaluations the schedule stands in the settings. Others are within the allowance.
         rest = queries.precision("evaluated") if allowance is None else self._scheduled(queries, rounds)
-        both = self._constant(of_all), self._constant(rest)
-        return np.nextafter(moments + both[0], np.inf), np.nextafter(both[0] + both[1], np.inf)
+        constants = self._constant(of_all), self._constant(rest)
+        return np.nextafter(moments + constants[0], np.inf), np.nextafter(constants[0] + constants[1], np.inf)
 
     def _constant(self, precision: float) -> FloatArray:
-        """λ(λ + 1)·Σ Δ²/2s² at every order; against an adaptive adversary at 2λ + 1, halved."""
+        """λ(λ + 1)·Σ Δ²/2s² at every order. Against an adaptive adversary at 2λ + 1, halved."""
         orders = np.array([self.bayesian.filter_order, *self.bayesian.orders])
         if self.bayesian.adversary == "adaptive":
             return (2 * orders + 1) * (2 * orders + 2) / 4 * precision * (1 + 1e-15)

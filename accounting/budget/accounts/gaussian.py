@@ -35,8 +35,8 @@ class GaussianLimit(Account):
     """A filter on Σ Δ²/s² ≤ μ², μ the Gaussian differential privacy that the limit's (ε, δ) allows.
 
     Gaussian queries that are chosen one after the other, each after the answers before, are together μ-GDP if
-    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). What is
-    drawn is discrete: it is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
+    Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023). The drawn noise is discrete: it
+    is the rounding of continuous noise with a variance 1/12 smaller up to `lattice_error`, and
     that of all cells of all queries, times 1 + e^ε, comes off δ first.
 
     The ε of what was asked so far is no odometer: a stop that adapts to answers breaks it. So statements name the limit
@@ -74,12 +74,13 @@ class GaussianLimit(Account):
         return self.queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
 
     @property
-    def allowed(self) -> float:
-        """μ²: the most that `used` may become, rounded up by less than a share of 1e-8; 0: nothing may be asked."""
-        return _allowed(self.plan, self.limit)
+    def max_squares(self) -> float:
+        """Return μ²: the most that `used` may become, rounded up by less than a share of 1e-8. 0: no query may be
+        asked."""
+        return _max_squares(self.plan, self.limit)
 
     def guess_chance(self) -> float | None:
-        queries, mu_squared = self.plan.queries, self.allowed
+        queries, mu_squared = self.plan.queries, self.max_squares
         if not mu_squared > 0:
             return None
         # Whatever is asked is dominated by one Gaussian query of μ², in continuous noise.
@@ -119,7 +120,7 @@ class GaussianLimit(Account):
             adversary="adaptive",
             resolution="closed form, rounded up",
             used=self.used,
-            allowed=self.allowed,
+            allowed=self.max_squares,
         )
 
     def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
@@ -154,12 +155,12 @@ class GaussianLimit(Account):
         delta = self.delta
         ratio = math.sqrt(squared) * (1 + 1e-15)
         # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
-        most = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
-        return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, most)
+        epsilon = (squared / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
+        return unsampled_epsilon([Steps(math.nextafter(1 / ratio, 0.0), 1.0, 1)], delta, epsilon)
 
 
 @lru_cache(maxsize=64)
-def _allowed(plan: StatisticsPlan, limit: LimitPlan) -> float:
+def _max_squares(plan: StatisticsPlan, limit: LimitPlan) -> float:
     account = GaussianLimit(plan, limit)
     if not account.delta > 0:
         return 0.0

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, make_url, text
 
+from research.benchmarks.load.meter import RETAIN, peak_mib, processor_seconds, processor_seconds_below
 from wardround.demo.live import LiveCoordinator, embedded_postgres, postgres_folder
 from wardround.demo.processes import Processes
-
-from .meter import RETAIN, peak_mib, processor_seconds, processor_seconds_below
 
 _COUNTER = Path(__file__).parent / "counted"
 

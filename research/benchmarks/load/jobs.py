@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import httpx
-
-from .coordinators import Served
-from .line import Line
-from .masked import MaskedLoad
-from .meter import Meter
-from .plain import Hospital, Load
-from .studies import Case, open_study
+from research.benchmarks.load.coordinators import Served
+from research.benchmarks.load.line import Line
+from research.benchmarks.load.masked import MaskedLoad
+from research.benchmarks.load.meter import Meter
+from research.benchmarks.load.plain import Hospital, Load
+from research.benchmarks.load.studies import Case, open_study
 
 Figures = dict[str, Any]
 
@@ -160,44 +156,9 @@ async def _counted_assignment(coordinator: Served, study: str, repeats: int = 50
     }
 
 
-def idle_connections(coordinator: Served, study: str, clients: int = 200, rounds: int = 3, busy: int = 40) -> Figures:
-    """Requests on connections that were unused for about five seconds, beside busy clients: how many fail, and how.
-
-    The client is httpx as the SDK uses it: it keeps a connection for five seconds.
-    """
-    return asyncio.run(_idle_connections(coordinator.first.address, clients, rounds, busy))
-
-
-async def _idle_connections(url: str, clients: int, rounds: int, busy: int) -> Figures:
-    kinds, done = Counter[str](), asyncio.Event()
-
-    async def hold_connection(seed: int) -> None:
-        chance = random.Random(seed)
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
-            await http.get("/livez")
-            for _ in range(rounds):
-                await asyncio.sleep(chance.uniform(4.8, 5.05))
-                try:
-                    kinds[str((await http.get("/livez")).status_code)] += 1
-                except httpx.HTTPError as error:
-                    kinds[type(error).__name__] += 1
-
-    async def send_requests() -> None:
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
-            while not done.is_set():
-                await http.get("/readyz")
-
-    tasks = [asyncio.create_task(send_requests()) for _ in range(busy)]
-    await asyncio.gather(*(hold_connection(seed) for seed in range(clients)))
-    done.set()
-    await asyncio.gather(*tasks)
-    return {"requests": clients * rounds, "failed": clients * rounds - kinds["200"], "kinds": dict(kinds)}
-
-
 JOBS: dict[str, Callable[..., Figures]] = {
     "plain": plain,
     "masked": masked,
     "requests": requests,
     "counts": counts,
-    "idle": idle_connections,
 }

@@ -1,4 +1,4 @@
-"""Hospitals in a masked study, each a thread with a connection of its own, through this version's own SDK and checks.
+"""Hospitals in a masked study, each a thread with a connection of its own, through the SDK and its checks.
 
 What hospitals compute twice in one process is computed once: a signature that one has verified, all have; the secret of
 two keys is the same on both sides. What is measured is the coordinator.
@@ -21,21 +21,20 @@ import numpy as np
 
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, Call, Transport
+from client_sdk.api.transport import Call, HttpAnswer, Transport
 from client_sdk.errors import ConflictError
 from client_sdk.guard.policy import Floors
 from client_sdk.secure_sum.round import MaskedRound
 from client_sdk.secure_sum.steps import Party
 from client_sdk.secure_sum.store import FileStore, Store
+from research.benchmarks.load.meter import Meter
+from research.benchmarks.load.studies import Member
 from study_protocol.secure_sum import masking, transcript
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.secure_sum.vectors import VectorSpec
-from study_protocol.study.messages import Assignment, AssignmentBody, Roster
+from study_protocol.study.messages import Assignment, Roster
 from study_protocol.wire.signing import decode_public_key
 from study_protocol.wire.tensors import spec_of
-
-from .meter import Meter
-from .studies import Member
 
 
 class CountingTransport(Transport):
@@ -43,7 +42,7 @@ class CountingTransport(Transport):
 
     requests = up = down = 0
 
-    def send(self, call: Call[Any], headers: Mapping[str, str]) -> Answer:
+    def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         self.requests += 1
         answer = super().send(call, headers)
         self.up, self.down = self.up + len(call.body), self.down + len(answer.body)
@@ -61,13 +60,6 @@ class MemoryStore:
 
     def save(self, study: str, key: int | str, record: bytes) -> None:
         self._records[study, key] = record
-
-
-def bound_to(assignment: AssignmentBody) -> dict[str, Any]:
-    """What else a session names; an earlier version knows nothing of it."""
-    if "ledger" not in SessionPlan.__dataclass_fields__:
-        return {}
-    return {"ledger": (assignment.ledger.entries, assignment.ledger.sha256)}
 
 
 def share_computations() -> None:
@@ -203,9 +195,7 @@ class Hospital:
     def prepare(self, assignment: Assignment) -> tuple[MaskedRound, Sequence[VectorSpec]]:
         """Keys and shares."""
         round = self._round(assignment)
-        # An earlier version asks for the session by itself; this one is given it with the assignment.
-        session = (assignment.session,) if "session" in Assignment.model_fields else ()
-        return round, round.prepare(*session)
+        return round, round.prepare(assignment.session)
 
     def plan(self, given: Assignment) -> SessionPlan:
         case, assignment = self.member.case, given.assignment
@@ -216,7 +206,7 @@ class Hospital:
             round_number=assignment.round,
             roster=assignment.roster_sha256,
             model=assignment.model.sha256,
-            **bound_to(assignment),
+            ledger=(assignment.ledger.entries, assignment.ledger.sha256),
         )
 
     def _round(self, given: Assignment) -> MaskedRound:

@@ -14,12 +14,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from research.benchmarks.load.line import Answer, Line
+from research.benchmarks.load.meter import Meter
+from research.benchmarks.load.studies import Case, Member, plain_update
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.witness import sign_head, to_header
-
-from .line import Answer, Line
-from .meter import Meter
-from .studies import Case, Member, plain_update
 
 POLL_SECONDS = 25
 ATTEMPTS = 8

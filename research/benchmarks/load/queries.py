@@ -10,28 +10,26 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from client_sdk.api.client import Client
 from client_sdk.api.config import Connection
 from client_sdk.secure_sum.store import Store
+from research.benchmarks.load.coordinators import Served
+from research.benchmarks.load.jobs import Figures, timed
+from research.benchmarks.load.line import Line
+from research.benchmarks.load.masked import Hospital as MaskedHospital
+from research.benchmarks.load.masked import MaskedLoad
+from research.benchmarks.load.meter import Meter
+from research.benchmarks.load.plain import Hospital, Load
+from research.benchmarks.load.studies import Case, Member, open_study
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.any_settings import StatisticsSettings
 from study_protocol.study.messages import Assignment
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from wardround.demo.live import LiveCoordinator
-
-from .coordinators import Served
-from .jobs import Figures, timed
-from .line import Line
-from .masked import Hospital as MaskedHospital
-from .masked import MaskedLoad, bound_to
-from .meter import Meter
-from .plain import Hospital, Load
-from .studies import Case, Member, open_study
 
 _CONSENTING = 8
 _LOOK_SECONDS = 0.05
@@ -71,15 +69,14 @@ class MaskedAnswer(MaskedHospital):
     def plan(self, given: Assignment) -> SessionPlan:
         case, assignment = self.member.case, given.assignment
         assert assignment.query is not None
-        bound = bound_to(assignment)
-        about: dict[str, Any] = bound | ({"model": None} if bound else {})
         return SessionPlan.of_query(
             case.settings(),
             assignment.query.document,
             study=case.name,
             round_number=assignment.round,
             roster=assignment.roster_sha256,
-            **about,
+            model=None,
+            ledger=(assignment.ledger.entries, assignment.ledger.sha256),
         )
 
 

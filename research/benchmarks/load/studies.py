@@ -64,7 +64,7 @@ class Case:
         )
 
     def _masking(self) -> dict[str, Any]:
-        # Every setting that this version asks for; then those that matter here.
+        # All settings of a masked study, then those that matter here.
         whole = tiny.settings("parallel", clients=self.clients, rounds=1, step_seconds=60.0).as_json()
         masking: dict[str, Any] = whole["privacy"]["masking"] | {
             "mask_updates": True,

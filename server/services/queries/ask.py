@@ -41,14 +41,14 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
         return QueryForecast(
             sha256=document.digest(),
             known=None if earlier is None else earlier.number,
-            allowed=answered or authorisation.allowed,
+            allowed=answered or authorisation.is_allowed,
             reason=None if answered else authorisation.reason,
             cells=cost.cells,
             sensitivity=document.question.sensitivity,
             noise_std=noise.guaranteed,
             noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
             limits=effects(budget, cost),
-            least_noise_multiplier=None if authorisation.allowed else min_noise_multiplier(budget, cost),
+            least_noise_multiplier=None if authorisation.is_allowed else min_noise_multiplier(budget, cost),
         )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
@@ -165,7 +165,7 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
 
 def _require_fits(budget: Budget, cost: QueryCost) -> None:
     authorisation = budget.authorise_query(cost)
-    if authorisation.allowed:
+    if authorisation.is_allowed:
         return
     if authorisation.reason != "budget-exhausted":
         raise Rejected("query-overspends", "the study has answered as many queries as it may (statistics.max_queries)")

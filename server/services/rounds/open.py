@@ -71,7 +71,7 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
     budget = tx.session.get_one(BudgetRow, row.id)
     if not budget.can_continue or due_query(tx, row) is not None:
         return None
-    if not budget_of(tx, coordinator.signer, row).authorise().allowed:
+    if not budget_of(tx, coordinator.signer, row).authorise().is_allowed:
         return None
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
@@ -162,7 +162,7 @@ def _open_session(
     tx.session.add(
         SessionRow(
             study_id=study.id,
-            round_number=round_row.number,
+            round=round_row.number,
             parameters=raw,
             signature=coordinator.signer.sign_statement(statement),
             # The possible participants, and beside them the members of the pinned fingerprint.

@@ -41,7 +41,7 @@ def test_no_round_begins_that_could_pass_a_limit_and_none_is_refused_without_nee
     entries = opened(study)
     true_worst = float(exact_moment(int(study.bayesian.filter_order), study.noise_multiplier, study.sampling_rate))
     cumulative, rounds = 0.0, 0
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         rounds += 1
         budget.reserve(rounds)
         entries.append(after(entries, "reserved", rounds))

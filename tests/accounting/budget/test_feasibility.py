@@ -44,12 +44,12 @@ def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_w
     with pytest.raises(FirstRoundOverspends):
         Budget.open(dataclasses.replace(tight, noise_multiplier=one * 0.98))
     roomy = Budget.open(dataclasses.replace(tight, noise_multiplier=whole))
-    while roomy.authorise().allowed:
+    while roomy.authorise().is_allowed:
         roomy.reserve(roomy.last_round + 1)
         roomy.settle(roomy.pending, None)
     assert roomy.authorise().reason == "max-steps-reached"
     scant = Budget(dataclasses.replace(tight, noise_multiplier=whole * 0.98))
-    while scant.authorise().allowed:
+    while scant.authorise().is_allowed:
         scant.reserve(scant.last_round + 1)
         scant.settle(scant.pending, None)
     assert scant.authorise().reason == "budget-exhausted"
@@ -65,7 +65,7 @@ def test_the_noise_for_all_steps_pays_for_the_histograms_too():
         needed.append(refused.value.noise_max_steps)
     assert needed[0] < needed[1]
     roomy = Budget.open(dataclasses.replace(told, noise_multiplier=needed[1]))
-    while roomy.authorise().allowed:
+    while roomy.authorise().is_allowed:
         roomy.reserve(roomy.last_round + 1)
         roomy.settle(roomy.pending, None)
     assert roomy.authorise().reason == "max-steps-reached"
@@ -85,7 +85,7 @@ def test_histograms_that_pass_the_limit_by_themselves_leave_the_noise_of_one_rou
     with pytest.raises(FirstRoundOverspends, match="publish fewer histograms") as refused:
         Budget.open(told)
     assert refused.value.noise_max_steps is None
-    assert Budget.open(dataclasses.replace(told, noise_multiplier=refused.value.noise_one_round)).authorise().allowed
+    assert Budget.open(dataclasses.replace(told, noise_multiplier=refused.value.noise_one_round)).authorise().is_allowed
 
 
 def test_an_order_at_which_no_noise_would_do_is_named():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from accounting.budget.floors import least_bounds
+from accounting.budget.floors import min_bounds
 from accounting.errors import InvalidArgument
 from accounting.units import Definition, Level
 from client_sdk.guard.log_moments import LogMomentBounds
@@ -25,7 +25,7 @@ def test_a_hospital_whose_gradients_are_all_zero_is_not_below_it(records, estima
     bounds.measure(np.zeros(records), rounding=0.0)
     reported = np.concatenate(list(bounds.tensors().values()))
     plan = plan_of(chosen)
-    least = least_bounds(plan, plan.limit(Level.INSTANCE, Definition.BAYESIAN), records)
+    least = min_bounds(plan, plan.limit(Level.INSTANCE, Definition.BAYESIAN), records)
     assert (reported >= least).all()
     assert (least > 0).all()
     # Not far below either: a report of a hundredth of it is caught.
@@ -35,6 +35,6 @@ def test_a_hospital_whose_gradients_are_all_zero_is_not_below_it(records, estima
 def test_more_records_show_less_and_a_classical_limit_none():
     plan = plan_of(settings(bayesian=True))
     limit = plan.limit(Level.INSTANCE, Definition.BAYESIAN)
-    assert (least_bounds(plan, limit, 10) > least_bounds(plan, limit, 10_000)).all()
+    assert (min_bounds(plan, limit, 10) > min_bounds(plan, limit, 10_000)).all()
     with pytest.raises(InvalidArgument):
-        least_bounds(plan, plan.limit(Level.INSTANCE, Definition.CLASSICAL), 10)
+        min_bounds(plan, plan.limit(Level.INSTANCE, Definition.CLASSICAL), 10)

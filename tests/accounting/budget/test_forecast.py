@@ -39,7 +39,7 @@ PLANS = {
 
 def ended(budget: Budget, report: object = None) -> Budget:
     """After every round that it lets begin."""
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         budget.reserve(budget.last_round + 1)
         budget.settle(budget.last_round, report)  # type: ignore[arg-type]
     return budget

@@ -58,15 +58,15 @@ def test_a_limit_whose_delta_the_lattice_uses_up_opens_no_study(epsilon):
         with pytest.raises(PlanError, match="no query could ever be asked"):
             Budget.open(plan)
     budget = Budget(plan) if lost else Budget.open(plan)
-    assert budget.authorise_query(cost(1e6)).allowed != lost
+    assert budget.authorise_query(cost(1e6)).is_allowed != lost
     assert [limit["reports"] == [] for limit in budget.statements()[:1]] == [lost]
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(0.1, 30.750), (0.5, 7.0318), (1.0, 3.7306), (2.0, 1.9938)])
 def test_one_query_costs_what_the_analytic_gaussian_does(epsilon, least):
     budget = Budget(statistics(epsilon))
-    assert budget.authorise_query(cost(least * 1.0005)).allowed
-    assert not budget.authorise_query(cost(least * 0.9995)).allowed
+    assert budget.authorise_query(cost(least * 1.0005)).is_allowed
+    assert not budget.authorise_query(cost(least * 0.9995)).is_allowed
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,7 +99,7 @@ def test_adaptive_questions_never_pass_the_filter():
     budget = Budget(statistics(epsilon=limit))
     for attempt in range(60):
         wanted = 4.0 + attempt % 7
-        if budget.authorise_query(cost(wanted)).allowed:
+        if budget.authorise_query(cost(wanted)).is_allowed:
             ask(budget, cost(wanted))
     spent = budget.accounts[0].queries.precision("all")
     assert gaussian_delta(mp.sqrt(spent), limit) <= 1e-5
@@ -182,9 +182,9 @@ def test_two_totals_are_kept_and_the_larger_one_is_shown():
 
 def test_an_evaluation_may_not_pass_the_limit_although_training_has_room():
     budget = Budget(split())
-    found = [budget.authorise_query(cost(m, bears="evaluated")).allowed for m in (0.05, 50.0)]
+    found = [budget.authorise_query(cost(m, bears="evaluated")).is_allowed for m in (0.05, 50.0)]
     assert found == [False, True]
-    assert budget.authorise().allowed
+    assert budget.authorise().is_allowed
 
 
 @pytest.mark.parametrize("order", [4.0, 8.0, 16.0])
@@ -208,11 +208,11 @@ def test_each_side_of_the_split_costs_what_dp_accounting_says(order):
 
 def test_training_goes_on_although_no_evaluation_fits_any_more():
     budget = Budget(split())
-    while budget.authorise_query(cost(3.0, bears="evaluated")).allowed:
+    while budget.authorise_query(cost(3.0, bears="evaluated")).is_allowed:
         ask(budget, cost(3.0, bears="evaluated"))
     assert budget.authorise_query(cost(3.0, bears="evaluated")).reason == "budget-exhausted"
     before = budget.accounts[0].epsilon()
-    assert budget.authorise().allowed
+    assert budget.authorise().is_allowed
     number = budget.last_round + 1
     budget.reserve(number)
     budget.settle(number, None)
@@ -269,13 +269,13 @@ def test_against_a_path_a_schedule_counts_as_it_comes_and_other_evaluations_with
     account = next(one for one in budget.accounts if one.limit.definition is Definition.BAYESIAN)
     # Before a round nothing is due: 1/25 of the allowance of 1/10, twice and no more.
     ask(budget, scheduled, scheduled)
-    assert not budget.authorise_query(scheduled).allowed
+    assert not budget.authorise_query(scheduled).is_allowed
     in_turn(budget, [scheduled])
     in_turn(budget, [scheduled])
     # Two are due by now, and two were within the allowance.
-    assert not budget.authorise_query(scheduled).allowed
-    assert not budget.authorise_query(cost(4.0, bears="evaluated")).allowed
-    assert budget.authorise_query(cost(8.0, bears="evaluated")).allowed
+    assert not budget.authorise_query(scheduled).is_allowed
+    assert not budget.authorise_query(cost(4.0, bears="evaluated")).is_allowed
+    assert budget.authorise_query(cost(8.0, bears="evaluated")).is_allowed
     order, precision = 12.0, 0.1 + 2 / 25
     moment = order * (order + 1) / 2 * precision
     constant = order * math.log(order / (order + 1)) - math.log(order + 1)
@@ -288,11 +288,11 @@ def test_against_a_path_a_schedule_counts_as_it_comes_and_other_evaluations_with
 
 def test_a_round_of_training_is_refused_once_queries_have_taken_its_room():
     budget = Budget(plan(definitions=("classical",), epsilon={"classical": 3.0}, queries=QueryPlan(50, 10)))
-    assert budget.authorise().allowed
-    while budget.authorise_query(cost(3.0)).allowed:
+    assert budget.authorise().is_allowed
+    while budget.authorise_query(cost(3.0)).is_allowed:
         ask(budget, cost(3.0))
     asked = budget.authorise()
-    assert (asked.allowed, asked.reason) == (False, "budget-exhausted") or budget.accounts[0].epsilon() < 3.0
+    assert (asked.is_allowed, asked.reason) == (False, "budget-exhausted") or budget.accounts[0].epsilon() < 3.0
     assert budget.can_continue
 
 
@@ -321,7 +321,7 @@ def test_against_a_path_the_allowance_is_counted_whole_and_never_passed():
     ask(budget, cost(100.0))
     # The whole allowance counts from the first charge on: a second question costs nothing more.
     assert account.epsilon() == once > 0
-    assert not budget.authorise_query(cost(3.0)).allowed
+    assert not budget.authorise_query(cost(3.0)).is_allowed
 
 
 def test_at_client_level_queries_are_refused_with_the_reason():
@@ -373,7 +373,7 @@ def test_queries_and_rounds_are_numbered_together_and_one_at_a_time():
 
 def test_max_queries_is_kept_and_ends_a_study_of_queries_alone():
     budget = Budget(statistics(epsilon=20.0, max_queries=2))
-    assert not budget.authorise().allowed
+    assert not budget.authorise().is_allowed
     ask(budget, cost(9.0), cost(9.0))
     assert budget.authorise_query(cost(9.0)).reason == "max-queries-reached"
     assert not budget.can_continue
@@ -416,7 +416,7 @@ def test_the_discrete_law_costs_delta_beforehand():
 def test_where_so_many_cells_take_all_of_delta_nothing_is_allowed():
     budget = Budget(statistics(60.0, 1e-10, 100_000, 100_000))
     assert budget.accounts[0].delta <= 0
-    assert not budget.authorise_query(cost(1e6)).allowed
+    assert not budget.authorise_query(cost(1e6)).is_allowed
 
 
 def test_moments_of_a_query_are_the_closed_form():

@@ -111,8 +111,8 @@ def test_what_is_allowed_is_the_largest_sum_of_squares_within_the_limit() -> Non
 
 def test_a_question_that_fits_is_let_in_as_before() -> None:
     budget = questions(1.0)
-    assert budget.authorise_query(cost(3.7306 * 1.0005)).allowed
-    assert not budget.authorise_query(cost(3.7306 * 0.9995)).allowed
+    assert budget.authorise_query(cost(3.7306 * 1.0005)).is_allowed
+    assert not budget.authorise_query(cost(3.7306 * 0.9995)).is_allowed
 
 
 def test_the_chance_of_questions_alone_is_that_of_the_whole_limit() -> None:
@@ -168,8 +168,8 @@ def test_rounds_of_all_records_and_questions_are_one_gaussian_within_the_limit()
         asking.reserve(number)
         asking.settle(number, None)
     rest = float(allowed) - 20 / 400
-    assert asking.authorise_query(cost((rest * (1 - 1e-6)) ** -0.5)).allowed
-    assert not asking.authorise_query(cost((rest * (1 + 1e-6)) ** -0.5)).allowed
+    assert asking.authorise_query(cost((rest * (1 - 1e-6)) ** -0.5)).is_allowed
+    assert not asking.authorise_query(cost((rest * (1 + 1e-6)) ** -0.5)).is_allowed
     assert asking.statements()[0]["attack_success"] == both
 
 

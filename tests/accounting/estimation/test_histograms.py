@@ -130,12 +130,12 @@ class TestNoise:
         logs = [-((support - mean) ** 2) / (2 * z**2) for mean in (0, shift)]
         p, q = (each - math.log(float(np.exp(each).sum())) for each in logs)
         truth = max(math.log(float(np.exp(a + order * (a - b)).sum())) for a, b in ((p, q), (q, p)))
-        charge = float(release_charge(order, noise_std=z, most_counts=shift)[0])
+        charge = float(release_charge(order, noise_std=z, max_counts=shift)[0])
         assert truth <= charge <= truth * (1 + 1e-6)
 
     def test_moving_counts_costs_twice_a_removal(self) -> None:
         gone, moved = (
-            release_charge([2.0, 9.0], noise_std=10.0, most_counts=100, relation=relation)
+            release_charge([2.0, 9.0], noise_std=10.0, max_counts=100, relation=relation)
             for relation in (Relation.ADD_REMOVE, Relation.ZERO_OUT)
         )
         assert moved == pytest.approx(2 * gone, rel=1e-9)

@@ -236,7 +236,9 @@ def test_looks_grow_rare_and_end_with_the_time(lead: Client) -> None:
     query = lead.ask("silent", COUNT, wait=False)
     assert isinstance(query, Query)
     now, pauses = [0.0], list[float]()
-    steps = asking("silent", query.document, wait=True, timeout=60.0, on_state=None, known=None, clock=lambda: now[0])
+    steps = asking(
+        "silent", query.document, wait=True, timeout=60.0, on_state=None, known_key=None, clock=lambda: now[0]
+    )
     next(steps)
 
     def walk() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client_sdk.api.client import PROBLEM, Attempts, Backoff, OperatorKey, ServerClock, may_repeat, retry_after_seconds
-from client_sdk.api.transport import Answer, Call
+from client_sdk.api.transport import Call, HttpAnswer
 from client_sdk.errors import ClockSkewError, ConfigurationError, ConnectionFailed, ServerFailure, UnexpectedAnswer
 
 KEY = OperatorKey("wrk_1_s")
@@ -34,16 +34,16 @@ def attempts(method: str = "GET", *, credentials: Any = KEY, clock: ServerClock 
     return Attempts(made, credentials, clock or ServerClock(read=lambda: 1000.0), backoff)
 
 
-def problem(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> Answer:
+def problem(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> HttpAnswer:
     document = {"type": "t", "title": "t", "status": status, "code": code, "detail": "d", "request_id": "r-1"} | more
-    return Answer(
+    return HttpAnswer(
         status, {"content-type": f"{PROBLEM}; charset=utf-8", **(headers or {})}, json.dumps(document).encode()
     )
 
 
 def test_a_good_answer_is_the_result() -> None:
     exchange = attempts()
-    assert exchange.answered(Answer(200, {}, b"yes")) is None
+    assert exchange.answered(HttpAnswer(200, {}, b"yes")) is None
     assert exchange.result == b"yes"
 
 
@@ -95,7 +95,7 @@ def test_the_clock_is_corrected_once() -> None:
 def test_a_problem_that_is_none_is_an_unexpected_answer(body: bytes) -> None:
     headers = {"content-type": PROBLEM, "x-request-id": "r-9"}
     with pytest.raises(UnexpectedAnswer, match="status 404") as caught:
-        attempts().answered(Answer(404, headers, body))
+        attempts().answered(HttpAnswer(404, headers, body))
     assert caught.value.request_id == "r-9"
 
 

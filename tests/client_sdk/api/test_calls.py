@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from client_sdk.api import calls
-from client_sdk.api.transport import Answer, Call
+from client_sdk.api.transport import Call, HttpAnswer
 from client_sdk.errors import UnexpectedAnswer
 from server.api.description import describe
 from server.app import ROUTERS
@@ -134,12 +134,12 @@ def test_bodies_are_named_by_their_kind_and_kept_out_of_a_repr() -> None:
 def test_an_assignment_waits_as_long_as_it_says_and_may_be_none() -> None:
     call = calls.assignment("s", 12.5)
     assert (call.target, call.quiet_seconds) == ("/v1/studies/s/assignment?wait=12.5", 12.5)
-    assert call.read(Answer(204, {}, b"")) is None
+    assert call.read(HttpAnswer(204, {}, b"")) is None
 
 
 def test_an_answer_that_is_another_names_what_was_expected_and_nothing_of_it() -> None:
     token = secrets.token_hex(4)
     with pytest.raises(UnexpectedAnswer, match="no Study:") as caught:
-        calls.study("s").read(Answer(200, {"x-request-id": "r-3"}, json.dumps({"token": token}).encode()))
+        calls.study("s").read(HttpAnswer(200, {"x-request-id": "r-3"}, json.dumps({"token": token}).encode()))
     assert caught.value.request_id == "r-3"
     assert token not in "".join(traceback.format_exception(caught.value))

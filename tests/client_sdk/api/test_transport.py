@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from client_sdk.api.config import Connection
-from client_sdk.api.transport import Answer, AsyncTransport, Call, Transport, require_safe_url, trust
+from client_sdk.api.transport import AsyncTransport, Call, HttpAnswer, Transport, require_safe_url, trust
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 from tests.factories.tls import certificate, tls_server
 
 
-def call(method: str, target: str, body: bytes = b"", **more: int) -> Call[Answer]:
+def call(method: str, target: str, body: bytes = b"", **more: int) -> Call[HttpAnswer]:
     return Call(method, target, lambda answer: answer, body, **more)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.exclusion import Entry, ExclusionList, entry_identity, read_exclusion_file
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, entry_identity, read_exclusion_file
 from client_sdk.guard.policy import SitePolicy
 
 PATIENTS = ("1001", "1002", "1003")
@@ -108,7 +108,7 @@ def test_entries_that_match_nobody_are_named_by_their_lines(tmp_path: Path) -> N
 
 
 def test_a_list_of_which_nobody_is_found_says_so_first() -> None:
-    found = ExclusionList(tuple(Entry("objections.txt", line, f"x{line}") for line in range(1, 14)))
+    found = ExclusionList(tuple(ExclusionEntry("objections.txt", line, f"x{line}") for line in range(1, 14)))
     (warning,) = found.match(PATIENTS).warnings
     assert warning.startswith("no patient is left out: no entry of the exclusion list matches a patient")
     assert "(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 of objections.txt, and 3 more)" in warning

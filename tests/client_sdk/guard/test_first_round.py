@@ -9,8 +9,9 @@ import pytest
 
 from accounting.accountants.classical import ClassicalAccountant
 from client_sdk.errors import OwnBudgetExceeded
-from client_sdk.guard.first_round import least_epsilon, require_first_round
-from client_sdk.guard.policy import Charge, SitePolicy
+from client_sdk.guard.charges import Charge
+from client_sdk.guard.first_round import min_epsilon, require_first_round
+from client_sdk.guard.policy import SitePolicy
 from tests.factories.settings import settings
 
 ROUND = Charge.of(settings(), [1])
@@ -49,5 +50,5 @@ def test_other_rounds_on_the_same_records_count() -> None:
 
 
 def test_no_number_is_named_where_none_would_do() -> None:
-    assert least_epsilon(lambda _: False, 0.5) is None
-    assert least_epsilon(lambda epsilon: epsilon >= math.e, 0.5) == 2.72
+    assert min_epsilon(lambda _: False, 0.5) is None
+    assert min_epsilon(lambda epsilon: epsilon >= math.e, 0.5) == 2.72

@@ -12,9 +12,10 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, LimitSection, OwnLimit, epsilon_spent, require_affordable
+from client_sdk.guard.policy import LimitSection
 from private_learning.records import TableFormat
 from tests.factories.settings import settings
 

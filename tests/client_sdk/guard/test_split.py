@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from accounting.plan.queries import QueryCost
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent, require_affordable
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from tests.factories.settings import settings
 
 IDENTIFIERS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, min_size=1)
@@ -40,7 +40,7 @@ def query(noise_multiplier: float, bears: str) -> Charge:
 def test_one_patient_more_or_less_moves_nobody_else(
     secret: bytes, patients: list[str], other: str, share: float
 ) -> None:
-    split = Split(secret, share)
+    split = PatientSplit(secret, share)
     alone = dict(zip(patients, split.set_aside(patients), strict=True))
     together = dict(zip([other, *patients], split.set_aside([other, *patients]), strict=True))
     assert all(together[patient] == side for patient, side in alone.items())
@@ -53,18 +53,18 @@ def test_one_patient_more_or_less_moves_nobody_else(
 def test_with_a_larger_share_whoever_was_set_aside_stays_so(
     secret: bytes, patients: list[str], one: float, two: float
 ) -> None:
-    smaller, larger = (Split(secret, share).set_aside(patients) for share in sorted((one, two)))
+    smaller, larger = (PatientSplit(secret, share).set_aside(patients) for share in sorted((one, two)))
     assert not (smaller & ~larger).any()
 
 
 def test_the_share_is_a_fair_coin_and_sides_of_two_data_sets_are_independent() -> None:
     """20,000 coins at 0.2 stay within six standard deviations, but for one run in half a billion; so do pairs."""
     patients, share = [f"patient-{number}" for number in range(20_000)], 0.2
-    one, two = Split(bytes(32), share).set_aside(patients), Split(b"\x01" * 32, share).set_aside(patients)
+    one, two = PatientSplit(bytes(32), share).set_aside(patients), PatientSplit(b"\x01" * 32, share).set_aside(patients)
     for found, expected in ((one.mean(), share), (two.mean(), share), ((one & two).mean(), share**2)):
         assert abs(found - expected) < 6 * math.sqrt(expected * (1 - expected) / len(patients))
-    assert Split.draw(share).secret != Split.draw(share).secret
-    assert "secret" not in repr(Split.draw(share))
+    assert PatientSplit.draw(share).secret != PatientSplit.draw(share).secret
+    assert "secret" not in repr(PatientSplit.draw(share))
 
 
 def test_a_data_set_keeps_its_split_over_studies_and_restarts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from client_sdk.api.client import ServerClock, Signature
 from client_sdk.guard.policy import Floors
 from client_sdk.identity import Identity
-from client_sdk.secure_sum.delivery import MaskedDelivery, Summed, from_bytes
+from client_sdk.secure_sum.delivery import MaskedDelivery, SummedRounds, from_bytes
 from client_sdk.secure_sum.refusals import StateRefused
 from client_sdk.secure_sum.session import SecureSumClient
 from client_sdk.secure_sum.store import FileStore, Opened, erase_expired, keep_opened, record_of
@@ -38,7 +38,7 @@ SPEC = spec_of_model(torch.nn.Linear(2, 3))
 def study(folder: Path, records: float | None) -> MaskedDelivery:
     """A delivery whose checked entries tell this number; there is no coordinator who could be asked for another."""
     client: Any = SimpleNamespace()
-    summed = Summed(SETTINGS, SPEC, _streams, RECORDS)
+    summed = SummedRounds(SETTINGS, SPEC, _streams, RECORDS)
     membership: Any = SimpleNamespace(study="sepsis", client="mercy")
     floors = Floors(1, 4, False)
     return MaskedDelivery(client, membership, floors, summed, folder, _nobody, lambda: None, lambda: records, _charge)
@@ -107,7 +107,7 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
     )
     coordinator = encode_public_key(run.world.coordinator.public_key())
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
-    summed = Summed(SETTINGS, SPEC, _streams, RECORDS)
+    summed = SummedRounds(SETTINGS, SPEC, _streams, RECORDS)
     assignment: Any = SimpleNamespace(
         round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL), query=None
     )

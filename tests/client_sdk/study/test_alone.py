@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from client_sdk.errors import SessionEnded, UpdateDisputed
-from client_sdk.study.alone import Alone
+from client_sdk.study.alone import SingleInstallation
 
 
 def test_a_message_of_somebody_else_is_certain_in_every_round_but_the_first() -> None:
-    alone, other = Alone(), SessionEnded("different-message")
+    alone, other = SingleInstallation(), SessionEnded("different-message")
     alone.begin(7)
     # As after the folder was put back to an older copy in the midst of this round.
     alone.require(7, other)

@@ -11,7 +11,7 @@ import pytest
 
 from client_sdk.guard.policy import Floors, SitePolicy
 from client_sdk.secure_sum.delivery import MaskedDelivery
-from client_sdk.study.delivery import Able, ClearDelivery, delivery_of
+from client_sdk.study.delivery import Capabilities, ClearDelivery, delivery_of
 from private_learning.training import Contribution
 from study_protocol.randomness.source import SecureRandomness
 from study_protocol.wire.tensors import TERMS, UPDATE, decode, terms_spec
@@ -24,7 +24,7 @@ SPEC = {UPDATE + "weight": ((2,), "float32")}
 
 
 def made_for(chosen: Any, folder: Path, policy: SitePolicy | None = None) -> Any:
-    able = Able(chosen, SecureRandomness(), None, None)
+    able = Capabilities(chosen, SecureRandomness(), None, None)
     verifier: Any = SimpleNamespace(roster=None, vouch=None, total_records=None, charge=None)
     client: Any = SimpleNamespace()
     return delivery_of(client, MEMBERSHIP, policy or SitePolicy(), able, verifier, folder)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
-from client_sdk.guard.split import Split
-from client_sdk.study.delivery import Able
+from client_sdk.guard.split import PatientSplit
+from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.preparation import able, prepare
 from private_learning import tasks
@@ -30,7 +30,7 @@ from tests.factories.hospitals import plain_policy, records
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
 
-SPLIT = Split(bytes(range(32)), 0.4)
+SPLIT = PatientSplit(bytes(range(32)), 0.4)
 BINARY = {"prediction": "binary", "noise_multiplier": 6.0}
 IMAGES = {"task": "cnn", "task_parameters": {"height": 6, "width": 6, "classes": 3, "filters": 2, "hidden": 4}}
 
@@ -39,7 +39,7 @@ def study(**options: Any) -> StudySettings:
     return settings(statistics={"max_queries": 5, "max_cells": 100}, evaluation={"share": 0.4}, **options)
 
 
-def taking_part(data: Records, chosen: StudySettings, split: Split = SPLIT, **policy: Any) -> Able:
+def taking_part(data: Records, chosen: StudySettings, split: PatientSplit = SPLIT, **policy: Any) -> Capabilities:
     return able(None, data, plain_policy(**policy), chosen, None, "cpu", 60.0, "mercy", "1", split)
 
 
@@ -177,9 +177,9 @@ def test_who_is_on_the_exclusion_list_is_on_no_side() -> None:
 def test_where_nobody_is_set_aside_the_sum_is_of_zeros_and_nobody_learns_it() -> None:
     chosen, data = study(), records(3)
     none = next(
-        Split(bytes([n]) * 32, 0.4)
+        PatientSplit(bytes([n]) * 32, 0.4)
         for n in range(256)
-        if not Split(bytes([n]) * 32, 0.4).set_aside(data.patients).any()
+        if not PatientSplit(bytes([n]) * 32, 0.4).set_aside(data.patients).any()
     )
     found = taking_part(data, chosen, none).evaluated
     assert found is not None

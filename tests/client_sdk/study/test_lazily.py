@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.study.evaluated import EvaluatedPatients
 from client_sdk.study.preparation import able, check_data, prepare
 from private_learning.records import DataError, Examples, LazyExamples, load
@@ -123,7 +123,7 @@ def test_an_evaluation_says_what_it_says_of_records_in_memory(folder: Path) -> N
     )
     found: list[Any] = []
     for data in both(folder):
-        split = Split(bytes(range(32)), 0.4)
+        split = PatientSplit(bytes(range(32)), 0.4)
         one = able(None, data, plain_policy(), chosen, None, "cpu", 60.0, "mercy", "1", split).evaluated
         assert isinstance(one, EvaluatedPatients)
         weights = weights_of(one.training.task.model())

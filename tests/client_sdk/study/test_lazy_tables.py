@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.study.preparation import able, check_data
 from private_learning.records import DataError, LazyTable, Table, load
 from private_learning.training.weights import weights_of
@@ -99,7 +99,7 @@ def test_questions_and_an_evaluation_say_what_they_say_of_a_table_in_memory(path
     )
     found: list[Any] = []
     for data in both(path):
-        split = Split(bytes(range(32)), 0.4)
+        split = PatientSplit(bytes(range(32)), 0.4)
         made = able(None, data, plain_policy(excluded_patients=["p3"]), chosen, None, "cpu", 60.0, "m", "1", split)
         one, asked = made.evaluated, made.patients
         assert one is not None

@@ -14,7 +14,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.study.events import OnRound, RoundEvent
 from client_sdk.study.pace import Pace, too_late
-from client_sdk.study.work import Books
+from client_sdk.study.work import RoundCharges
 from private_learning.training import LocalTraining
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
@@ -122,7 +122,7 @@ def test_a_refusal_after_the_computation_waits_too(
     def stop(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(Books, "finish", stop)
+    monkeypatch.setattr(RoundCharges, "finish", stop)
     for count in (SMALL, LARGE):
         waits: list[tuple[str, float]] = []
         with pytest.raises(type(error)):

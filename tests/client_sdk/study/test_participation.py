@@ -20,9 +20,10 @@ from client_sdk.errors import (
     PolicyRefused,
     TrainingStopped,
 )
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import Charge, OwnLimit, SitePolicy, epsilon_spent
+from client_sdk.guard.policy import SitePolicy
 from private_learning.records import DataError, Table
 from private_learning.tasks.tables import LogisticRegression
 from private_learning.training import LocalTraining
@@ -57,7 +58,7 @@ def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[
         left = ledger.departures()
         assert [(d.round, d.answer) for d in left] == [(r, "accepted") for r in range(1, rounds + 1)]
         assert [d.sha256 for d in left] == [hashlib.sha256(other.updates[r]["mercy"]).hexdigest() for r in (1, 2, 3)]
-        assert ledger.seen("sepsis").head.sha256 == other.entries[-1].sha256
+        assert ledger.seen_ledger("sepsis").head.sha256 == other.entries[-1].sha256
 
 
 def test_only_the_update_and_its_terms_leave(tmp_path: Path) -> None:

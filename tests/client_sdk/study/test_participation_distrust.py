@@ -16,7 +16,7 @@ from client_sdk.errors import (
     RosterNotPinned,
     UpdateDisputed,
 )
-from client_sdk.guard.policy import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint, strangers
 from study_protocol.study.messages import Refusal, Roster, RosterEntry

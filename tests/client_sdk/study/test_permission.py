@@ -13,14 +13,14 @@ import pytest
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import Refused
 from client_sdk.guard.approvals import Approvals
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.outbox import Outbox
 from client_sdk.study.answers import AnsweringWork, require_never_opened
 from client_sdk.study.permission import Permission
 from client_sdk.study.preparation import able
-from client_sdk.study.work import Books
+from client_sdk.study.work import RoundCharges
 from study_protocol.study.messages import AssignmentBody, LedgerHead
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked, QueryDocument
@@ -81,14 +81,14 @@ def test_a_coordinator_gets_no_more_evaluations_than_the_schedule_has(tmp_path: 
     asks = permission(tmp_path, ledger)
     # The same one twice: a round that came to nothing is a draw, too.
     for round in (3, 4):
-        assert asks.of(QueryAsked(number=1, document=document()), besides=round) is True
+        assert asks.of(QueryAsked(number=1, document=document()), except_round=round) is True
         pay(ledger, round, document())
         # Killed after it has paid, the hospital goes on with that round.
-        assert asks.of(QueryAsked(number=1, document=document()), besides=round) is True
-    assert asks.of(QueryAsked(number=1, document=document(3)), besides=5) is None
+        assert asks.of(QueryAsked(number=1, document=document()), except_round=round) is True
+    assert asks.of(QueryAsked(number=1, document=document(3)), except_round=5) is None
     assert asks.of(QueryAsked(number=1, document=document(3))) is None
     asks.approvals.decide(document(3).digest(), approved=True, words="yes")
-    assert asks.of(QueryAsked(number=1, document=document(3)), besides=5) is True
+    assert asks.of(QueryAsked(number=1, document=document(3)), except_round=5) is True
 
 
 def test_what_a_person_approved_takes_no_place_of_the_schedule(tmp_path: Path, ledger: HospitalLedger) -> None:
@@ -106,10 +106,12 @@ def test_whether_a_column_lacks_is_said_also_where_nobody_is_set_aside(
 ) -> None:
     data, policy = records(3), plain_policy(statistics={"queries": "allow"})
     split = next(
-        one for n in range(256) if (one := Split(bytes([n]) * 32, 0.4)).set_aside(data.patients).any() == somebody
+        one
+        for n in range(256)
+        if (one := PatientSplit(bytes([n]) * 32, 0.4)).set_aside(data.patients).any() == somebody
     )
     here = able(None, data, policy, STUDY, None, "cpu", 60.0, "mercy", "1", split)
-    books, allowed = Books("sepsis", ledger, policy, Outbox(tmp_path)), permission(tmp_path, ledger, "allow")
+    books, allowed = RoundCharges("sepsis", ledger, policy, Outbox(tmp_path)), permission(tmp_path, ledger, "allow")
     # Neither models nor a way out: it is refused before either is needed.
     models: Any = object()
     delivery: Any = SimpleNamespace(has_opened=lambda round: False)
@@ -129,11 +131,11 @@ def test_an_approval_covers_two_sessions_and_then_a_person_is_asked_again(
     for round in (3, 6):
         asks.approvals.decide(subject, approved=True, words="one")
         for number in (round, round + 1):
-            assert asks.of(asked, besides=number) is True
+            assert asks.of(asked, except_round=number) is True
             ledger.charge("sepsis", number, price, (), subject, asks.under(subject))
             # Started again in the same round it is no other session.
-            assert asks.of(asked, besides=number) is True
-        assert asks.of(asked, besides=round + 2) is None
+            assert asks.of(asked, except_round=number) is True
+        assert asks.of(asked, except_round=round + 2) is None
         assert asks.of(asked) is None
     assert permission(tmp_path, ledger, "allow").of(asked) is True
     asks.approvals.decide(subject, approved=False, words="one")

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.split import Split
+from client_sdk.guard.split import PatientSplit
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.preparation import able, check_data, prepare
 from client_sdk.study.remaining import remaining
@@ -81,7 +81,7 @@ def test_nobody_is_asked_or_evaluated_who_objected(tmp_path: Path, kind: str) ->
     evaluation = {"kind": "evaluation", "model": 1, "prediction": "binary", "noise_multiplier": 6.0}
     answers: list[Any] = []
     for rows in (ROWS, [*ROWS[:5], *BROKEN, *ROWS[5:]]):
-        split = Split(bytes(range(32)), 0.5)
+        split = PatientSplit(bytes(range(32)), 0.5)
         found = able(None, read(tmp_path, rows, kind), GONE, chosen, None, "cpu", 60.0, "m", "1", split)
         assert found.evaluated is not None
         assert found.patients is not None
@@ -133,7 +133,7 @@ def test_no_image_of_a_patient_who_objected_is_ever_read() -> None:
     assert made(lazy, chosen) == made(alone, chosen)
     found = check_data(lazy, GONE, chosen)
     assert (found.rows, found.excluded, found.patients, found.labels) == (20, 1, 17, {"0": 9, "1": 8})
-    able(None, lazy, GONE, chosen, None, "cpu", 60.0, "mercy", "1", Split(bytes(range(32)), 0.4))
+    able(None, lazy, GONE, chosen, None, "cpu", 60.0, "mercy", "1", PatientSplit(bytes(range(32)), 0.4))
     assert set(scans.reads) == set(kept)
     with pytest.raises(DataError):
         prepare(None, lazy, plain_policy(), chosen, None, "cpu", 60.0, party="mercy")

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import LostLedger
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.policy import Charge
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import (
     CoordinatorVerifier,
@@ -84,7 +84,7 @@ def settled(sequence: int, report: dict[str, Any] | None) -> Entry:
 def verifier(seen: list[Entry], shown: list[Entry]) -> CoordinatorVerifier:
     """Of a hospital that has checked the entries `seen`; its coordinator shows others to whoever asks again."""
     client: Any = SimpleNamespace(ledger=lambda study, after: SimpleNamespace(entries=[] if after else shown))
-    ledger: Any = SimpleNamespace(seen=lambda study: SimpleNamespace(account=None, entries=lambda: seen))
+    ledger: Any = SimpleNamespace(seen_ledger=lambda study: SimpleNamespace(account=None, entries=lambda: seen))
     membership: Any = SimpleNamespace(study="sepsis", coordinator_key=public())
     return CoordinatorVerifier(client, membership, settings("sequential", masked=True, bayesian=True), ledger)
 

@@ -50,7 +50,7 @@ def test_what_counts_and_why_the_rest_does_not() -> None:
 
 def test_a_key_that_was_changed_since_counts_no_more() -> None:
     ledger, old = chain(3), Ed25519PrivateKey.generate()
-    assert vouchers(ledger, [member("mercy")], [signed("mercy", ledger, old)])[0].why == (
+    assert vouchers(ledger, [member("mercy")], [signed("mercy", ledger, old)])[0].reason == (
         "signed with a key that is not the roster's"
     )
     assert vouchers(ledger, [member("mercy")], [signed("mercy", ledger)]) == [Voucher("mercy", 3)]
@@ -72,7 +72,7 @@ def test_an_auditor_is_listed_apart_and_finds_a_fork_as_hospitals_do() -> None:
     assert outside_vouchers(ledger, [auditor], []) == [Voucher("state", 0, "no signature")]
     assert outside_vouchers(ledger, [auditor], [signed("state", ledger[:4])]) == [Voucher("state", 4)]
     stranger = signed("state", ledger, KEYS["mercy"])
-    assert outside_vouchers(ledger, [auditor], [stranger])[0].why == "signed with a key that is not the settings'"
+    assert outside_vouchers(ledger, [auditor], [stranger])[0].reason == "signed with a key that is not the settings'"
     # No member: it does not count among the hospitals.
     assert vouchers(ledger, [member("mercy")], [signed("state", ledger)]) == [Voucher("mercy", 0, "no signature")]
     with pytest.raises(LedgerForked, match="state has signed another ledger than this one, at entry 3"):

@@ -62,10 +62,10 @@ def test_a_log_is_not_filled(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_coordinator_that_is_away_has_one_beginning() -> None:
     told: list[Waiting | None] = []
     watch = Watch(told.append)
-    watch.away("no answer", 0.5)
-    watch.away("no answer", 12.3)
-    watch.away(None, 0.0)
-    watch.away("no answer", 2.0)
+    watch.unreachable("no answer", 0.5)
+    watch.unreachable("no answer", 12.3)
+    watch.unreachable(None, 0.0)
+    watch.unreachable("no answer", 2.0)
     first, second, again, later = told
     assert first is not None
     assert second is not None

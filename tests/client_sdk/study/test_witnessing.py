@@ -37,7 +37,7 @@ def test_every_update_vouches_for_the_ledger_and_the_end_in_a_request_of_its_own
     assert lies_on(other, heads(other))
     assert other.entries[-1].kind == "finished"
     with ledger_of(tmp_path) as ledger:
-        assert ledger.seen("sepsis").entries() == other.entries
+        assert ledger.seen_ledger("sepsis").entries() == other.entries
 
 
 def test_a_round_takes_no_request_more_than_before_and_the_end_one(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def _after(other: Coordinator, kind: Any, round: int | None, body: Any) -> Any:
 
 @pytest.mark.quick(
     "finished-event7-an entry that cannot be",
-    "settled-event1-reports nothing of this kind",
+    "settled-event1-makes no report of this kind",
     "settled-event5-other settings",
     "settled-event6-an entry that cannot be",
 )
@@ -201,7 +201,7 @@ def test_a_head_ahead_of_ones_own_is_looked_up_when_one_comes_to_it(tmp_path: Pa
     stop_after(other, 1)
     run_until_forbidden(here)
     with ledger_of(tmp_path) as ledger:
-        assert ledger.seen("sepsis").ahead() == [ahead]
+        assert ledger.seen_ledger("sepsis").heads_ahead() == [ahead]
     # Held back from then on, it is remembered all the same.
     other.meddle = None
     del other.witnesses["grace"]

@@ -1,89 +1,86 @@
-"""The table takes each figure from the job that was asked so, and says what was reached."""
+"""The table takes each figure from its own job and tells which goals are reached."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from research.benchmarks.coordinator_table import BEGIN, END, page_with, rows_of, text_of
-
-SIDES = (("before", 4.0), ("after", -0.004))
-
-
-def _figures(version: str, job: str, chosen: dict[str, Any], database: str = "sqlite", **found: Any) -> dict[str, Any]:
-    return {"version": version, "job": job, "chosen": chosen, "database": database, "processes": 1, **found}
+from research.benchmarks.coordinator import PAGE, RESULTS
+from research.benchmarks.coordinator_table import BEGIN, END, Row, page_with, rows_of, text_of
 
 
-def _row(rows: list[dict[str, Any]], what: str) -> dict[str, Any]:
-    (found,) = (row for row in rows if row["what"].startswith(what))
-    return found
+def _figures(job: str, chosen: dict[str, Any], database: str = "sqlite", **values: Any) -> dict[str, Any]:
+    return {"job": job, "chosen": chosen, "database": database, "processes": 1, **values}
 
 
-def test_a_ratio_is_after_by_before_and_a_goal_is_reached_or_missed() -> None:
+def _row(rows: list[Row], label: str) -> Row:
+    (row,) = (row for row in rows if row.label.startswith(label))
+    return row
+
+
+def test_the_page_holds_the_recorded_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == page_with(page, json.loads(RESULTS.read_text())), "run research.benchmarks.coordinator --page"
+
+
+def test_a_figure_has_one_row_and_its_worst_database_decides_the_goal() -> None:
     rows = rows_of(
         [
-            _figures("before", "requests", {}, assignment_cpu_ms=10.0, livez_cpu_ms=0.3),
-            _figures("after", "requests", {}, assignment_cpu_ms=1.5, livez_cpu_ms=0.3),
-            _figures("before", "counts", {}, round_syncs=66.0),
-            _figures("after", "counts", {}, round_syncs=41.0),
+            _figures("counts", {}, round_syncs=39.0),
+            _figures("counts", {}, "postgres", round_syncs=41.0, requests_each=6.4),
+            _figures("requests", {}, livez_cpu_ms=0.3),
         ]
     )
-    assignment, syncs = _row(rows, "one signed assignment"), _row(rows, "syncs per masked round")
-    assert (assignment["ratio"], assignment["reached"]) == (0.15, True)
-    assert syncs["reached"] is False
-    assert "reached" not in _row(rows, "`/livez`")
-    assert "| 10 ms | 1.50 ms | 0.15 | ≤ .2 of before: reached |" in text_of(rows)
-    assert "| 66 | 41 | 0.62 | ≤ 40: **missed** |" in text_of(rows)
+    assert _row(rows, "syncs of the coordinator").is_reached is False
+    assert _row(rows, "requests per hospital").is_reached is True
+    assert _row(rows, "processor for `/livez`").is_reached is None
+    assert "| 39 | 41 | ≤ 40: **missed** |" in text_of(rows)
+    assert "| – | 6.40 | ≤ 11: reached |" in text_of(rows)
 
 
 def test_what_is_less_than_nothing_by_its_noise_is_nothing() -> None:
-    figures = (_figures(version, "counts", {}, assignment_transactions=found) for version, found in SIDES)
-    assert "| 4 | 0 | 0.00 |  |" in text_of(rows_of(list(figures)))
+    assert "| 0 | – |  |" in text_of(rows_of([_figures("counts", {}, assignment_transactions=-0.004)]))
 
 
 def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:
     rows = rows_of(
         [
-            _figures("after", "masked", {"clients": 300, "lost": 15}, cpu_ms_each=25.0, seconds=1.0),
-            _figures("after", "masked", {"clients": 1000}, cpu_ms_each=20.0, seconds=1.0),
-            _figures("after", "masked", {"clients": 30}, "postgres", cpu_ms_each=31.0, seconds=1.0),
-            _figures("after", "masked", {"clients": 30}, cpu_ms_each=29.0, seconds=1.0),
+            _figures("masked", {"clients": 300, "lost": 15}, cpu_ms_each=25.0, seconds=1.0),
+            _figures("masked", {"clients": 1000}, cpu_ms_each=20.0, seconds=1.0),
+            _figures("masked", {"clients": 30}, "postgres", cpu_ms_each=31.0, seconds=1.0),
+            _figures("masked", {"clients": 30}, cpu_ms_each=29.0, seconds=1.0),
         ]
     )
-    found = {(row["what"].rsplit("session", 1)[1], row["database"]): row["after"] for row in rows if row["goal"]}
-    assert found == {
-        (", ring, 1000 hospitals", "sqlite"): 20.0,
-        (", ring, 15 lost, 300 hospitals", "sqlite"): 25.0,
-        (", 30 hospitals", "sqlite"): 29.0,
-        (", 30 hospitals", "postgres"): 31.0,
+    values = {row.label.removeprefix("processor per hospital, masked round"): row.values for row in rows if row.goal}
+    assert values == {
+        " on a ring, 1,000 hospitals": {"sqlite": 20.0},
+        " on a ring, 15 lost, 300 hospitals": {"sqlite": 25.0},
+        ", 30 hospitals": {"sqlite": 29.0, "postgres": 31.0},
     }
 
 
-def test_a_job_that_failed_is_shown_as_failed_and_never_as_a_figure() -> None:
-    rows = rows_of(
-        [
-            _figures("before", "plain", {"clients": 1000}, error="ReadError"),
-            _figures("after", "plain", {"clients": 1000}, cpu_ms_each=3.0, all_p99=0.5, troubles={"408": 2}),
-        ]
-    )
-    assert _row(rows, "coordinator's processor per client and plain")["before"] == "failed"
-    assert _row(rows, "1,000 hospitals at once: repeated")["after"] == 2.0
-    assert "| failed | 0.50 s | – | ≤ 1: reached |" in text_of(rows)
+def test_a_failed_job_has_no_figure_and_reaches_no_goal() -> None:
+    rows = rows_of([_figures("plain", {"clients": 1000}, error="ReadError")])
+    assert _row(rows, "99 % of answers").is_reached is None
+    assert "| failed | – | ≤ 1 |" in text_of(rows)
+    repeated = rows_of([_figures("plain", {"clients": 1000}, cpu_ms_each=3.0, troubles={"408": 2})])
+    assert _row(repeated, "repeated requests").values == {"sqlite": 2.0}
 
 
 def test_two_processes_are_compared_with_one() -> None:
-    asked = {"clients": 200, "rounds": 3}
-    one = _figures("after", "plain", asked, cycle_seconds=2.0, requests_each=4.0, cpu_ms_each=1.0)
-    rows = rows_of([one, {**one, "processes": 2, "cycle_seconds": 1.0}])
-    assert [row["after"] for row in rows if row["unit"] == "requests/s"] == [400.0, 800.0]
-    compared = _row(rows, "two API processes against one")
-    assert (compared["after"], compared["reached"]) == (2.0, True)
+    chosen = {"clients": 200, "rounds": 3}
+    single = _figures("plain", chosen, cycle_seconds=2.0, requests_each=4.0, cpu_ms_each=1.0)
+    rows = rows_of([single, {**single, "processes": 2, "cycle_seconds": 1.0}])
+    assert [row.values["sqlite"] for row in rows if row.unit == "/s"] == [400.0, 800.0]
+    speedup = _row(rows, "two API processes against one")
+    assert (speedup.values, speedup.is_reached) == ({"sqlite": 2.0}, True)
 
 
 def test_the_page_keeps_its_words_around_the_table() -> None:
-    machine = {"at": "now", "cores": 2, "python": "3.11", "commits": {"after": "abc"}}
+    results = {"machine": {"at": "now", "cores": 2, "python": "3.11", "commit": "abc"}, "figures": []}
     page = f"# Title\n\n{BEGIN}old\n{END}\nMore.\n"
-    once = page_with(page, [], machine)
+    once = page_with(page, results)
     assert once.startswith("# Title\n\n")
     assert once.endswith("\nMore.\n")
     assert "old" not in once
-    assert page_with(once, [], machine) == once
+    assert page_with(once, results) == once

@@ -1,4 +1,4 @@
-"""How returns are counted, and that the names by which the way is found are still there."""
+"""How returns are counted, and that the files that are left out are still there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from research.benchmarks.names_of_ours import ASK, NAMES, Stale, left_aside, named
-from research.benchmarks.watched_round import Way, settings
+from research.benchmarks.watched_round import ASIDE, ROOT, Way, settings
 from research.benchmarks.way_of_an_update import (
     BEGIN,
     END,
@@ -57,18 +56,12 @@ def test_a_return_is_an_entry_into_a_room_that_was_left() -> None:
     assert [line.split()[-1] for line in show(found) if line.startswith("  <")] == [files[5], files[7]]
 
 
-def test_every_name_is_where_it_is_looked_for() -> None:
-    for what in NAMES:
-        assert callable(named(what)), what
-    assert callable(getattr(named("Client"), ASK))
-    assert left_aside()
+def test_every_file_that_is_left_out_exists() -> None:
+    assert [path for path in ASIDE if not (ROOT / path).is_file()] == []
+
+
+def test_the_watched_study_is_masked_or_in_the_clear() -> None:
     assert (settings(masked=True).privacy.masking is None, settings(masked=False).privacy.masking) == (False, None)
-
-
-def test_a_name_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NAMES, "Client", ("client_sdk.nowhere:Client", "client_sdk:NoSuchThing"))
-    with pytest.raises(Stale, match=r"Client is in none of client_sdk\.nowhere:Client, client_sdk:NoSuchThing"):
-        named("Client")
 
 
 def test_the_record_counts_its_own_lists() -> None:

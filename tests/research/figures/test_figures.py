@@ -65,7 +65,7 @@ def test_a_caption_certifies_no_less_than_its_table(number: str) -> None:
             lambda: [table.last(points, training.MNIST, name) for name in (training.CLASSICAL, training.LOSS)],
         ),
         "6.1": (
-            r"certified are ([\d.]+) for .*and ([\d.]+) for the sum.*clients ([\d.]+) and ([\d.]+)\. Seq",
+            r"Certified ε is ([\d.]+) for .*and ([\d.]+) for the sum.*clients it is ([\d.]+) and ([\d.]+)\. Seq",
             lambda: [sums(title, name) for title in (some, many) for name in (instances.CHARGED, instances.SUMMED)],
         ),
         "6.2": (r"one record ε = ([\d.]+),", lambda: [table.last(points, joint.INSTANCE, joint.JOINT)]),

@@ -13,7 +13,7 @@ from client_sdk.errors import ConfigurationError
 from simulation.backends.choice import backend_called
 from simulation.backends.forked import Forked
 from simulation.backends.ray import Ray
-from simulation.engine import Engine, OpenBackend, Outcome
+from simulation.engine import Engine, OpenBackend, SimulationOutcome
 from tests.simulation.test_service import SEED, population, study_of
 
 # In the clear, with accounts that clients keep; under masks; words for some of it and updates for the rest.
@@ -31,7 +31,7 @@ def address() -> Iterator[str]:
     cluster.shutdown()
 
 
-def outcome(name: str, backend: OpenBackend) -> Outcome:
+def outcome(name: str, backend: OpenBackend) -> SimulationOutcome:
     chosen = study_of(name)
     return Engine(chosen, population(chosen), SEED, backend).run()
 

@@ -12,7 +12,7 @@ from private_learning.tasks import TaskDataset, load
 from private_learning.tasks.examples import EXAMPLES
 from simulation.backends.base import Loop
 from simulation.backends.vectorised import Vectorised
-from simulation.engine import Engine, Outcome
+from simulation.engine import Engine, SimulationOutcome
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import records
@@ -56,7 +56,7 @@ def study(name: str, clients: int, *, noise: float = QUIET, rate: float = 1.0, *
     return settings(scheme, **{**options, **chosen, **more})
 
 
-def run(chosen: StudySettings, clients: Population, backend: Any, seed: int = 3) -> Outcome:
+def run(chosen: StudySettings, clients: Population, backend: Any, seed: int = 3) -> SimulationOutcome:
     return Engine(chosen, clients, seed, backend).run()
 
 
@@ -138,7 +138,7 @@ def test_batches_and_noise_have_the_variance_that_they_should() -> None:
     assert (np.abs(drawn.std(axis=0, ddof=1) / std - 1) < 0.4).all()
 
 
-def _flat(found: Outcome) -> np.ndarray:
+def _flat(found: SimulationOutcome) -> np.ndarray:
     return np.concatenate([found.weights["bias"].ravel(), found.weights["weight"].ravel()]).astype(np.float64)
 
 

@@ -21,6 +21,7 @@ from study_protocol.secure_sum.vectors import (
     largest_cap,
     maximum_vector,
 )
+from tests.factories.masked_memory import canary_holds
 
 H1 = b"\x07" * 32
 GRID = ThresholdGrid(low=1e-3, high=1e3, count=64)
@@ -59,8 +60,8 @@ def test_the_law_of_each_encoding(n, data) -> None:
             buffer = vectors.canary_buffer(spec, H1, f"h{index}")
             buffer[: spec.data_words] = words
             total += buffer
-        assert vectors.canary_holds(spec, total, H1, [f"h{i}" for i in range(n)])
-        assert not vectors.canary_holds(spec, total, H1, [f"h{i}" for i in range(1, n + 1)])
+        assert canary_holds(spec, total, H1, [f"h{i}" for i in range(n)])
+        assert not canary_holds(spec, total, H1, [f"h{i}" for i in range(1, n + 1)])
         for got, column in zip(vectors.decode(spec, total), zip(*values, strict=True), strict=True):
             _check_law(spec, got, column)
 
@@ -144,7 +145,7 @@ def test_sums_of_the_wrong_shape_are_refused() -> None:
     for total in (np.zeros(7, "<u8"), np.zeros(4, "<u4")):
         with pytest.raises(EncodingError, match="must hold"):
             vectors.decode(UPDATE, total)
-    assert not vectors.canary_holds(UPDATE, np.zeros(6, "<u4"), H1, ["a"])
+    assert not canary_holds(UPDATE, np.zeros(6, "<u4"), H1, ["a"])
 
 
 @pytest.mark.parametrize("bits", [-1, 63])

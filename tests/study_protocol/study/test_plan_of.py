@@ -14,7 +14,7 @@ from accounting.accountants.classical import ClassicalAccountant
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level, Observer, Relation
-from client_sdk.guard.policy import Charge
+from client_sdk.guard.charges import Charge
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings

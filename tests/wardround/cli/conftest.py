@@ -12,14 +12,12 @@ from typer.testing import CliRunner, Result
 
 from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live, live
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
-    made = typer.Typer()
-    register(made)
-    return made
+    return build()
 
 
 @pytest.fixture

@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from tests.factories.commands import write_settings
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 
 def check(folder: Path, file: Path, code: int = 0, **parameters: Any) -> Any:
     """The counts as JSON, or the words of the refusal."""
-    app = typer.Typer()
-    register(app)
+    app = build()
     chosen = {"label": "died", "label-values": "no|yes", "column.age": "18..95"} | parameters
     settings = write_settings(folder / "study.json")
     study = json.loads(settings.read_text())

@@ -8,23 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from private_learning.tasks import load
 from private_learning.tasks.registry import BUILT_IN
 from tests.factories.made_up import made_up, saved
 from wardround.cli.lead.templates import study_text, study_values
-from wardround.cli.registration import register
-from wardround.cli.researcher.simulate import register as register_simulation
+from wardround.cli.main import build
 
 WITH_BASELINES = ("regression", "piecewise-exponential")
 
 
 def typed(*arguments: str | Path) -> Any:
-    app = typer.Typer()
-    register(app)
-    register_simulation(app)
+    app = build()
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
 
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from tests.factories.commands import write_settings
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 RECORDS = "id,age,died\n1001,40,no\n1002,41,yes\n1003,42,no\n1004,43,yes\n"
 PARAMETERS = {"label": "died", "label-values": "no|yes", "column.age": "18..95"}
@@ -24,8 +23,7 @@ def check(folder: Path, objections: str | bytes, *more: str, records: str = RECO
     study = write_settings(
         folder / "study.json", training={"task": "logistic-regression", "task_parameters": PARAMETERS}
     )
-    app = typer.Typer()
-    register(app)
+    app = build()
     arguments = ["data", "check", str(folder / "data.csv"), "--settings", str(study), "--patient-column", "id"]
     result = CliRunner().invoke(app, [*arguments, "--policy", str(folder / "policy.toml"), *more])
     return result.exit_code, " ".join(result.stdout.split()), " ".join(result.stderr.split())

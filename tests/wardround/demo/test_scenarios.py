@@ -52,7 +52,7 @@ def test_files_give_back_what_was_written(scenario: Scenario, tmp_path: Path):
 @pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "both definitions"])
 def test_the_first_round_of_every_study_fits_its_budget(scenario: Scenario, scheme: SchemeName, bayesian: bool):
     chosen = settings(scenario, scheme, bayesian=bayesian)
-    assert Budget.open(plan_of(chosen)).authorise().allowed
+    assert Budget.open(plan_of(chosen)).authorise().is_allowed
     assert settings(scenario, scheme, epsilon=5.5, bayesian=bayesian).privacy.limits[0].epsilon == 5.5
 
 
@@ -63,7 +63,7 @@ def test_the_budget_ends_the_study_after_the_rounds_that_were_planned(scheme: Sc
     study = settings(scenario, scheme, epsilon, bayesian=True)
     budget = Budget.open(plan_of(study))
     number = 0
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         number += 1
         budget.reserve(number)
         budget.settle(number, None)

@@ -19,7 +19,7 @@ ALONE = {"university": 0.97, "city": 0.92, "county": 0.90, "rural": 0.70}
 @pytest.fixture(scope="module")
 def limits() -> list[LimitStatement]:
     budget = Budget.open(plan_of(settings(scenarios.breast_cancer(), "parallel", bayesian=True)))
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         number = budget.last_round + 1
         budget.reserve(number)
         budget.settle(number, None)

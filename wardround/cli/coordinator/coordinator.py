@@ -30,21 +30,6 @@ KeyFile = Annotated[Path | None, typer.Option(help="write the key to this new fi
 KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the coordinator's commands to `app`. The web packages are imported when a command runs."""
-    app.command()(serve)
-    app.command()(worker)
-    app.command()(migrate)
-    operator = typer.Typer(
-        no_args_is_help=True, help="Create, list, rotate and revoke API keys. Needs access to the database."
-    )
-    operator.command("init")(operator_init)
-    operator.command("list")(operator_list)
-    operator.command("rotate")(operator_rotate)
-    operator.command("revoke")(operator_revoke)
-    app.add_typer(operator, name="operator")
-
-
 def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
     """Run the coordinator's API. A worker runs in the same process unless --no-worker is given."""
     from server.app import serve as run

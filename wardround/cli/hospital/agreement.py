@@ -11,7 +11,7 @@ import typer
 from wardround.cli.shared.shared import table
 
 if TYPE_CHECKING:
-    from client_sdk.study.hospital import Proposal
+    from client_sdk.study.hospital import StudyProposal
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Question:
 
     yes: bool
 
-    def __call__(self, proposal: Proposal) -> None:
+    def __call__(self, proposal: StudyProposal) -> None:
         """Show the terms, then ask.
 
         Raises:
@@ -45,7 +45,7 @@ def at_a_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def terms(proposal: Proposal) -> list[list[str]]:
+def terms(proposal: StudyProposal) -> list[list[str]]:
     """Return the rows that a person has to read before agreeing: the settings in words and the roster's state."""
     from study_protocol.terms import in_words
 

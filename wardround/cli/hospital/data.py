@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
-app = typer.Typer(no_args_is_help=True, help="Show how records are written, and try a study's settings on them.")
 Records = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
 SettingsFile = Annotated[
     Path | None, typer.Option(help="the study's settings, JSON or TOML. Ask the study lead for the file")
@@ -49,12 +48,6 @@ Confirm = Annotated[bool, typer.Option("--confirm", help="store the format, for 
 _MAX_NAMED_COLUMNS = 10
 
 
-@app.callback()
-def _group() -> None:
-    """Keep the group: without a callback, typer turns a group of one command into that command."""
-
-
-@app.command()
 def check(
     records: Records,
     settings: SettingsFile = None,

@@ -31,7 +31,6 @@ from wardround.cli.shared.shared import (
     typed_again,
 )
 
-roster_app = typer.Typer(no_args_is_help=True, help="Compare and pin the hospitals of a study.")
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
     Path,
@@ -261,7 +260,6 @@ def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson 
     table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
 
 
-@roster_app.command()
 def show(
     study: StudyName,
     server: Server = None,
@@ -300,7 +298,6 @@ def show(
         )
 
 
-@roster_app.command()
 def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
     """Pin the roster after you compared its number with the other hospitals. Hospitals that leave need no new pin."""
     from client_sdk.study.pinning import pin_roster

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from study_protocol.study.queries import Query
 
-app = typer.Typer(no_args_is_help=True, help="Show the queries of a study. At a hospital, approve or deny them.")
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", help="approve without a question, if there is no terminal. Needs --digest")]
 Digest = Annotated[
@@ -40,7 +39,6 @@ Digest = Annotated[
 TemplateName = Annotated[str, typer.Argument(help="kind of question, name of a ready question, or `columns`")]
 
 
-@app.command("list")
 def list_queries(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
@@ -66,7 +64,6 @@ def list_queries(
     table(f"Queries of {study}", ["number", "kind", "question", "state", "asked"], rows)
 
 
-@app.command()
 def show(
     study: StudyName,
     query: Number,
@@ -89,7 +86,6 @@ def show(
         hand_out(received_query, as_json, csv_file, only, words=not at_home)
 
 
-@app.command()
 def approve(study: StudyName, query: Number, digest: Digest = None, home: Home = None, yes: Yes = False) -> None:
     """Allow this hospital to answer a query. A running `wardround join` tells the coordinator."""
     with plain_errors():
@@ -97,7 +93,6 @@ def approve(study: StudyName, query: Number, digest: Digest = None, home: Home =
     _decide(study, query, home, approved=True, yes=yes, read=digest)
 
 
-@app.command()
 def deny(study: StudyName, query: Number, home: Home = None) -> None:
     """Deny a query for this hospital."""
     _decide(study, query, home, approved=False, yes=True)
@@ -122,7 +117,6 @@ def _require_believable(client: Client, query: Query, key_file: Path | None, hom
         raise NotTrusted(f"query {query.number} of {query.study}: {error}") from error
 
 
-@app.command()
 def template(
     what: TemplateName,
     columns: Columns = None,

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="StudyList | RoundList")
 # With more hospitals than this in a round, a note says that a ring costs less.
 _MAX_ALL_NEIGHBOURS = 300
-app = typer.Typer(no_args_is_help=True, help="Create and run studies.")
 SettingsFile = Annotated[Path, typer.Option(help="the study's settings, JSON or TOML, with every privacy setting")]
 ModelFile = Annotated[
     Path | None, typer.Option(help="initial weights as safetensors. Default: drawn by the task on this machine")
@@ -61,7 +60,6 @@ Round = Annotated[
 Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
 
-@app.command()
 def create(
     study: StudyName,
     settings: SettingsFile,
@@ -103,7 +101,6 @@ def create(
             _show(client.study(study), as_json)
 
 
-@app.command()
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file for `study create --model`. Works without a network."""
     from private_learning.durable import write_durably
@@ -116,20 +113,31 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
         say(f"{output}: {len(body)} bytes")
 
 
-def _moving(action: Action, about: str) -> None:
-    @app.command(action, help=about)
-    def move(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-        with plain_errors(), operator(server, key_file) as client:
-            _show(client.move_study(study, action), as_json)
+def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Start the study: rounds begin."""
+    _move(study, "start", server, key_file, as_json)
 
 
-_moving("start", "Start the study: rounds begin.")
-_moving("pause", "Pause the study. The running round ends, and no other begins.")
-_moving("resume", "Resume a paused study: rounds begin again.")
-_moving("stop", "End the study for good. Charges to the budget stay.")
+def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Pause the study. The running round ends, and no other begins."""
+    _move(study, "pause", server, key_file, as_json)
 
 
-@app.command()
+def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Resume a paused study: rounds begin again."""
+    _move(study, "resume", server, key_file, as_json)
+
+
+def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """End the study for good. Charges to the budget stay."""
+    _move(study, "stop", server, key_file, as_json)
+
+
+def _move(study: str, action: Action, server: str | None, key_file: Path | None, as_json: bool) -> None:
+    with plain_errors(), operator(server, key_file) as client:
+        _show(client.move_study(study, action), as_json)
+
+
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
     """Delete a study that was never started. Its invitations end, and its name cannot be used again."""
     with plain_errors(), operator(server, key_file) as client:
@@ -137,7 +145,6 @@ def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) ->
         say(f"deleted: {study}. Its ledger is kept, so that the name cannot be used for another study")
 
 
-@app.command()
 def show(
     study: StudyName, server: Server = None, key_file: KeyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
@@ -218,7 +225,7 @@ def model(
             f"{output}: {_describe_model(study_model_file)}{goes_on}; "
             f"{len(study_model_file.body)} bytes, sha256 {digest}"
         )
-        if study_model_file.said:
+        if study_model_file.names_study:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
@@ -295,7 +302,7 @@ def _show(study: Study, as_json: bool) -> None:
         ["state", _state(study)],
         ["rounds", f"{study.rounds} begun, at most {settings.rounds} of training that are charged"],
         ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
-        ["scheme", privacy.rules.named],
+        ["scheme", privacy.rules.display_name],
         *_training(settings),
         *(
             [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]

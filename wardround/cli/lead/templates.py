@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-policy_app = typer.Typer(no_args_is_help=True, help="Write the site policy of a hospital.")
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="new file to write. Default: standard output")]
 Bayesian = Annotated[bool, typer.Option("--bayesian", help="add a Bayesian limit to the classical one")]
 Masked = Annotated[
@@ -277,7 +276,6 @@ def study_template(
         hand_out(study_text(values), output)
 
 
-@policy_app.command("template")
 def policy_template(output: Out = None) -> None:
     """Write a site policy in which every entry is described. Save it as policy.toml in the hospital's directory."""
     with plain_errors():

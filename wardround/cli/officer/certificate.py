@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from study_protocol.documents.check import Check, OpenedCertificate
     from study_protocol.study.certificate import Certificate
 
-app = typer.Typer(no_args_is_help=True, help="Show, export and verify the certificate of a study's privacy.")
 Round = Annotated[
     int | None,
     typer.Option("--round", help="certificate of the model that this round released. Default: of the study now", min=1),
@@ -55,7 +54,6 @@ Fonts = Annotated[
 _BAD, _NOT_KNOWN = 4, 1
 
 
-@app.command()
 def show(
     study: StudyName,
     round_number: Round = None,
@@ -83,7 +81,6 @@ def show(
             say(f"{output}: {len(body)} bytes, signed with {key_words}")
 
 
-@app.command()
 def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
     """Render a certificate file as PDF after checking its signature. Use `certificate verify` to see who signed it."""
     from client_sdk.errors import LedgerNotExtended
@@ -102,7 +99,6 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
         say(f"{output}: {len(body)} bytes")
 
 
-@app.command()
 def verify(
     file: CertificateFile,
     model: ModelFile = None,

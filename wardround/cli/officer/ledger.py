@@ -11,7 +11,7 @@ import typer
 from private_learning.durable import write_durably
 from study_protocol.wire.rounded import percent
 from wardround.cli.officer.charges import read_charges, show_charges
-from wardround.cli.officer.verify import fetch, trust, verify
+from wardround.cli.officer.verify import fetch, trust
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import (
     AsJson,
@@ -31,7 +31,6 @@ from wardround.cli.shared.shared import (
 if TYPE_CHECKING:
     from study_protocol.study.messages import BudgetStatement, LimitStatement
 
-app = typer.Typer(no_args_is_help=True, help="Check and export the ledger of a study.")
 Everything = Annotated[bool, typer.Option("--all", help="show every charge, not only the newest")]
 Out = Annotated[Path, typer.Option("--out", help="file to write, with one JSON entry on each line")]
 
@@ -100,10 +99,6 @@ def _remaining_share(limit: LimitStatement) -> str:
     return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, round_down=True)} %"
 
 
-app.command()(verify)
-
-
-@app.command()
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:
     """Check the whole ledger and write it to a file. The last line holds the head and its signers."""
     from client_sdk.study.audit import require_signed

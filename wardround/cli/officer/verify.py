@@ -218,7 +218,7 @@ def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     path, joined, seen_head = ledger_path(directory, dataset), None, SeenHead()
     if path.exists():
         with HospitalLedger.open(path, read_only=True) as ledger:
-            opened, seen_head = ledger.opened(study), ledger.seen(study).head
+            opened, seen_head = ledger.opened(study), ledger.seen_ledger(study).head
         joined = None if opened is None else str(opened["settings_sha256"])
     own_key, other_data_sets = (
         encode_public_key(asking_hospital.identity.key.public_key()),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from client_sdk.identity import Identity, Membership
     from study_protocol.study.messages import Study, WitnessedHead
 
-app = typer.Typer(no_args_is_help=True, help="Sign a study's ledger as an auditor, and compare signed heads.")
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="file to write. Default: standard output")]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="data set of this hospital. Default: that of the auditor, or `records`")
@@ -30,7 +29,6 @@ Dataset = Annotated[
 HeadPath = Annotated[Path, typer.Argument(help="head that another hospital or auditor exported", dir_okay=False)]
 
 
-@app.command()
 def key(home: Home = None) -> None:
     """Print this auditor's public key for the study's settings. The first call creates the key."""
     from client_sdk.identity import Identity
@@ -39,7 +37,6 @@ def key(home: Home = None) -> None:
         say(Identity.create(_directory(home)).public_key)
 
 
-@app.command()
 def sign(
     study: StudyName,
     coordinator_key: CoordinatorKey = None,
@@ -64,15 +61,14 @@ def sign(
             try:
                 CoordinatorVerifier(client, membership, received_study.settings, ledger).statement(client.budget(study))
             except NotTrusted as error:
-                evidence.keep(error, membership, ledger.seen(study).head.sequence)
+                evidence.keep(error, membership, ledger.seen_ledger(study).head.sequence)
                 raise
-            head = ledger.seen(study).head
+            head = ledger.seen_ledger(study).head
             signed_head = LedgerHead(study=study, entries=head.sequence, sha256=head.sha256)
             client.put_outside_witness(study, sign_head(identity.key, membership.client, signed_head))
         say(f"{study}: entries 1 to {head.sequence} checked and signed as {membership.client}")
 
 
-@app.command()
 def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: Home = None) -> None:
     """Write the newest ledger head that was seen here, signed, for others to compare. Works without a network."""
     from client_sdk.study.heads import exported
@@ -87,7 +83,6 @@ def export(study: StudyName, output: Out = None, dataset: Dataset = None, home: 
             write_durably(output, f"{body}\n".encode())
 
 
-@app.command()
 def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
     """Compare an exported head with the ledger that was seen here. Exit code 4: it forks, and the proof is kept."""
     from client_sdk.errors import LedgerForked
@@ -98,7 +93,7 @@ def compare(file: HeadPath, dataset: Dataset = None, home: Home = None) -> None:
         directory, head_file = _directory(home), read_head_file(file.read_bytes())
         study, theirs = head_file.witness.head.study, head_file.witness.head.entries
         with _opened(directory, dataset) as (identity, ledger):
-            membership, own_entries = identity.membership(study), ledger.seen(study).head.sequence
+            membership, own_entries = identity.membership(study), ledger.seen_ledger(study).head.sequence
             try:
                 outcome = compare_heads(membership, ledger, head_file)
             except LedgerForked as error:
@@ -140,7 +135,7 @@ def _opened(directory: Path, dataset: str | None, *, write: bool = False) -> Gen
 def _keep_ahead(directory: Path, dataset: str | None, witness: WitnessedHead) -> None:
     """Store a head that is ahead of the ledger seen here. Raises LedgerInUse: `join` is running with this ledger."""
     with _opened(directory, dataset, write=True) as (_, ledger):
-        ledger.seen(witness.head.study).keep_ahead(witness)
+        ledger.seen_ledger(witness.head.study).keep_ahead(witness)
 
 
 def _pinned(identity: Identity, client: Client, received_study: Study, coordinator_key: str | None) -> Membership:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from accounting.budget.ledger import Entry
-    from client_sdk.study.vouching import Agreement, Voucher
+    from client_sdk.study.vouching import HeadAgreement, Voucher
     from study_protocol.study.messages import Roster, WitnessedHead
     from study_protocol.study.outside_witness import OutsideWitness
 
@@ -51,7 +51,7 @@ def seen(
         directory = home or load_settings().client_home
         dataset_name = dataset or seen_in(directory)
         with HospitalLedger.open(ledger_path(directory, dataset_name), read_only=True) as ledger:
-            ledger_view = ledger.seen(study)
+            ledger_view = ledger.seen_ledger(study)
             number = ledger_view.head.sequence if entry is None else entry
             sha256 = ledger_view.hash_of(number)
         if sha256 is None:
@@ -121,7 +121,7 @@ class Witnesses:
     """
 
     hospitals: Sequence[Voucher]
-    agreed: Agreement
+    agreed: HeadAgreement
     compared: bool
     colluders: int
     strangers: Sequence[str] | None = None
@@ -202,11 +202,13 @@ class Witnesses:
 
 
 def _rows(vouchers: Sequence[Voucher]) -> list[list[str]]:
-    return [[voucher.client, str(voucher.entries) if voucher.entries else "-", voucher.why] for voucher in vouchers]
+    return [[voucher.client, str(voucher.entries) if voucher.entries else "-", voucher.reason] for voucher in vouchers]
 
 
 def _as_json(vouchers: Sequence[Voucher]) -> list[dict[str, Any]]:
-    return [{"client": voucher.client, "entries": voucher.entries, "why": voucher.why or None} for voucher in vouchers]
+    return [
+        {"client": voucher.client, "entries": voucher.entries, "why": voucher.reason or None} for voucher in vouchers
+    ]
 
 
 def _outside(opening: Entry) -> list[OutsideWitness]:

@@ -20,7 +20,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, ending, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from simulation.report import Report, Run, Spread
+    from simulation.report import SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
 SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as for `study create`")]
@@ -69,11 +69,6 @@ Checkpoints = Annotated[
 _MAX_SHOWN_POINTS = 12
 # 128 + SIGINT, as shells count.
 _INTERRUPTED = 130
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`. torch is imported when the command runs."""
-    app.command()(simulate)
 
 
 def simulate(
@@ -183,16 +178,16 @@ def _errors_alone(logger: str) -> Generator[None]:
         log.setLevel(level)
 
 
-def _run(simulation: Simulation, seeds: range) -> Report:
+def _run(simulation: Simulation, seeds: range) -> SimulationReport:
     """Run the seeds with a progress bar on standard error. After Ctrl-C, return the seeds that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
-    from simulation.report import Report
+    from simulation.report import SimulationReport
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[spent]}"), TimeRemainingColumn())
-    runs: list[Run] = []
+    runs: list[SeedRun] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         for seed in seeds:
             task = progress.add_task(f"seed {seed}", total=simulation.settings.rounds, spent="")
@@ -216,10 +211,10 @@ def _run(simulation: Simulation, seeds: range) -> Report:
         say(f"stopped during seed {seeds[len(runs)]}: {advice}", err=True)
         if not runs:
             raise typer.Exit(_INTERRUPTED)
-    return Report(simulation.settings, simulation.backend, tuple(runs))
+    return SimulationReport(simulation.settings, simulation.backend, tuple(runs))
 
 
-def _show(report: Report) -> None:
+def _show(report: SimulationReport) -> None:
     from simulation.chart import compared
 
     limits, metric = report.settings.privacy.limits, report.metric
@@ -247,20 +242,20 @@ def _show(report: Report) -> None:
         say(f"warning: {warning}", err=True)
 
 
-def _some(report: Report):
+def _some(report: SimulationReport):
     """Return about a dozen points, the last among them."""
     points = report.points()
     step = max(1, -(-len(points) // _MAX_SHOWN_POINTS))
     return [point for at, point in enumerate(points, start=1) if at % step == 0 or at == len(points) or at == 1]
 
 
-def _sizes(report: Report) -> str:
+def _sizes(report: SimulationReport) -> str:
     run = report.runs[0]
     clients = "1 client" if run.clients == 1 else f"{run.clients:,} clients"
     return f"{clients} with {run.records:,} patients in all"
 
 
-def _spread(value: Spread | None) -> str:
+def _spread(value: SeedSpread | None) -> str:
     if value is None:
         return ""
     return f"{value.mean:.3f}" if value.deviation is None else f"{value.mean:.3f} ± {value.deviation:.3f}"

@@ -1,4 +1,4 @@
-"""Counts what a process asks of its database, at the driver: below SQLAlchemy, and the same in every version.
+"""Counts what a process asks of its database, at the driver below SQLAlchemy.
 
 Python imports this by its name at the start of a process that has this folder on its path. COUNT_STATEMENTS names a
 file of at least 16 bytes: statements that read or write rows, and transactions, as little-endian 64-bit numbers.

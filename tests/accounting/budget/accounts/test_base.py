@@ -10,7 +10,7 @@ def test_rounds_left_is_what_then_happens_when_every_round_costs_its_worst():
     budget = Budget(plan(definitions=("classical",), epsilon={"classical": 2.0}))
     reported = budget.statements()[0]["rounds_left_estimate"]
     begun = 0
-    while budget.authorise().allowed:
+    while budget.authorise().is_allowed:
         begun += 1
         budget.reserve(begun)
         budget.settle(begun, None)

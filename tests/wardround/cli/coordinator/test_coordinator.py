@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from server.config import load
@@ -26,7 +25,7 @@ from server.db.schema import head
 from server.services.studies.operators import authenticate
 from tests.conftest import Postgres
 from tests.harness.object_store import ObjectStore
-from wardround.cli.coordinator.coordinator import register
+from wardround.cli.main import build
 
 KEY = re.compile(r"^wrk_[0-9a-f]+_[0-9a-f]+$")
 
@@ -42,8 +41,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 
 def _run(*words: str) -> tuple[int, str, str]:
-    app = typer.Typer()
-    register(app)
+    app = build()
     result = CliRunner().invoke(app, words)
     return result.exit_code, result.stdout, result.stderr
 
@@ -175,10 +173,7 @@ def test_a_bucket_that_is_not_there_is_one_line(
 
 @contextmanager
 def _process(*words: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    program = (
-        "import typer; from wardround.cli.coordinator.coordinator import register; "
-        "app = typer.Typer(); register(app); app()"
-    )
+    program = "from wardround.cli.main import build; build()()"
     command = [sys.executable, "-c", program, *words]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

@@ -9,12 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from private_learning.training import LocalTraining
 from tests.factories.commands import write_records, write_settings
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 PARAMETERS = {
     "label": "died",
@@ -45,8 +44,7 @@ def check(
     patient_column: str | None = "id",
     **training: Any,
 ) -> str:
-    app = typer.Typer()
-    register(app)
+    app = build()
     (here / "records.csv").write_text("\n".join(rows) + "\n")
     chosen = {"task_parameters": PARAMETERS, "rows_per_patient": 2} | training
     settings = write_settings(here / "study.json", training=chosen)
@@ -145,8 +143,7 @@ def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(
     policy.write_text('excluded_patients = ["a"]\n')
     parameters = {"label": "died", "length": 3, "events.drugs": "code=atc; time=day; codes=A|B"}
     settings = write_settings(here / "study.json", training={"task": "sequence", "task_parameters": parameters})
-    app = typer.Typer()
-    register(app)
+    app = build()
     arguments = ["data", "check", str(folder), "--settings", str(settings), "--policy", str(policy)]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,13 +19,12 @@ from tests.factories.hospitals import coordinator, hospital, lax_toml
 from tests.factories.settings import settings
 from wardround.cli.hospital import hospital as commands
 from wardround.cli.hospital.rounds import RoundsShown, first_words, spent_line
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    other, app = coordinator(settings(bayesian=True)), typer.Typer()
-    register(app)
+    other, app = coordinator(settings(bayesian=True)), build()
     here = hospital(other, tmp_path / "mercy")
     monkeypatch.setattr(commands, "hospital", lambda home, **_: here)
     monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))

@@ -21,7 +21,7 @@ from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
 from wardround.cli.hospital import agreement, data
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, read_declared, read_records, stored_format
-from wardround.cli.registration import register
+from wardround.cli.main import build
 
 ROWS = ["id;bmi;krea;died", "a;21,5;250.000;no", "b;20,25;180.000;yes", "c;;310.500;no"]
 SEMICOLONS = TableFormat("semicolon", decimal="comma")
@@ -39,8 +39,7 @@ def written(path: Path, rows: list[str] = ROWS) -> str:
 
 
 def check(*arguments: str, code: int = 0, **options: Any) -> Result:
-    app = typer.Typer()
-    register(app)
+    app = build()
     result = CliRunner().invoke(app, ["data", "check", *arguments], **options)
     assert result.exit_code == code, result.output
     return result

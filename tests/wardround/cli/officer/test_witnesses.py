@@ -14,7 +14,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import OF_AUDITOR, ledger_path
 from client_sdk.identity import Identity
 from client_sdk.study.pinning import as_digits
-from client_sdk.study.vouching import Agreement, Voucher
+from client_sdk.study.vouching import HeadAgreement, Voucher
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.witness import sign_head
 from tests.factories.commands import Run, finished
@@ -124,7 +124,7 @@ def test_the_studys_own_number_of_colluders_is_assumed(masking: Any, expected: i
 
 def test_what_is_vouched_for_in_part_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     found = [Voucher("grace", 9), Voucher("hope", 5), Voucher("mercy", 5), Voucher("state", 0, "no signature")]
-    Witnesses(found, Agreement(3, 5), True, 1).show()
+    Witnesses(found, HeadAgreement(3, 5), True, 1).show()
     assert "entries 1 to 5 are what the hospitals saw: at least 3 of 4 hospitals signed them" in capsys.readouterr().out
 
 

@@ -15,22 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.errors import ConfigurationError, TrainingStopped
 from simulation.local_work import ClientStopped
 from simulation.records import Dealer, HowSplit, Source
-from simulation.report import Run
+from simulation.report import SeedRun
 from simulation.runs import Simulation
 from wardround.cli.lead.templates import study_text, study_values
-from wardround.cli.researcher.simulate import register
+from wardround.cli.main import build
 
 PARAMETERS = {"label": "ill", "column.age": "0..100", "column.rate": "0..10"}
-START = (
-    "import typer; from wardround.cli.researcher.simulate import register; "
-    "app = typer.Typer(); app.callback()(lambda: None); "
-)
+START = "from wardround.cli.main import build; build()()"
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +56,7 @@ def write_records(path: Path, count: int, seed: int) -> Path:
 
 
 def simulate(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
+    app = build()
     return CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "160"})
 
 
@@ -190,7 +184,7 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
 ) -> None:
     whole = Simulation.run
 
-    def run(self: Simulation, seed: int, *rest: Any) -> Run:
+    def run(self: Simulation, seed: int, *rest: Any) -> SeedRun:
         if seed == finished:
             raise KeyboardInterrupt
         return whole(self, seed, *rest)
@@ -260,7 +254,7 @@ def test_killed_in_the_middle_and_started_again_it_ends_with_the_same_bytes(reco
     study = write_settings(tmp_path / "long.toml", rounds=60, noise_multiplier=8.0)
     whole, again, kept = tmp_path / "whole.json", tmp_path / "again.json", tmp_path / "kept"
     given = ["simulate", str(study), "--data", str(records), "--clients", "4", "--no-baselines", "--workers", "2"]
-    command = [sys.executable, "-c", START + "register(app); app()", *given]
+    command = [sys.executable, "-c", START, *given]
     subprocess.run([*command, "-o", str(whole)], check=True, capture_output=True, timeout=240)
     killed = subprocess.Popen(
         [*command, "--checkpoints", str(kept)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -1,9 +1,8 @@
-"""Measurements of one version: a session as JSON on standard input, one line of JSON for each job on standard output.
+"""Measure one session: JSON on standard input, one line of JSON for each job on standard output.
 
-    echo '{"database": "sqlite", "jobs": [["masked", {"clients": 5}]]}' | python -P -m load.side
+    echo '{"database": "sqlite", "jobs": [["masked", {"clients": 5}]]}' | python -m research.benchmarks.load.session
 
-All jobs of a session meet one coordinator, warmed up. Run with this version's interpreter and with
-PYTHONPATH=<its checkout>:<the folder that holds `load`>.
+All jobs of a session meet one coordinator, warmed up.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
-from .coordinators import Counts, NoCompiler, counting, served
-from .demonstration import demo
-from .jobs import JOBS, Figures, run_plain
-from .studies import Case
+from research.benchmarks.load.coordinators import Counts, NoCompiler, counting, served
+from research.benchmarks.load.jobs import JOBS, Figures, run_plain
+from research.benchmarks.load.studies import Case
 
 WARM_UP = 2
 
@@ -30,8 +28,9 @@ def session(
 ) -> None:
     """Print the figures of every job, or the error that it ended with.
 
-    counted  the coordinator counts what it syncs and asks of its database, which takes time: nothing is timed then
-    how      as `served`: processes
+    Args:
+        counts_calls: the coordinator counts its syncs and statements. That takes time, so nothing is timed then.
+        how: as `served`: processes.
     """
     with ExitStack() as stack:
         counts: Counts | None = stack.enter_context(counting()) if counts_calls else None
@@ -60,9 +59,6 @@ def main() -> None:
     request = json.load(sys.stdin)
     names = ("fastapi", "uvicorn", "sqlalchemy", "pydantic", "cryptography")
     print(json.dumps({"versions": {"python": sys.version.split()[0], **{name: version(name) for name in names}}}))
-    if request["jobs"] and request["jobs"][0][0] == "demo":
-        _tell("demo", {}, lambda: demo(request["database"]))
-        return
     try:
         session(**request)
     except NoCompiler:

@@ -1,0 +1,1 @@
+from accounting import *  # noqa: F403

@@ -1,0 +1,134 @@
+"""The table of all commands of `wardround`: where each one is, who uses it, and which extra it needs.
+
+To add a command, write its function and add a row here. The row is text, and its module is imported when the command
+runs. So `wardround --help` lists every command in an installation that can run only some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table.
+
+    Attributes:
+        name: the words that are typed after `wardround`.
+        function: `module:function`, the module relative to `wardround.cli`. Its docstring is the command's help.
+        help: one line for lists of commands.
+        extra: what `pip install 'wardround[extra]'` must name for the command to run.
+    """
+
+    name: str
+    function: str
+    help: str
+    extra: str = "operator"
+
+
+# The groups of commands, such as `study create` and `study start`, and the line that lists show for each.
+GROUPS = {
+    "data": "See how records are written, and try a study's settings on them.",
+    "roster": "Compare and pin the hospitals of a study.",
+    "policy": "Write the rules of a hospital.",
+    "ledger": "Check and export the ledger of a study.",
+    "certificate": "Show, keep and check the certificate of a study's privacy.",
+    "witness": "Sign a study's ledger as an auditor, and compare signed heads.",
+    "study": "Create and run studies.",
+    "query": "Show the questions about patients, and allow or refuse them at a hospital.",
+    "operator": "Make, list and end people's API keys on the coordinator's machine.",
+}
+
+_HOSPITAL = (
+    Command("enrol", ".hospital.hospital:enrol", "Become a member of a study with an invitation token."),
+    Command("join", ".hospital.hospital:join", "Take part in a study until it ends.", "client"),
+    Command("data check", ".hospital.data:check", "Read records as `join` would, without a network.", "client"),
+    Command("roster show", ".hospital.hospital:show", "Show the hospitals of a study and the number to compare."),
+    Command("roster pin", ".hospital.hospital:pin", "Pin the roster after its number was compared."),
+    Command("policy template", ".lead.templates:policy_template", "Print a site policy with every entry described."),
+    Command("doctor", ".hospital.hospital:doctor", "Check the installation, the network, the keys and the ledger."),
+    Command("rotate-key", ".hospital.hospital:rotate_key", "Replace this hospital's key in every study."),
+    Command("withdraw", ".hospital.hospital:withdraw", "Leave a study for good, from the next round on."),
+)
+_PRIVACY_OFFICER = (
+    Command("budget", ".officer.ledger:budget", "Print the budget of a study and what was spent on what."),
+    Command("own-budget", ".hospital.hospital:own_budget", "Print this hospital's own budget over all its studies."),
+    Command("egress-log", ".hospital.hospital:egress_log", "List everything that left this hospital."),
+    Command("ledger verify", ".officer.verify:verify", "Check every entry of a ledger and recompute every ε."),
+    Command("ledger export", ".officer.ledger:export", "Write a study's ledger to a file after checking it."),
+    Command("ledger seen", ".officer.witnesses:seen", "Print the ledger's head as this hospital saw it."),
+    Command("certificate show", ".officer.certificate:show", "Print or save the certificate of a study."),
+    Command("certificate pdf", ".officer.certificate:pdf", "Render a certificate as PDF after checking its signature."),
+    Command("certificate verify", ".officer.certificate:verify", "Check a certificate without a network."),
+    Command("evidence", ".officer.witnesses:evidence", "Show the proofs against coordinators that are kept here."),
+    Command("witness key", ".officer.witness:key", "Print this auditor's public key for a study's settings."),
+    Command("witness sign", ".officer.witness:sign", "Check the new entries of a ledger and sign its head."),
+    Command("witness export", ".officer.witness:export", "Write the newest signed head that was seen here."),
+    Command("witness compare", ".officer.witness:compare", "Compare an exported head with the ledger seen here."),
+)
+_STUDY_LEAD = (
+    Command("plan", ".lead.plan:plan", "Show what a study's limits allow, or find the numbers that fit them."),
+    Command("study template", ".lead.templates:study_template", "Print a settings file with every entry described."),
+    Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),
+    Command("study create", ".lead.study:create", "Create a study and upload its initial model."),
+    Command("study start", ".lead.study:start", "Let rounds begin."),
+    Command("study pause", ".lead.study:pause", "Let the current round end and begin no other."),
+    Command("study resume", ".lead.study:resume", "Let rounds begin again."),
+    Command("study stop", ".lead.study:stop", "End a study for ever."),
+    Command("study delete", ".lead.study:delete", "Delete a study that was never started."),
+    Command("study list", ".lead.study:list_studies", "List every study of the coordinator."),
+    Command("study show", ".lead.study:show", "Show a study's state and settings."),
+    Command("study rounds", ".lead.study:rounds", "Show how the newest rounds ended and what they cost."),
+    Command("study model", ".lead.study:model", "Write a study's model to a file after checking it."),
+    Command("invite", ".lead.study:invite", "Make a one-time token for one hospital."),
+    Command("revoke", ".lead.study:revoke", "End a hospital's part in a study, from the next round on."),
+    Command("ask", ".lead.ask:ask", "Ask all hospitals a question about their patients."),
+    Command("query template", ".lead.query:template", "Print a question file with every entry described."),
+    Command("query list", ".lead.query:list_queries", "List the queries of a study."),
+    Command("query show", ".lead.query:show", "Show a query and its answer."),
+    Command("query approve", ".lead.query:approve", "Allow this hospital to answer a query."),
+    Command("query deny", ".lead.query:deny", "Refuse a query for this hospital."),
+    Command("card", ".lead.card:card", "Write the card of a released model."),
+)
+_RESEARCHER = (
+    Command("demo", "..demo.command:demo", "Run a whole study of four hospitals on this machine.", "demo"),
+    Command("simulate", ".researcher.simulate:simulate", "Run a study's settings on records at hand.", "client"),
+    Command("predict", ".researcher.model:predict", "Predict the outcomes of new records with a model.", "client"),
+    Command("evaluate", ".researcher.model:evaluate", "Measure a model on records with known labels.", "client"),
+    Command("export", ".researcher.model:export", "Write a model for other programs, as ONNX.", "client"),
+)
+_COORDINATOR = (
+    Command("migrate", ".coordinator.coordinator:migrate", "Bring the database to this version's schema.", "server"),
+    Command("serve", ".coordinator.coordinator:serve", "Run the coordinator's API.", "server"),
+    Command("worker", ".coordinator.coordinator:worker", "Move rounds on in a process of its own.", "server"),
+    Command("operator init", ".coordinator.coordinator:operator_init", "Make an API key for a person.", "server"),
+    Command("operator list", ".coordinator.coordinator:operator_list", "List the API keys.", "server"),
+    Command("operator rotate", ".coordinator.coordinator:operator_rotate", "Replace an API key.", "server"),
+    Command("operator revoke", ".coordinator.coordinator:operator_revoke", "End an API key.", "server"),
+)
+
+# Role -> its commands. `wardround --help` shows one panel for each role. A group is in the panel of its first command.
+ROLES: Mapping[str, Sequence[Command]] = {
+    "Hospital": _HOSPITAL,
+    "Privacy officer": _PRIVACY_OFFICER,
+    "Study lead": _STUDY_LEAD,
+    "Researcher": _RESEARCHER,
+    "Coordinator": _COORDINATOR,
+}
+COMMANDS = {command.name: command for command in chain(*ROLES.values())}
+
+
+def command_in(words: Sequence[str]) -> Command | None:
+    """Return the command that the words of a command line name, or None if they name none."""
+    return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
+
+
+def list_in_words() -> str:
+    """Return the commands by role as plain text, for an installation without typer."""
+    width = max(map(len, COMMANDS))
+    blocks = ["Usage: wardround COMMAND [ARGS]..."]
+    for role, commands in ROLES.items():
+        blocks.append("\n".join([f"{role}:", *(f"  {line.name:<{width}}  {line.help}" for line in commands)]))
+    return "\n\n".join(blocks)
