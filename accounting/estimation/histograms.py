@@ -81,7 +81,7 @@ def release_charge(
 
     Shape (orders,). To be charged to the classical and the Bayesian ledger, and reserved beforehand.
     """
-    sensitivity = check_count("most_counts", max_counts)
+    sensitivity = check_count("max_counts", max_counts)
     # √2 rounded up: a smaller shift would cost less than the true one.
     shift = (
         float(sensitivity)

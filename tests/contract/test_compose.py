@@ -320,7 +320,7 @@ def test_make_and_ci_resolve() -> None:
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     for line in re.findall(r"^\t\$\(BIN\)/(wardround .*)$", makefile, re.MULTILINE):
         _resolve(line.replace("$(ARGS)", "").split())
-    for module in re.findall(r"python -m (experiments\.\w+)", makefile):
+    for module in re.findall(r"python -m ((?:research|tests|wardround)[.\w]*)", makefile):
         assert (ROOT / Path(*module.split("."))).with_suffix(".py").is_file() or (
             ROOT / Path(*module.split(".")) / "__main__.py"
         ).is_file()

@@ -21,8 +21,8 @@ from accounting.budget.ledger import Entry
 from client_sdk.api.client import Client
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.outbox import Outbox
 from client_sdk.secure_sum.delivery import from_bytes
-from private_learning import durable
 from server.domain.admission import mechanism
 from server.domain.optimiser import begin, released
 from server.domain.queries import answer_of, noise_of
@@ -40,19 +40,19 @@ from tests.harness.law_broken import LawBroken
 @contextmanager
 def keeping_finished() -> Generator[None]:
     """Meanwhile every finished body of this process is noted beside the hospital's directory, too."""
-    before = durable.Outbox.put
+    before = Outbox.put
 
-    def put(outbox: durable.Outbox, round: int, body: bytes) -> None:
+    def put(outbox: Outbox, round: int, body: bytes) -> None:
         folder = _noted(outbox.folder.parents[1], outbox.folder.name)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{round}.{hashlib.sha256(body).hexdigest()}").write_bytes(body)
         before(outbox, round, body)
 
-    durable.Outbox.put = put  # type: ignore[method-assign]
+    Outbox.put = put  # type: ignore[method-assign]
     try:
         yield
     finally:
-        durable.Outbox.put = before  # type: ignore[method-assign]
+        Outbox.put = before  # type: ignore[method-assign]
 
 
 def _noted(home: Path, study: str) -> Path:

@@ -151,7 +151,7 @@ class TestNoise:
         ("edges", "count_values", {"values": [0.1], "edges": [1.0, 0.5]}),
         ("values", "count_values", {"values": [math.nan], "edges": [1.0]}),
         ("noise_std", "release_charge", {"orders": [1.0], "noise_std": 0.0}),
-        ("most_counts", "release_charge", {"orders": [1.0], "noise_std": 1.0, "most_counts": 0}),
+        ("max_counts", "release_charge", {"orders": [1.0], "noise_std": 1.0, "max_counts": 0}),
     ],
 )
 def test_bad_input_is_named(name: str, call: str, values: dict[str, Any]) -> None:

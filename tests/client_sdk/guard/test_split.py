@@ -21,7 +21,9 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.split import PatientSplit
 from tests.factories.settings import settings
 
-IDENTIFIERS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True, min_size=1)
+# Texts such as 1E5 are refused as identifiers that a spreadsheet has damaged.
+IDENTIFIER = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: not text[:1].isdigit())
+IDENTIFIERS = st.lists(IDENTIFIER, unique=True, min_size=1)
 SECRETS = st.binary(min_size=32, max_size=32)
 LIMIT = OwnLimit("instance", 8.0, 1e-5, 6.0)
 EVALUATED = settings(
@@ -36,7 +38,7 @@ def query(noise_multiplier: float, bears: str) -> Charge:
     ))  # fmt: skip
 
 
-@given(SECRETS, IDENTIFIERS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(0.01, 0.99))
+@given(SECRETS, IDENTIFIERS, IDENTIFIER, st.floats(0.01, 0.99))
 def test_one_patient_more_or_less_moves_nobody_else(
     secret: bytes, patients: list[str], other: str, share: float
 ) -> None:

@@ -50,7 +50,7 @@ def _messages() -> tuple[type[BaseModel], ...]:
         value
         for module in modules
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__.startswith("client_sdk.")
+        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__.startswith("study_protocol.")
     }
     return tuple(sorted(classes, key=lambda message_class: message_class.__qualname__))
 

@@ -256,13 +256,13 @@ class _First(nn.Module):
 def test_the_fused_way_is_off_during_the_step_and_on_again_afterwards() -> None:
     backends: Any = torch.backends.mha
     seen: list[bool] = []
+    # Of the whole process: another test's thread may have left it off.
+    backends.set_fastpath_enabled(True)
 
     torch.manual_seed(0)
     model = Encoder().double().eval()
     model.encoder.requires_grad_(False)
     model.register_forward_hook(lambda *_: seen.append(backends.get_fastpath_enabled()))
-    before = backends.get_fastpath_enabled()
     PerRecordGradients(model, squared_error, method="layerwise").norms(tokens(4, 6), targets(4))
-    assert before
     assert set(seen) == {False}
     assert backends.get_fastpath_enabled()

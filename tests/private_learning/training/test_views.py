@@ -208,7 +208,7 @@ def test_records_that_cannot_be_changed_so_are_refused(
 @pytest.mark.parametrize(
     ("how", "privacy", "words"),
     [
-        ({"views": 4}, {}, "changes nothing"),
+        ({"views": 4}, {}, "has no change"),
         ({"views": 0, "shift": 1}, {}, "greater than or equal to 1"),
         ({"views": 2, "rotation": 200}, {}, "less than or equal to 180"),
         ({"views": 2, "noise": math.nan}, {}, "finite"),

@@ -66,5 +66,5 @@ def test_neighbouring_differences_of_noise_have_the_law_that_is_tested() -> None
 def test_only_masked_studies_are_summed_under_masks() -> None:
     values = audit.study(4, 40).as_json()
     clear = values | {"privacy": values["privacy"] | {"scheme": "parallel", "masking": None}}
-    with pytest.raises(ValueError, match="nothing under masks"):
+    with pytest.raises(ValueError, match="no sums under masks"):
         MaskedHospitals(type(audit.study(4, 40)).model_validate(clear), {}, ["a"])

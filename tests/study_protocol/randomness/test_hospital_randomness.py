@@ -16,7 +16,7 @@ from study_protocol.randomness.source import HospitalRandomness, Purpose, Seeded
 
 SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
 CONTEXT = ("sepsis", "2", "head", "session", "model", "own head", "records")
-ADDRESS: dict[str, Any] = {"party": "mercy", "round": 2, "step": 1, "subject": b"vector"}
+ADDRESS: dict[str, Any] = {"party": "mercy", "round_number": 2, "step": 1, "subject": b"vector"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_only_the_very_same_draw_repeats_where_the_system_repeats_its_bytes() ->
     others += [drawn(context=(*CONTEXT[:place], "another", *CONTEXT[place + 1 :])) for place in range(len(CONTEXT))]
     # No two lists of parts are written alike.
     others += [drawn(context=("sepsis2", *CONTEXT[2:])), drawn(context=('sepsis", "2', *CONTEXT[2:]))]
-    changes: list[dict[str, Any]] = [{"party": "m"}, {"round": 3}, {"step": 2}, {"subject": b"v"}]
+    changes: list[dict[str, Any]] = [{"party": "m"}, {"round_number": 3}, {"step": 2}, {"subject": b"v"}]
     others += [drawn(**change) for change in changes]
     assert len({drawn(), *others}) == 1 + len(others)
 

@@ -178,5 +178,5 @@ def test_whoever_checks_arrives_at_what_was_signed() -> None:
 
 
 def test_a_study_without_masks_has_no_session() -> None:
-    with pytest.raises(ValueError, match="nothing under masks"):
+    with pytest.raises(ValueError, match="no sums under masks"):
         session_plan(StudySettings.model_validate(masked("parallel", masking=None)))

@@ -14,9 +14,10 @@ import typer
 
 import client_sdk
 from wardround.cli import main
+from wardround.cli.lazy import loaded
 
 ROOT = Path(client_sdk.__file__).parents[1]
-PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation")
+PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation", "wardround")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Of other programs, or of none.
 OTHERS = {"--no-binary", "--upgrade", "--"}
@@ -34,7 +35,7 @@ def commands() -> dict[str, Any]:
         else:
             found[" ".join(path)] = command
 
-    walk(typer.main.get_command(main.build()), ())
+    walk(loaded(typer.main.get_command(main.build())), ())
     return found
 
 
