@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, get_args
 
@@ -87,6 +88,7 @@ def tables() -> Iterator[ExtensionTable]:
     from private_learning.tasks.registry import BUILT_IN
     from server import app
     from study_protocol.queries.kinds import Question
+    from wardround.cli.commands import COMMANDS
 
     yield ExtensionTable(
         "Tasks",
@@ -125,6 +127,16 @@ def tables() -> Iterator[ExtensionTable]:
         "`ROUTERS` in `server/app.py`",
         [described(noun.__name__.rpartition(".")[2], noun) for noun in app.NOUNS],
     )
+    yield ExtensionTable(
+        "Commands",
+        "`ROLES` in `wardround/cli/commands.py`",
+        [Entry(name, _module_of(row.function), first_sentence(name, row.help)) for name, row in COMMANDS.items()],
+    )
+
+
+def _module_of(function: str) -> str:
+    """Return the module of a row of commands, whose place is relative to `wardround.cli`."""
+    return resolve_name(function.partition(":")[0], "wardround.cli")
 
 
 def page() -> str:
