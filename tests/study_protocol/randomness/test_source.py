@@ -80,7 +80,7 @@ def test_a_secure_address_never_repeats() -> None:
 def test_seeded_source_must_be_allowed_and_announces_itself(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InsecureSource, match="allow_insecure"):
         SeededSource(1)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "study_protocol.randomness.source"):
         source = SeededSource(1, allow_insecure=True)
     assert "do not protect anyone" in caplog.text
     assert not source.secure
@@ -92,7 +92,7 @@ def test_seeded_source_must_be_allowed_and_announces_itself(caplog: pytest.LogCa
 def test_seeded_randomness_must_be_allowed_and_announces_itself_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InsecureSource, match="allow_insecure"):
         SeededRandomness(1)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "study_protocol.randomness.source"):
         randomness = seeded()
         source = randomness.of(Purpose.COINS, party="mercy", round_number=1)
     assert caplog.text.count("do not protect anyone") == 1
