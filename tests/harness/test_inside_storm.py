@@ -16,10 +16,10 @@ from safetensors.numpy import load, save
 
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
+from client_sdk import outbox
 from client_sdk.api.client import Client
 from client_sdk.errors import LedgerDamaged, LostLedger, UpdateDisputed
 from client_sdk.guard import ledger_file
-from private_learning import durable
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import RoundView
 from study_protocol.study.queries import Query
@@ -46,7 +46,7 @@ def storm_over(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("database_url", "kind", "apart"),
+    ("database_url", "kind", "is_separate"),
     [
         ("sqlite", "joint", False),
         ("postgresql", "masked", True),
@@ -58,8 +58,8 @@ def storm_over(
     ],
     indirect=["database_url"],
 )
-def test_every_law_holds_in_a_storm(database_url: str, tmp_path: Path, kind: StudyKind, apart: bool) -> None:
-    with storm_over(tmp_path / "storm", database_url, seed=7, apart=apart) as storm:
+def test_every_law_holds_in_a_storm(database_url: str, tmp_path: Path, kind: StudyKind, is_separate: bool) -> None:
+    with storm_over(tmp_path / "storm", database_url, seed=7, is_separate=is_separate) as storm:
         storm.run("stormy", kind, 2)
         assert storm.chance.counts.total() > 20
 
@@ -249,7 +249,7 @@ def test_a_hospital_that_disagrees_is_noticed(study: Study, changed: Callable[[S
 
 
 def _forget_to_sync_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "write_durably", lambda path, data, mode=0o600: path.write_bytes(data))
+    monkeypatch.setattr(outbox, "write_durably", lambda path, data, mode=0o600: path.write_bytes(data))
 
 
 def _forget_to_sync_commits(monkeypatch: pytest.MonkeyPatch) -> None:
