@@ -36,6 +36,7 @@ def test_an_entry_without_a_docstring_of_its_own_is_refused() -> None:
         ("Two\n  lines | here. And more.", "Two lines \\| here."),
         ("No stop\n\nNext", "No stop"),
     ],
+    ids=["two sentences", "two lines", "no stop"],
 )
 def test_the_first_sentence_stands_in_one_line(text: str, sentence: str) -> None:
     assert first_sentence("name", text) == sentence
