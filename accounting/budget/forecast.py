@@ -16,6 +16,7 @@ from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
 from accounting.budget.budget import StopReason, account_of
 from accounting.budget.statements import classical_beside, guess_of
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Guarantee, Level
@@ -220,7 +221,7 @@ def _min_epsilon(account: LimitAccount, rounds: int, records: int | None, displa
     if limit.estimator_failure_probability is None or limit.level is not Level.INSTANCE or not rounds:
         return None
     bayesian, step = account.bayesian, account.mechanism
-    if records is None or bayesian.estimator == "student-t" or bayesian.conversion != "improved":
+    if records is None or bayesian.estimator not in DISTRIBUTION_FREE or bayesian.conversion != "improved":
         return None
     best_prospect = prospect(
         samples=records,

@@ -14,6 +14,7 @@ from accounting.budget.accounts.base import LimitAccount, growth_from_json, grow
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
 from accounting.plan.limits import LimitPlan
@@ -258,7 +259,7 @@ class CumulativeLimit(LimitAccount):
 
     def _guarantee(self, epsilon: float, order: float, revealed: bool) -> Guarantee:
         plan, bayesian = self.plan, self.bayesian
-        sentence = _RESTS_ON["student-t" if bayesian.estimator == "student-t" else bayesian.sample]
+        sentence = _RESTS_ON[bayesian.sample if bayesian.estimator in DISTRIBUTION_FREE else bayesian.estimator]
         if not revealed:
             sentence = "worst case over all records; the log-moments are read when the study has finished"
         promise = "; the promise is the limit, kept on every path" if bayesian.adversary == "adaptive" else ""
