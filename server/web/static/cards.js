@@ -49,7 +49,7 @@ function roundsLeft(model) {
 
 function questions(model) {
   const counted = (state) => model.queries.filter((query) => query.state === state).length;
-  const others = [["waiting", "waits for hospitals", "wait for hospitals"], ["asked", "is being computed", "are being computed"], ["failed", "came to nothing", "came to nothing"]];
+  const others = [["waiting", "waits for hospitals", "wait for hospitals"], ["asked", "is being computed", "are being computed"], ["failed", "failed", "failed"]];
   return {
     name: "Questions answered",
     figure: String(counted("answered")),

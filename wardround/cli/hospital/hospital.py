@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
+from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.shared.shared import (
     AsJson,
@@ -18,7 +19,6 @@ from wardround.cli.shared.shared import (
     Server,
     StudyName,
     asks_with_key,
-    ending,
     hospital,
     not_here,
     number,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from study_protocol.secure_sum.promises import sums
+from study_protocol.study.reasons import ending, in_words
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -23,7 +24,6 @@ from wardround.cli.shared.shared import (
     Server,
     StudyName,
     a_name,
-    ending,
     number,
     operator,
     plain_errors,
@@ -338,7 +338,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
 def _state(study: Study) -> str:
     if study.pause_reason is not None:
         return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    return f"{study.state} ({ending(study.stop_reason)})" if study.stop_reason else study.state
+    return f"{study.state}, {ending(study.stop_reason)}" if study.stop_reason else study.state
 
 
 def _enrolled(study: Study) -> str:
@@ -346,8 +346,6 @@ def _enrolled(study: Study) -> str:
 
 
 def _with_words(reason: str) -> str:
-    from study_protocol.study.reasons import in_words
-
     words = in_words(reason)
     return reason if words == reason else f"{reason}: {words}"
 

@@ -236,22 +236,6 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     console.print(rich_table)
 
 
-_WHY_ENDED = {
-    "budget-exhausted": "the next round could pass a limit, so it does not begin",
-    "max-steps-reached": "all steps of privacy.max_steps have been taken",
-    "max-queries-reached": "as many queries as statistics.max_queries were answered",
-    "stopped": "an operator stopped it",
-    "deleted": "an operator deleted the study before it began",
-    "database-differs": "the coordinator's database was changed without its key, and may hold forged data. The "
-    "operator keeps a copy, finds the cause, and restores a backup or opens a new study",
-}
-
-
-def ending(stop_reason: str) -> str:
-    """Return why a study has ended, and the remedy if there is one."""
-    return f"{stop_reason}: {_WHY_ENDED[stop_reason]}" if stop_reason in _WHY_ENDED else stop_reason
-
-
 def since(moment: datetime) -> str:
     """Return a time of the coordinator in the time zone of this machine."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
