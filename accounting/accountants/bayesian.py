@@ -20,9 +20,9 @@ import numpy as np
 from accounting.accountants.bayesian_spec import BayesianSpec, bayesian_guarantee, capped_by
 from accounting.accountants.composition import Measurement, RunningComposition, Step, ceilings
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
-from accounting.estimation.upper_mean import MONOTONE
 from accounting.mechanisms.conversion import delta_from_moments, epsilon_from_moments, largest_moment
 from accounting.mechanisms.divergence import Values
+from accounting.plan.limits import MONOTONE
 from accounting.units import Guarantee, Relation
 from accounting.values import (
     FloatArray,

@@ -18,9 +18,10 @@ from accounting.accountants.composition import (
     RunningComposition,
 )
 from accounting.errors import InvalidArgument
-from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS
 from accounting.mechanisms.conversion import Conversion
 from accounting.mechanisms.divergence import Direction
+from accounting.plan.limits import Estimator
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
     FloatArray,

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
-from accounting.estimation.upper_mean import Estimator, lower_counts, upper_mean
+from accounting.estimation.upper_mean import lower_counts, upper_mean
 from accounting.mechanisms.divergence import Direction, Values, log_moment, replace_one_moment
+from accounting.plan.limits import Estimator
 from accounting.units import Relation
 from accounting.values import (
     FloatArray,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from accounting.errors import AccountingError
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Composition, Scheme
 from accounting.units import Definition, Level
 from accounting.values import check_choice, check_count, check_delta, check_order, check_orders, check_positive
+
+Estimator = Literal["student-t", "betting", "band", "bernstein"]
+# Estimators that never fall when one value of the sample rises.
+MONOTONE: frozenset[Estimator] = frozenset({"betting", "band"})
 
 
 class PlanError(AccountingError, ValueError):
@@ -84,7 +88,7 @@ class BayesianPlan:
 
     orders: tuple[float, ...]
     filter_order: float
-    estimator: Literal["student-t", "betting", "band", "bernstein"]
+    estimator: Estimator
     composition: Composition
     adversary: Literal["path", "adaptive"]
     conversion: Literal["improved", "chernoff"]
@@ -94,7 +98,7 @@ class BayesianPlan:
         check_orders(self.orders)
         check_choice("sample", self.sample, ("members", "held-out"))
         check_order("filter_order", self.filter_order)
-        check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
+        check_choice("estimator", self.estimator, get_args(Estimator))
         check_choice("composition", self.composition, ("holder", "running"))
         check_choice("adversary", self.adversary, ("path", "adaptive"))
         check_choice("conversion", self.conversion, ("improved", "chernoff"))

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from accounting.plan.limits import (
+    MONOTONE,
     BayesianPlan,
+    Estimator,
     LimitPlan,
     limit_among,
     require_limits,
@@ -34,8 +36,6 @@ from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
 Disclosure = Literal["plain", "noised", "at-end"]
-# Estimators that never fall when one value of the sample rises.
-MONOTONE = ("betting", "band")
 
 
 class BayesianSettings(Message):
@@ -47,7 +47,7 @@ class BayesianSettings(Message):
     filter_order: Positive = Field(
         description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
     )
-    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(
+    estimator: Estimator = Field(
         description="of the population's mean: betting, band and bernstein hold for any population; student-t, the "
         "papers', is smaller and assumes a normal law"
     )

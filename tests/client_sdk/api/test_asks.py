@@ -156,7 +156,7 @@ def test_a_study_that_ends_lets_nobody_wait_for_ever(here: Live, lead: Client) -
     def stop(query: Query) -> None:
         here.operator("POST", "/v1/studies/stopped/stop")
 
-    with pytest.raises(QueryFailed, match="the study ended") as found:
+    with pytest.raises(QueryFailed, match="The study ended") as found:
         lead.ask("stopped", COUNT, on_state=stop, timeout=60)
     assert found.value.code == "study-finished"
 
@@ -167,7 +167,7 @@ def test_what_hospitals_refuse_fails_with_the_reason(lead: Client) -> None:
         "noise_multiplier": 6.0,
         "variables": [{"column": "postcode", "categories": ["1", "2"]}],
     }
-    with pytest.raises(QueryFailed, match="too few are left") as found:
+    with pytest.raises(QueryFailed, match="Too many hospitals refused") as found:
         lead.ask("registry", denied, timeout=60)
     assert found.value.code == "refused-by-hospitals"
 

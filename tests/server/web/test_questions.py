@@ -152,7 +152,7 @@ def test_a_table_of_an_answer_is_saved_as_csv_without_a_formula(tabs: Tabs, tmp_
 @pytest.mark.slow
 def test_a_failed_and_a_waiting_question_say_what_to_do(tabs: Tabs, here: Live) -> None:
     page = tabs.open("/dashboard/registry#question-3")
-    page.get_by_text("Too many hospitals said no. Operators see who and why below.").wait_for()
+    page.get_by_text("Too many hospitals refused. wardround query show").wait_for()
     assert not re.search("alpha|beta", page.inner_text("main"))
     assert page.locator("#answer").count() == 0
     waiting = tabs.open("/dashboard/quiet#question-1")
