@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from private_learning.records.array_files import Split, list_npy, list_npz, read_idx, read_npy, read_npz
 from private_learning.records.dicom import holds_dicom, is_dicom, list_dicom
-from private_learning.records.held import Records, records_of
 from private_learning.records.histories import holds_histories, propose_for_histories, read_histories, text_histories
 from private_learning.records.images import list_images
+from private_learning.records.in_memory import Records, records_of
 from private_learning.records.lazy import LazyExamples, reads_lazily
 from private_learning.records.lazy_table import list_table, table_files
 from private_learning.records.masks import holds_masks, list_masked
