@@ -253,7 +253,7 @@ class BayesianAccountant:
 
     def _check_measured(self, measured: Measurement) -> None:
         if self.spec.composition == "running" and measured.counts is not None:
-            raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
+            raise InvalidArgument("counts", "running sums need each record's own distance, see observe")
         if measured.count_noise > 0 and self.spec.estimator not in MONOTONE:
             raise InvalidArgument("count_noise", f"{self.spec.estimator} may fall when a count moves up")
 

@@ -148,7 +148,7 @@ class Measurement:
         noise = check_nonnegative("count_noise", count_noise)
         if counts is None:
             if noise > 0:
-                raise InvalidArgument("count_noise", "is the noise of counts; there are none")
+                raise InvalidArgument("count_noise", "is the noise of counts, but there are none")
             return cls(distances=array)
         values = check_array("counts", counts, low=-np.inf if noise > 0 else 0.0)
         if values.size != array.size:
@@ -320,9 +320,9 @@ class RunningComposition:
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
         if measured.counts is not None:
-            raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
+            raise InvalidArgument("counts", "running sums need each record's own distance, see observe")
         if bool((self._read_at >= 0).any()):
-            raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no accounting sample")
+            raise InvalidArgument("distances", "this account reads clients' own sums and keeps no accounting sample")
         size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
             raise InvalidArgument(

@@ -37,8 +37,8 @@ class FirstRoundOverspends(PlanError):
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} is enough for one round, {whole}; `wardround plan --solve noise` finds the least with "
-            "the best order",
+            f"of {one_round:g} is enough for one round, {whole}. `wardround plan --solve noise` finds the least "
+            "noise with the best order",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps
@@ -157,7 +157,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
         raise PlanError(
-            "sample", f"scheme {scheme.display_name} measures clients; records are held out at instance level"
+            "sample", f"scheme {scheme.display_name} measures clients, but records are held out at instance level"
         )
 
 
@@ -175,7 +175,7 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
         raise PlanError(
             "release",
             f"scheme {scheme.display_name} with disclosure `noised` has no Bayesian limit at instance level: "
-            "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
+            "a hospital that is zeroed out may move all counts of its accounting sample. 100 records at std 10 would "
             "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
             "which hides the accounting sample",
         )
@@ -195,7 +195,7 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
         raise PlanError(
             "queries",
             f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part "
-            "of its sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries "
+            "of its sum has no bound that noise could hide. Use scheme parallel or sequential, or a study of queries "
             "alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"

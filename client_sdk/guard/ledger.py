@@ -388,7 +388,7 @@ class HospitalLedger:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise LedgerNotWritten("the hospital's ledger cannot be written; is the disk full?") from error
+                raise LedgerNotWritten("the hospital's ledger cannot be written. Is the disk full?") from error
             raise
 
     def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:

@@ -219,7 +219,7 @@ class Participation:
                 min(seconds_left, self._settings.schedule.round_deadline_seconds)
             ):
                 self._pass(
-                    assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
+                    assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline, nothing is charged"
                 )
                 return
             work = self._work_of(assignment)
@@ -293,7 +293,7 @@ class Participation:
                 ) from error
             ended, answer = error, error.code
             _LOG.warning(
-                "round %d: the coordinator did not take the update (%s); its charge stays", round_number, error.code
+                "round %d: the coordinator did not take the update (%s), its charge stays", round_number, error.code
             )
         failpoint("hospital.after-send")
         was_taken, digest = self._delivery.was_accepted, hashlib.sha256(body).hexdigest()

@@ -25,7 +25,7 @@ from private_learning.gradients.state import changed, kept_of_first_call, state_
 # Records of a comparison, and the batches that are made of the first of them.
 _RECORDS, _SIZES, _OFTEN, _LARGE_BATCH = 8, (2, 3, 5), 6, 130
 _CURE = (
-    "the loss must be a function of one output and one target: take pos_weight, class weights, counts or "
+    "The loss must be a function of one output and one target: take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
 )
 
@@ -139,7 +139,7 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     )
     if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}; {_CURE}"
+            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}. {_CURE}"
         )
     if not usable:
         usable = [
@@ -157,7 +157,7 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     if place is not None:
         raise UnsupportedLayer(
             f"the loss remembers earlier calls: {place!r} changed when it was called, and so a record's loss can "
-            f"depend on other records; {_CURE}"
+            f"depend on other records. {_CURE}"
         )
 
 
@@ -168,8 +168,8 @@ def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int
         together = _values(loss, trial)
         if together is not None and together.finite:
             raise UnsupportedLayer(
-                f"the loss cannot be computed for one record by itself, only for a batch ({trial.kind}); {_CURE}. "
-                "Where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+                f"the loss cannot be computed for one record by itself, only for a batch ({trial.kind}). {_CURE}. "
+                "If only the shapes differ, write squeeze(-1) instead of squeeze()"
             )
         return False
     compared = False
@@ -180,7 +180,7 @@ def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int
         compared = True
         if not _agree(single, together, size):
             raise UnsupportedLayer(
-                f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records); {_CURE}"
+                f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records). {_CURE}"
             )
     return compared
 

@@ -29,8 +29,8 @@ Method = Literal["auto", "layerwise", "vmap"]
 PASS_NUMBERS, HELD_GRADIENTS, MIN_PASS_RECORDS, MAX_PASS_RECORDS = 1 << 21, 1 << 24, 64, 128
 
 _CHANGED = (
-    "the study began with gradients by the method {0!r}, which does not do any more: {1}. Go on with the versions of "
-    "PyTorch and of the task that the study began with"
+    "the study began with gradients by the method {0!r}, which no longer works: {1}. Use the versions of "
+    "PyTorch and of the task with which the study began"
 )
 
 
@@ -325,7 +325,7 @@ class PerRecordGradients:
             return
         confirmation = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
         if confirmation.remark is not None and confirmation.remark not in self.reason:
-            self.reason = f"{self.reason}; {confirmation.remark}"
+            self.reason = f"{self.reason}. {confirmation.remark}"
         self._choose(confirmation)
         self._loss_together = settled(self._engine.loss)
         # Under the method in use by now: it may have fallen back.
@@ -355,7 +355,7 @@ class PerRecordGradients:
                 if self._requested_method == "vmap":
                     raise
                 # What a reader can change is the first reason.
-                cause = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {error}")
+                cause = NotLayerwise(f"{self.reason}, and torch.func cannot vectorise the model: {error}")
                 self._engine = self._fallen_back(cause, vectorised=False)
         if isinstance(self._engine, PerRecord) and not self._engine.vectorised:
             try:

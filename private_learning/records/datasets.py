@@ -91,7 +91,7 @@ def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = N
             next although they are read on demand.
     """
     if len(dataset) == 0:
-        raise DataError(f"{_EACH}; there are none")
+        raise DataError(f"{_EACH}, and there are none")
     first_item = dataset[0]
     item_keys = _keys_of(first_item, keys)
     first, *_ = item_keys.item(first_item)

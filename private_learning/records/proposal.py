@@ -154,7 +154,7 @@ class Proposal:
         for doubt in self.doubts:
             doubtful_columns = [column for column in self.columns if _is_doubtful(column, doubt)]
             examples = "; ".join(f"column {column.name}: {column}" for column in doubtful_columns[:3])
-            more = f"; and {len(doubtful_columns) - 3} columns more" if len(doubtful_columns) > 3 else ""
+            more = f" and {len(doubtful_columns) - 3} more columns" if len(doubtful_columns) > 3 else ""
             options = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
             words.append(f"{self.reasons[doubt]} ({examples}{more}): declare {options}")
         return ". ".join(words)
@@ -250,7 +250,7 @@ def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]
         return None, f"{points} cells are numbers with a decimal point, and {commas} with a decimal comma", True
     if points or commas:
         mark: Decimal = "point" if points else "comma"
-        unsure = f"; {thousands} cells may be written with thousands" if thousands else ""
+        unsure = f", {thousands} cells may be written with thousands" if thousands else ""
         return mark, f"{points or commas} cells are numbers with a decimal {mark}, none with the other{unsure}", False
     if thousands:
         return None, f"{thousands} cells may be decimal numbers or thousands, and no cell shows which", True

@@ -55,7 +55,7 @@ class TableParameters(TaskParameters):
         if len(words) < 2:
             raise ValueError("label-values must be two or more different words with bars between, such as no|yes")
         if "classes" in self.model_fields_set and self.classes != len(words):
-            raise ValueError(f"label-values names {len(words)} classes, classes says {self.classes}; leave one out")
+            raise ValueError(f"label-values names {len(words)} classes, classes says {self.classes}. Leave one out")
         return self
 
 

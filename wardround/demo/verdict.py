@@ -21,7 +21,7 @@ def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence
     within = f"The study, within its budget ({_limits(limits)}), "
     better = {name: value for name, value in alone.items() if value > accuracy}
     equal = [name for name, value in alone.items() if value == accuracy]
-    rest = "; ".join(
+    rest = ", ".join(
         [f"{name} alone does better ({value:.3f})" for name, value in better.items()]
         + [f"{name} alone does as well" for name in equal]
     )
@@ -31,7 +31,7 @@ def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence
     gains = ", ".join(
         f"{name} by {_points(accuracy - value)}" for name, value in sorted(beaten.items(), key=lambda item: item[1])
     )
-    ending = f"; {rest}" if rest else ""
+    ending = f", {rest}" if rest else ""
     return f"{within}is better than {of} hospitals alone WITHOUT privacy ({gains}){ending}."
 
 

@@ -219,10 +219,10 @@ def model(
                 else released_model(client, received_study, round_number)
             )
         write_durably(output, study_model_file.body, mode=0o666)
-        goes_on = "" if received_study.state == "finished" else "; the study goes on"
+        goes_on = "" if received_study.state == "finished" else ", the study continues"
         digest = hashlib.sha256(study_model_file.body).hexdigest()
         say(
-            f"{output}: {_describe_model(study_model_file)}{goes_on}; "
+            f"{output}: {_describe_model(study_model_file)}{goes_on}, "
             f"{len(study_model_file.body)} bytes, sha256 {digest}"
         )
         if study_model_file.names_study:

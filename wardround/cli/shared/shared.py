@@ -136,7 +136,7 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
 def not_here(directory: Path, dataset: str) -> str:
     """Return the end of a message on a data set without entries: the other data sets with a ledger here."""
     other_names = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
-    return f"; --dataset names another one: {', '.join(other_names)}" if other_names else ""
+    return f". --dataset names another one: {', '.join(other_names)}" if other_names else ""
 
 
 @contextmanager
