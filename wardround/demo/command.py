@@ -36,7 +36,10 @@ DataSet = Annotated[
     Literal["breast-cancer", "heart-disease", "mnist"],
     typer.Option(help="data set to train on. The last two read files under WARDROUND_DATA"),
 ]
-Scheme = Annotated[Literal["parallel", "sequential", "joint", "client"], typer.Option(help="who adds the noise")]
+Scheme = Annotated[
+    Literal["parallel", "sequential", "joint", "client"],
+    typer.Option(help="privacy scheme"),
+]
 Hospitals = Annotated[int, typer.Option(help="4 to 8 with --data breast-cancer. At least 5 with --drop-out")]
 DropOut = Annotated[
     bool, typer.Option("--drop-out", help="kill a hospital after round 2, start it again later (5 hospitals)")
@@ -59,7 +62,7 @@ Bayesian = Annotated[
 Clients = Annotated[int, typer.Option(help="with --data mnist")]
 Digits = Annotated[int, typer.Option("--records", help="digits per client, with --data mnist")]
 Postgres = Annotated[bool, typer.Option("--postgres", help="on an embedded PostgreSQL instead of SQLite")]
-Keep = Annotated[bool, typer.Option("--keep", help="leave the coordinator up at the end")]
+Keep = Annotated[bool, typer.Option("--keep", help="keep the coordinator running at the end")]
 Home = Annotated[Path | None, typer.Option(help="folder for all files. Default: a new temporary folder")]
 
 

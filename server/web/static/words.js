@@ -35,7 +35,7 @@ export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;
 // [tone, name, sentence]. A failed query that is asked again waits once more.
 const QUERY_STATES = {
   waiting: (query) => ["care", "Waits for hospitals", `${query.allowed} of at least ${query.needed} hospitals say yes${query.refused ? `, ${query.refused} no` : ""}.`],
-  asked: (query) => ["live", "Hospitals compute", `Round ${query.round} is under way.`],
+  asked: (query) => ["live", "Being computed", `Round ${query.round} is under way.`],
   answered: () => ["good", "Answered", ""],
   failed: (query) => ["care", "Failed", `${reasonWords(query.reason)}${FOR_GOOD.includes(query.reason) ? "" : " Asking again starts a new attempt."}`],
 };
@@ -50,10 +50,10 @@ const QUERY_KINDS = {
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 
 // Columns of answers; others are the question's own.
-const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before it was made to fit", patients: "Patients" };
+const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients" };
 export const columnName = (name) => COLUMNS[name] ?? name;
 
-const OBSERVERS = { releases: "whoever sees the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };
+const OBSERVERS = { releases: "readers of the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };
 export const observerName = (observer) => OBSERVERS[observer] ?? observer;
 
 // Against whom a number is void, in its certificate's own words; "" where it holds against everybody it names.

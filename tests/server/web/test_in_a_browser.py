@@ -176,7 +176,7 @@ def test_without_the_charts_library_the_page_shows_tables_and_says_why(tabs: Tab
 
     page.route("**/dashboard/ward", without)
     page.goto("/dashboard/ward")
-    page.get_by_text("installs vl-convert-python").wait_for()
+    page.get_by_text("vl-convert-python is not installed").wait_for()
     assert page.locator("#loss details[open] table").count() == 3
     assert page.locator(".chart").count() == 0
 

@@ -100,7 +100,7 @@ def test_a_study_of_questions_alone_has_no_empty_charts_of_training(tabs: Tabs) 
         "At most 1 are",
     ):
         assert words in shown
-    for words in ("NaN", "undefined", "Nobody has measured", "Rounds left", "Measured"):
+    for words in ("NaN", "undefined", "No model has been measured", "Rounds left", "Measured"):
         assert words not in shown
     assert page.locator("#accuracy").is_hidden()
     listed = tabs.open("/dashboard").locator("#list tr", has_text="full").inner_text()

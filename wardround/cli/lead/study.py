@@ -114,7 +114,7 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
 
 
 def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Start the study: rounds begin."""
+    """Start the study's rounds."""
     _move(study, "start", server, key_file, as_json)
 
 
@@ -124,12 +124,12 @@ def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_
 
 
 def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Resume a paused study: rounds begin again."""
+    """Resume a paused study."""
     _move(study, "resume", server, key_file, as_json)
 
 
 def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """End the study for good. Charges to the budget stay."""
+    """End the study permanently. Charges to the budget stay."""
     _move(study, "stop", server, key_file, as_json)
 
 
