@@ -37,14 +37,14 @@ class EvaluationSettings(Message):
     )
     every: Annotated[Whole, Field(ge=1, le=10_000_000)] | None = Field(
         default=None,
-        description="after so many released models, and after the last one, the question below is asked; left out: "
-        "nothing is asked by itself",
+        description="the question below is asked after each so many released models, and after the last one. Default: "
+        "no question is scheduled",
     )
     question: ScheduledQuestion | None = Field(
-        default=None, description="what is asked, as a question of kind evaluation; comes together with every"
+        default=None, description="the question, of kind evaluation. Required with every"
     )
     data_version: DataVersion = Field(
-        default="1", description="of which records the scheduled questions are, as hospitals name them"
+        default="1", description="version of the records that scheduled questions ask about, as hospitals name it"
     )
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ class Quantiles(BaseQuestion):
         default=32, ge=2, le=MAX_LEAVES, strict=True, description="bins of equal width: what a quantile is exact to"
     )
     quantiles: Annotated[tuple[Share, ...], Field(min_length=1, max_length=99)] = Field(
-        default=(0.25, 0.5, 0.75), description="shares of the patients, rising; 0.5 is the median"
+        default=(0.25, 0.5, 0.75), description="shares of the patients, rising. 0.5 is the median"
     )
     by: Variable | None = Field(default=None, description="groups of patients, each with its own quantiles")
 
