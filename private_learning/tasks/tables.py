@@ -40,7 +40,7 @@ class TableParameters(TaskParameters):
     label_values: str | None = Field(
         default=None,
         alias="label-values",
-        description="the label's words in the order of their classes, with bars between; left out: whole numbers",
+        description="the label's words in the order of their classes, with bars between. Default: whole numbers",
     )
 
     @property
@@ -66,7 +66,7 @@ class ClassifierParameters(ClassLossParameters, TableParameters):
 class LayersParameters(TaskParameters):
     """Of a task that is linear, or a network where its parameters say so."""
 
-    layers: int = Field(default=0, ge=0, le=16, description="how many hidden layers; 0: the model is linear")
+    layers: int = Field(default=0, ge=0, le=16, description="number of hidden layers. 0: the model is linear")
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of each hidden layer")
 
 
