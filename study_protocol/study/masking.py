@@ -26,8 +26,7 @@ class Masking(Message):
     colluders: Whole = Field(
         ge=1,
         le=MAX_CLIENTS - 3,
-        description="number of hospitals that may collude with the coordinator. For more, more hospitals must stay to "
-        "the end",
+        description="hospitals that may collude with the coordinator. For more, more hospitals must stay to the end",
     )
     neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
         description="number of others with which each hospital exchanges masks, an even number. Default: all. Fewer "

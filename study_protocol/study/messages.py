@@ -217,9 +217,7 @@ class Refusal(Message):
     """A hospital's no. `code` is machine-readable, `detail` must not hold anything about patients."""
 
     code: str = Field(pattern=r"^[a-z0-9-]{1,64}$", description="why, for programs")
-    detail: Text = Field(
-        default="", max_length=500, description="the reason, for people, without anything about patients"
-    )
+    detail: Text = Field(default="", max_length=500, description="why, for people, without data of patients")
 
 
 class Metrics(Message):

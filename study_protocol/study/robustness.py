@@ -24,8 +24,7 @@ class Robustness(Message):
     sum_radius: Positive | None = Field(
         default=None,
         description="L2 bound on a hospital's clipped sum in one local step, before its noise. Default: clip_norm × "
-        "the largest batch to be expected. With a smaller bound one hospital has less effect, and a large hospital "
-        "counts less",
+        "the largest expected batch. A smaller bound limits each hospital more, and a large one counts less",
     )
     aggregation: Aggregation = Field(
         default="mean",

@@ -42,8 +42,7 @@ class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every order λ at which log-moments are kept. 1 to 32 suffices. More orders cost bytes and little "
-        "time"
+        description="every order λ at which log-moments are kept. 1 to 32 suffices. More cost bytes and little time"
     )
     filter_order: Positive = Field(
         description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
@@ -53,8 +52,7 @@ class BayesianSettings(Message):
         "of the papers, is smaller and assumes a normal law"
     )
     composition: Literal["holder", "running"] = Field(
-        description="how rounds are added up. running keeps each record's own sum and is smaller. holder is for "
-        "hospitals"
+        description="how rounds are added up. running keeps each record's sum and is smaller. holder is for hospitals"
     )
     adversary: Literal["path", "adaptive"] = Field(
         description="adaptive holds even if later rounds depend on earlier models. path is the papers' weaker claim"
@@ -92,8 +90,7 @@ class AccountingSample(Message):
     records: Whole = Field(
         ge=3,
         le=10_000_000,
-        description="number of records, the same at every hospital. The others count as clipped. More records give a "
-        "smaller ε and slower steps",
+        description="number of records at every hospital. The others count as clipped. More: a smaller ε, slower steps",
     )
     source: Literal["members", "held-out"] = Field(
         description="members: records that are trained on. held-out: drawn before round 1 and never trained on"
@@ -104,9 +101,8 @@ class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
     scheme: PapersScheme = Field(
-        description="who adds noise. parallel: every hospital adds enough for itself. sequential: all of them "
-        "together, for masked sums. joint: the same for patients and hospitals. client: for hospitals only, see "
-        "central_noise"
+        description="who adds noise. parallel: every hospital, enough for itself. sequential: all together, for "
+        "masked sums. joint: the same for patients and hospitals. client: for hospitals only, see central_noise"
     )
     central_noise: CentralNoiseBy | None = Field(
         default=None,
@@ -125,8 +121,8 @@ class Privacy(Message):
         description="required by scheme joint, and only there: L2 bound on one hospital's whole sum before its noise"
     )
     noise_multiplier: Positive = Field(
-        description="noise standard deviation / clip_norm, usually 1 to 10. More noise costs less ε a round, and the "
-        "model is less accurate. Below 0.3 only with --i-know"
+        description="noise standard deviation / clip_norm, added as the scheme says, usually 1 to 10. More noise "
+        "costs less ε, and the model is less accurate. Below 0.3 only with --i-know"
     )
     sampling_rate: Rate = Field(
         description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
@@ -162,8 +158,7 @@ class Privacy(Message):
         description="the records on which Bayesian costs are measured. Without it, all that a hospital trains on"
     )
     masking: Masking | None = Field(
-        description="the secure sum: the coordinator sees only sums, and rounds take longer. Without it the "
-        "coordinator sees every noised update"
+        description="the secure sum: the coordinator sees only sums, not every noised update. Rounds take longer"
     )
 
     @model_validator(mode="before")
@@ -293,9 +288,7 @@ class StudySettings(Message):
     training: Training = Field(description="what is computed")
     privacy: Privacy = Field(description="the mechanism and its limits")
     schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
-    robustness: Robustness = Field(
-        default=Robustness(), description="bounds on the effect of one hospital on the model"
-    )
+    robustness: Robustness = Field(default=Robustness(), description="bounds on the effect of one hospital")
     statistics: Statistics | None = Field(
         default=None, description="questions about the patients, on the same budget. Without it the study takes none"
     )
