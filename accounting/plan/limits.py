@@ -32,7 +32,7 @@ class FirstRoundOverspends(PlanError):
     """
 
     def __init__(self, limit: LimitPlan, one_round: float, all_steps: float | None) -> None:
-        none = "none for all steps (max_steps): publish fewer histograms or noise them more"
+        none = "none for all steps (max_steps): publish fewer histograms or raise their noise"
         whole = none if all_steps is None else f"{all_steps:g} for all steps (max_steps)"
         super().__init__(
             "noise_multiplier",
