@@ -107,8 +107,8 @@ def test_what_hangs_is_named_in_time_and_keeps_one_thread(
         assert found == {
             (
                 503,
-                "the database gave no answer within 2 seconds; "
-                "the store of model files gave no answer within 2 seconds; try again",
+                "the database gave no answer within 2 seconds, "
+                "the store of model files gave no answer within 2 seconds. Try again",
             )
         }
         assert _in_time(here)[0] == 503

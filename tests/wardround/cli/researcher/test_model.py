@@ -40,7 +40,7 @@ def test_the_whole_way_from_a_study_to_predictions(here: Live, run: Run, tmp_pat
     said = run("study", "model", "sepsis", "-o", str(target)).stdout
     body = target.read_bytes()
     assert hashlib.sha256(body).hexdigest() in said
-    assert "model of round 2; " in said
+    assert "model of round 2, " in said
     metadata = ModelMetadata.within(metadata_in(body))
     assert metadata is not None
     assert (metadata.study, metadata.round) == ("sepsis", 2)
