@@ -52,9 +52,9 @@ _METHOD = """## How the lines of MNIST with clients are run
   gradient over all of its records. The coordinator adds discrete Gaussian noise to the sum (scheme `client`). The
   papers train a small convolutional network.
 - **Features**: a fixed scattering transform (`research/tables/scattering.py`) and Fisher's discriminant
-  (`discriminant.py`). The discriminant separates *invented* handwriting: random strokes, each glyph written 20 times
-  by a shaky hand (`strokes.py`). No image of any data set is used, so it costs no privacy. It makes most of the
-  difference, because the papers' network learns its features from the protected records.
+  (`discriminant.py`), which separates *invented* handwriting (`strokes.py`). No image of any data set is used, so it
+  costs no privacy. It makes most of the difference, because the papers' network learns its features from the protected
+  records.
 - **Settings** were searched for on the last 10,000 training images, and for PneumoniaMNIST on the validation X-rays
   (`choose.py`). The lines train on all 60,000 and are judged by the test images. A search reads the records without
   noise, and no ε pays for it, here or in the papers. The amount of invented handwriting and its whitening were chosen
@@ -62,9 +62,7 @@ _METHOD = """## How the lines of MNIST with clients are run
 - **Splits**: at random, or (Table I, non-iid) two pieces of 300 images of one digit for each client. Six of 200 pieces
   mix digits. Above 100 clients an image is at 10 or 100 clients, as in the papers. The ε of a client ignores this. The
   ε of an image with all its copies stands beside that of one record.
-- **Both levels from one noise**: clipping to a ball never moves two points apart. So a record moves its client's
-  clipped mean by at most its own clip over the number of records. One noise protects clients and records
-  ([proof](definitions/both-levels.md)). This holds for one gradient a round only.
+- **Both levels from one noise** ([proof](definitions/both-levels.md)): this holds for one gradient a round only.
 - **The Bayesian number does not help**: from only 100 clients no distribution-free estimate comes far below the worst
   case. The papers' smaller numbers rest on Student's t, a normal law without support ([as
   printed](definitions/as-printed.md)).
