@@ -12,7 +12,7 @@ from pathlib import Path
 
 from client_sdk.guard.policy import SitePolicy
 from study_protocol.study.settings import StudySettings
-from wardround.cli.shared.described import SettingsEntry, entries
+from wardround.cli.shared.settings_help import SettingsEntry, entries
 
 _MODELS = {"study": StudySettings, "policy": SitePolicy}
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
