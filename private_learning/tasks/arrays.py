@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from private_learning.records import DataError, Records
+from private_learning.records import DataError, Examples, Records
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.scaled import ImageShape, ScaledArrays, examples_of, labels_of
+from private_learning.tasks.scaled import ImageShape, ScaledArrays, examples_of, labels_of, synthetic_classes
 from private_learning.tasks.task import Classification, InputUse
+from private_learning.tasks.weights import uniform, zeros
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,6 +59,19 @@ class SmallCnn(ScaledArrays, Classification):
             nn.Linear(p.hidden, self.outputs),
         )
 
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        p = self.parameters
+        flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
+        filters = {"0": (p.filters, p.channels, 3, 3), "2": (2 * p.filters, p.filters, 3, 3)}
+        return uniform(filters | {"5": (p.hidden, flat), "7": (self.outputs, p.hidden)}, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"height": 28, "width": 28, "classes": 2, "filters": 8}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        return synthetic_classes(self, self.classes, count, seed)
+
     def targets(self, data: Records) -> Tensor:
         return self.integer_labels(labels_of(self.name, data))
 
@@ -81,6 +96,18 @@ class LastLayer(Classification):
 
     def model(self) -> nn.Module:
         return self.linear(self.parameters.features)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return zeros({"weight": (self.outputs, self.parameters.features), "bias": (self.outputs,)})
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"features": 512, "classes": 4, "bound": 1.0}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, self.classes, count)
+        return Examples.of(draw.normal(size=(count, self.parameters.features)) + labels[:, None], labels)
 
     def inputs(self, data: Records) -> Tensor:
         import torch

@@ -101,6 +101,11 @@ class ScaledArrays(Task):
         warning = range_warning(self._arrays(data), self.reach, self.kind_of_input[1], self.range_settings)
         return () if warning is None else (warning,)
 
+    def random_values(self, count: int, draw: np.random.Generator) -> tuple[Array, float | Array]:
+        """Return (count, *shape) values of the range, and its smallest value."""
+        low, high = self.reach
+        return low + (high - low) * draw.uniform(size=(count, *self.shape)), low
+
     def _arrays(self, data: Records) -> Array:
         """Return (n, *shape) arrays as they are in the records."""
         inputs = examples_of(self.name, data).inputs
@@ -109,6 +114,14 @@ class ScaledArrays(Task):
             kind, shape = self.kind_of_input[0], arrays.shape[1:]
             raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {shape}")
         return arrays
+
+
+def synthetic_classes(task: ScaledArrays, classes: int, count: int, seed: int) -> Examples:
+    """Return random arrays of so many classes: those of class 0 have the smallest value everywhere."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, classes, count)
+    values, low = task.random_values(count, draw)
+    return Examples.of(np.where(labels.reshape(-1, *(1,) * len(task.shape)) > 0, values, low), labels)
 
 
 def range_warning(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from private_learning.tasks.sequences import CodeSequences
 from study_protocol.wire.tensors import Array
+
+if TYPE_CHECKING:
+    from private_learning.tasks.sequences import CodeSequences
 
 _GATES = {"gru": 3, "lstm": 4}
 

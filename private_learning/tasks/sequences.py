@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from private_learning.records import DataError, Records
+from private_learning.records import DataError, Records, Table
 from private_learning.records.histories import Histories
 from private_learning.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
 from private_learning.tasks.events import PREFIX as EVENTS
 from private_learning.tasks.events import read_events, sequences, uses
+from private_learning.tasks.sequence_weights import drawn_sequences
 from private_learning.tasks.tables import ClassifierParameters, TableClassifier
 from private_learning.tasks.task import InputUse
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,6 +103,39 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         ends = generator.integers(0, length + 1, (count, 1))
         encoded.append(np.where(np.arange(length) < ends, tokens, 0))
         return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return drawn_sequences(self, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {
+            "label": "died",
+            "label-values": "no|yes",
+            "length": 50,
+            "events.diagnoses": "code=icd; time=day; codes=I10|E11|N18|J44",
+            "events.drugs": "code=atc; time=day; codes=C07|A10|B01",
+            "column.age": "18..90",
+            "column.sex": "f|m",
+        }
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Histories:
+        """Return random histories. Some patients have no event. Who has many of the first code is in a higher class."""
+        draw, patients = np.random.default_rng(seed), [f"p{k}" for k in range(count)]
+        events: dict[str, Table] = {}
+        hits = np.zeros(count)
+        for table in self.events:
+            owners: list[int] = draw.integers(0, count, 6 * count).tolist()
+            codes = draw.choice([*table.codes, "something else"], len(owners))
+            hits += np.bincount(owners, codes == table.codes[0], minlength=count)
+            times, names = draw.uniform(0, 365, len(owners)), [patients[k] for k in owners]
+            events[table.name] = Table.of(
+                {table.code: codes, table.time: times, "patient": names}, patient_column="patient"
+            )
+        labels = np.argsort(np.argsort(hits + 1e-3 * draw.normal(size=count))) * self.classes // count
+        declared = {column.name: column.random(count, draw) for column in self.columns}
+        columns = declared | {self.parameters.label: self.label_cells(labels), "patient": patients}
+        return Histories.with_events(Table.of(columns, patient_column="patient"), events)
 
     def _table(self, data: Records) -> Histories:
         if not isinstance(data, Histories):

@@ -12,8 +12,10 @@ from pydantic import Field, model_validator
 from private_learning.records import Records
 from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.scaled import ScaledArrays, labels_of
+from private_learning.tasks.scaled import ScaledArrays, labels_of, synthetic_classes
 from private_learning.tasks.task import Classification
+from private_learning.tasks.weights import normalised
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -103,6 +105,16 @@ class SignalNetwork(ScaledArrays, Classification):
         from private_learning.tasks.networks import signal
 
         return signal(self.layout, self.parameters.groups)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return normalised(self.layout, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"channels": 2, "length": 250, "classes": 2, "range": "-2..2", "filters": 8, "layers": 3}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        return synthetic_classes(self, self.classes, count, seed)
 
     def targets(self, data: Records) -> Tensor:
         return self.integer_labels(labels_of(self.name, data))

@@ -49,7 +49,8 @@ def test_a_registered_format_is_read_from_a_file_and_from_a_folder(tmp_path: Pat
     (tmp_path / "a.lines").write_text("1\n-2\n3\n")
     for path in (tmp_path, tmp_path / "a.lines"):
         whole, on_demand = load(path), load(path, lazy=True)
-        assert isinstance(whole, Examples) and isinstance(on_demand, LazyExamples)
+        assert isinstance(whole, Examples)
+        assert isinstance(on_demand, LazyExamples)
         assert whole.inputs.tolist() == on_demand.in_memory().inputs.tolist() == [[1], [-2], [3]]
 
 
