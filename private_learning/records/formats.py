@@ -79,9 +79,9 @@ def format_of(path: Path) -> RecordFormat:
             f"{path.name}: this is one image. Name its folder, which holds a sub-folder for each class, or labels.csv"
         )
     single = [entry.endings for entry in FORMATS.values() if entry.holds is not None and entry.endings != TEXT_ENDS]
-    *others, last = (ending for endings in single for ending in endings)
+    *ends, last = (ending for group in single for ending in group)
     raise DataError(
-        f"{path.name}: a text table ({', '.join(TEXT_ENDS)}, also with .gz), a {', '.join(others)} or {last} file or a "
+        f"{path.name}: a text table ({', '.join(TEXT_ENDS)}, also with .gz), a {', '.join(ends)} or {last} file or a "
         "folder of images is expected"
     )
 

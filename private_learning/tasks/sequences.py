@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -13,13 +14,16 @@ from private_learning.records.histories import Histories
 from private_learning.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
 from private_learning.tasks.events import PREFIX as EVENTS
 from private_learning.tasks.events import read_events, sequences, uses
-from private_learning.tasks.sequence_weights import drawn_sequences
 from private_learning.tasks.tables import ClassifierParameters, TableClassifier
 from private_learning.tasks.task import InputUse
+from private_learning.tasks.weights import even, uniform
 from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+# Gates of a unit, which torch stacks in one weight.
+_GATES = {"gru": 3, "lstm": 4}
 
 
 class SequenceParameters(ClassifierParameters):
@@ -105,7 +109,13 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
     def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
-        return drawn_sequences(self, random)
+        p = self.parameters
+        weights = {"embed.weight": _normal((self.tokens, p.embedding), random)}
+        # The row of no event stays zero: no gradient reaches it.
+        weights["embed.weight"][0] = 0.0
+        weights |= _encoder(p, random) if p.model == "transformer" else _recurrent(p, random)
+        state = p.embedding if p.model == "transformer" else p.hidden
+        return weights | uniform({"head": (self.outputs, state + self.features)}, random)
 
     @classmethod
     def example(cls) -> dict[str, Any]:
@@ -120,7 +130,7 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         }
 
     def synthetic_records(self, count: int, seed: int = 0) -> Histories:
-        """Return random histories. Some patients have no event. Who has many of the first code is in a higher class."""
+        """Return random histories. Some patients have no event. Many of the first code lead to a higher class."""
         draw, patients = np.random.default_rng(seed), [f"p{k}" for k in range(count)]
         events: dict[str, Table] = {}
         hits = np.zeros(count)
@@ -144,3 +154,34 @@ class CodeSequences(TableClassifier[SequenceParameters]):
                 "for each kind of events"
             )
         return data
+
+
+def _recurrent(p: SequenceParameters, random: np.random.Generator) -> dict[str, Array]:
+    bound = 1 / math.sqrt(p.hidden)
+    rows, weights = _GATES[p.model] * p.hidden, dict[str, Array]()
+    for layer in range(p.layers):
+        wide = p.hidden if layer else p.embedding
+        shapes = {"weight_ih": (rows, wide), "weight_hh": (rows, p.hidden), "bias_ih": (rows,), "bias_hh": (rows,)}
+        weights |= {f"units.{kind}_l{layer}": even(shape, bound, random) for kind, shape in shapes.items()}
+    return weights
+
+
+def _encoder(p: SequenceParameters, random: np.random.Generator) -> dict[str, Array]:
+    wide = p.embedding
+    weights = {"places.weight": _normal((p.length, wide), random)}
+    for layer in range(p.layers):
+        at = f"units.layers.{layer}"
+        # Glorot and Bengio 2010, over the three maps together.
+        weights[f"{at}.self_attn.in_proj_weight"] = even((3 * wide, wide), math.sqrt(6 / (4 * wide)), random)
+        weights[f"{at}.self_attn.in_proj_bias"] = np.zeros(3 * wide, np.float32)
+        weights |= uniform({f"{at}.self_attn.out_proj": (wide, wide)}, random)
+        weights[f"{at}.self_attn.out_proj.bias"] = np.zeros(wide, np.float32)
+        weights |= uniform({f"{at}.linear1": (p.hidden, wide), f"{at}.linear2": (wide, p.hidden)}, random)
+        for norm in ("norm1", "norm2"):
+            weights[f"{at}.{norm}.weight"] = np.ones(wide, np.float32)
+            weights[f"{at}.{norm}.bias"] = np.zeros(wide, np.float32)
+    return weights
+
+
+def _normal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    return random.standard_normal(shape).astype(np.float32)

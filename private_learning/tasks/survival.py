@@ -139,9 +139,9 @@ class SurvivalTask(TableTask[SurvivalParameters]):
         return {"time": "days", "event": "died", "cuts": "30|90|180|365", **COLUMNS}
 
     def synthetic_targets(self, scores: Array, draw: np.random.Generator) -> dict[str, Any]:
-        dies = draw.exponential(self.ends[-1] * np.exp(-scores[:, 0]))
-        gone = draw.uniform(0, 2 * self.ends[-1], len(scores))
-        return {self.parameters.time: np.minimum(dies, gone), self.parameters.event: (dies <= gone).astype(int)}
+        deaths = draw.exponential(self.ends[-1] * np.exp(-scores[:, 0]))
+        exits = draw.uniform(0, 2 * self.ends[-1], len(scores))
+        return {self.parameters.time: np.minimum(deaths, exits), self.parameters.event: (deaths <= exits).astype(int)}
 
     def targets_of(self, columns: Columns) -> Tensor:
         import torch

@@ -41,7 +41,7 @@ def normalised(layout: ConvolutionLayout, random: np.random.Generator) -> dict[s
     """Return the weights of normalised convolutions and the last layer."""
     weights: dict[str, Array] = {}
     for name, shape in layout.normalised.items():
-        weights[f"{name}.conv.weight"] = _even(shape, shape, random)
+        weights[f"{name}.conv.weight"] = even(shape, _fan_in_bound(shape), random)
         weights[f"{name}.norm.weight"] = np.full(shape[0], name not in layout.at_zero, np.float32)
         weights[f"{name}.norm.bias"] = np.zeros(shape[0], np.float32)
     return weights | uniform({"last": layout.last}, random)
@@ -56,15 +56,16 @@ def uniform(layers: Shapes, random: np.random.Generator) -> dict[str, Array]:
     """Return weight and bias of each layer within ±1/√fan-in."""
     weights: dict[str, Array] = {}
     for name, shape in layers.items():
-        weights[f"{name}.weight"] = _even(shape, shape, random)
-        weights[f"{name}.bias"] = _even(shape[:1], shape, random)
+        weights[f"{name}.weight"] = even(shape, _fan_in_bound(shape), random)
+        weights[f"{name}.bias"] = even(shape[:1], _fan_in_bound(shape), random)
     return weights
 
 
-def _even(shape: tuple[int, ...], weight: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Return numbers within ±1/√fan-in of a layer with such a weight.
-
-    Sources: LeCun et al. 1998, and torch with a = √5.
-    """
-    bound = 1 / math.sqrt(math.prod(weight[1:]))
+def even(shape: tuple[int, ...], bound: float, random: np.random.Generator) -> Array:
+    """Return numbers within ±bound."""
     return random.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def _fan_in_bound(shape: tuple[int, ...]) -> float:
+    """Return 1/√fan-in of a layer with a weight of this shape (LeCun et al. 1998, and torch with a = √5)."""
+    return 1 / math.sqrt(math.prod(shape[1:]))
