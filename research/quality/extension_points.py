@@ -153,7 +153,7 @@ def _of_records(name: str, entry: RecordFormat) -> ExtensionEntry:
     """Return the row of a record format, with the endings of its files and the extra that it needs."""
     endings = f"`{' '.join(entry.endings)}`. " if entry.endings else ""
     extra = f" Needs the extra `{entry.extra}`." if entry.extra else ""
-    return ExtensionEntry(name, entry.read.__module__, endings + first_sentence(name, entry.description) + extra)
+    return ExtensionEntry(name, entry.read.__module__, endings + first_sentence(name, entry.read.__doc__) + extra)
 
 
 def _module_of(function: str) -> str:
