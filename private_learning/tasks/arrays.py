@@ -10,7 +10,7 @@ from pydantic import Field
 
 from private_learning.records import DataError, Examples, Records
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.scaled import ImageShape, ScaledArrays, examples_of, labels_of, synthetic_classes
+from private_learning.tasks.scaled import ClassifiedArrays, ImageShape, examples_of, labels_of
 from private_learning.tasks.task import Classification, InputUse
 from private_learning.tasks.weights import uniform, zeros
 from study_protocol.wire.tensors import Array
@@ -31,7 +31,7 @@ class ImageParameters(ImageShape, ClassLossParameters):
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of the hidden layer")
 
 
-class SmallCnn(ScaledArrays, Classification):
+class SmallCnn(ClassifiedArrays):
     """Two strided 3 × 3 convolutions and one hidden layer, tanh throughout, no normalisation across records."""
 
     name, kind = "cnn", ImageParameters
@@ -68,12 +68,6 @@ class SmallCnn(ScaledArrays, Classification):
     @classmethod
     def example(cls) -> dict[str, Any]:
         return {"height": 28, "width": 28, "classes": 2, "filters": 8}
-
-    def synthetic_records(self, count: int, seed: int = 0) -> Records:
-        return synthetic_classes(self, self.classes, count, seed)
-
-    def targets(self, data: Records) -> Tensor:
-        return self.integer_labels(labels_of(self.name, data))
 
 
 class FeatureParameters(ClassLossParameters):

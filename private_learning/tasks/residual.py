@@ -12,8 +12,7 @@ from private_learning.records import DataError, Examples, Records
 from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.multilabel import MultiLabel, names_between_bars
-from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of, synthetic_classes
-from private_learning.tasks.task import Classification
+from private_learning.tasks.scaled import ClassifiedArrays, ImageShape, ScaledArrays, labels_of
 from private_learning.tasks.weights import normalised
 from study_protocol.wire.tensors import Array
 
@@ -81,7 +80,7 @@ class ResidualParameters(ResidualShape, ClassLossParameters):
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
 
 
-class ResidualNetwork(ScaledArrays, Classification):
+class ResidualNetwork(ClassifiedArrays):
     """Residual blocks of 3 × 3 convolutions with GroupNorm and ReLU, the mean over the image, and a linear layer."""
 
     name, kind = "resnet", ResidualParameters
@@ -105,12 +104,6 @@ class ResidualNetwork(ScaledArrays, Classification):
     @classmethod
     def example(cls) -> dict[str, Any]:
         return {"height": 28, "width": 28, "classes": 2, "filters": 8, "stages": 2}
-
-    def synthetic_records(self, count: int, seed: int = 0) -> Records:
-        return synthetic_classes(self, self.classes, count, seed)
-
-    def targets(self, data: Records) -> Tensor:
-        return self.integer_labels(labels_of(self.name, data))
 
 
 class ImageLabelsParameters(ResidualShape):

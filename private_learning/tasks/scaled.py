@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Examples, LazyExamples, Records
-from private_learning.tasks.task import InputUse, Task, TaskParameters
+from private_learning.tasks.task import Classification, InputUse, Task, TaskParameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,12 +116,18 @@ class ScaledArrays(Task):
         return arrays
 
 
-def synthetic_classes(task: ScaledArrays, classes: int, count: int, seed: int) -> Examples:
-    """Return random arrays of so many classes: those of class 0 have the smallest value everywhere."""
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(0, classes, count)
-    values, low = task.random_values(count, draw)
-    return Examples.of(np.where(labels.reshape(-1, *(1,) * len(task.shape)) > 0, values, low), labels)
+class ClassifiedArrays(ScaledArrays, Classification):
+    """A classifier of such arrays."""
+
+    def targets(self, data: Records) -> Tensor:
+        return self.integer_labels(labels_of(self.name, data))
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Examples:
+        """Return random arrays. Those of class 0 have the smallest value everywhere."""
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, self.classes, count)
+        values, low = self.random_values(count, draw)
+        return Examples.of(np.where(labels.reshape(-1, *(1,) * len(self.shape)) > 0, values, low), labels)
 
 
 def range_warning(
