@@ -136,8 +136,7 @@ def caption(points: Points) -> str:
         f"{total(some, SEQUENTIAL):.3g} in sequential accounting. Certified ε is {safe(some, CHARGED)} for every "
         f"client's own update and {safe(some, SUMMED)} for the sum of all, whose noise is added up. With 1,000 clients "
         f"it is {safe(large_title, CHARGED)} and {safe(large_title, SUMMED)}. Sequential accounting as printed charges "
-        "a record at B/N with one client's noise. This is a bound only where participation is secret. APTOS is not "
-        "re-run, because its data are not here."
+        "a record at B/N with one client's noise. This is a bound only where participation is secret."
     )
 
 

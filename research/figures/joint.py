@@ -114,7 +114,7 @@ def caption(points: Points) -> str:
         f"certified classical ε = {EPSILON:g} at δ = 1e-5 for a whole client. With one noise for both levels the same "
         f"noise gives one record ε = {one_record}, certified too, and costs nothing but the clipping of records. "
         f"With a noise for each level clients first add noise for ε = {EPSILON:g} of their own records. The clip "
-        "leaves little but that noise. APTOS is not re-run, because its data are not here."
+        "leaves little but that noise."
     )
 
 

@@ -39,7 +39,7 @@ def test_a_figure_has_one_row_and_its_worst_database_decides_the_goal() -> None:
 
 
 def test_what_is_less_than_nothing_by_its_noise_is_nothing() -> None:
-    assert "| 0 | – |  |" in text_of(rows_of([_figures("counts", {}, assignment_transactions=-0.004)]))
+    assert "| 0 | – | ≤ 40: reached |" in text_of(rows_of([_figures("counts", {}, round_syncs=-0.004)]))
 
 
 def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:

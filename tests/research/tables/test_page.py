@@ -76,7 +76,6 @@ def test_the_page_shows_the_numbers_of_a_line() -> None:
     assert "| 7.5 (client, δ 0.001) [1] | 4 |" in text
     assert "| 100 clients, ε 8 | ∞ (client, δ 0.001) [1] |" in text
     assert "| 1 | how |" in text
-    assert "clip 0.333333" in text
     assert "not run" in text
 
 
