@@ -125,25 +125,9 @@ def tables() -> Iterator[ExtensionTable]:
         ],
     )
     yield ExtensionTable(
-        "Schemes",
-        "`SCHEMES` in `accounting/plan/schemes.py`",
-        [
-            ExtensionEntry(scheme.id, "accounting.plan.schemes", scheme.title.capitalize() + ".")
-            for scheme in SCHEMES.values()
-        ],
-    )
-    yield ExtensionTable(
         "Nouns of the API",
         "`ROUTERS` in `server/app.py`",
         [described(noun.__name__.rpartition(".")[2], noun) for noun in app.NOUNS],
-    )
-    yield ExtensionTable(
-        "Commands",
-        "`ROLES` in `wardround/cli/commands.py`",
-        [
-            ExtensionEntry(name, _module_of(row.function), first_sentence(name, row.help))
-            for name, row in COMMANDS.items()
-        ],
     )
 
 
