@@ -36,7 +36,7 @@ _statistics = cast(Any, _stats)
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One private training.
 
     norms     (steps, sample): clipped norms of the same records in every step, drawn or not
@@ -58,7 +58,7 @@ def network() -> nn.Module:
 
 
 @lru_cache(maxsize=1)
-def run() -> Run:
+def run() -> TrainingRun:
     """Train once: Poisson batches, clipped sums, noise, divided by the expected size."""
     torch.manual_seed(SEED)
     generator, model = np.random.default_rng(SEED), network()
@@ -77,7 +77,7 @@ def run() -> Run:
     with torch.no_grad():
         right = model(torch.as_tensor(test_images[:, None])).argmax(1).numpy() == test_labels
     inside = distances(model, images, labels, generator)
-    return Run(norms, float(right.mean()), inside, distances(model, test_images, test_labels, generator))
+    return TrainingRun(norms, float(right.mean()), inside, distances(model, test_images, test_labels, generator))
 
 
 def distances(model: nn.Module, images: Any, labels: Any, generator: np.random.Generator) -> FloatArray:

@@ -33,7 +33,7 @@ class Undescribed(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExtensionEntry:
     """One row: the name under which users know the entry, the module that defines it, and its first sentence."""
 
     name: str
@@ -53,7 +53,7 @@ class ExtensionTable:
 
     kind: str
     place: str
-    entries: Sequence[Entry]
+    entries: Sequence[ExtensionEntry]
 
 
 def first_sentence(name: str, text: str | None) -> str:
@@ -69,14 +69,14 @@ def first_sentence(name: str, text: str | None) -> str:
     return sentence.replace("|", "\\|")
 
 
-def described(name: str, definition: Any) -> Entry:
+def described(name: str, definition: Any) -> ExtensionEntry:
     """Return the entry of a class or a module, whose own docstring describes it.
 
     Raises:
         Undescribed: it has no docstring of its own.
     """
     module = definition.__name__ if inspect.ismodule(definition) else definition.__module__
-    return Entry(name, module, first_sentence(name, definition.__dict__.get("__doc__")))
+    return ExtensionEntry(name, module, first_sentence(name, definition.__dict__.get("__doc__")))
 
 
 def tables() -> Iterator[ExtensionTable]:
@@ -120,7 +120,7 @@ def tables() -> Iterator[ExtensionTable]:
         "Estimators of a population's mean",
         "`ESTIMATORS` in `accounting/estimation/upper_mean.py`",
         [
-            Entry(name, "accounting.estimation.upper_mean", first_sentence(name, text))
+            ExtensionEntry(name, "accounting.estimation.upper_mean", first_sentence(name, text))
             for name, text in ESTIMATORS.items()
         ],
     )
@@ -131,11 +131,11 @@ def tables() -> Iterator[ExtensionTable]:
     )
 
 
-def _of_records(name: str, entry: RecordFormat) -> Entry:
+def _of_records(name: str, entry: RecordFormat) -> ExtensionEntry:
     """Return the row of a record format, with the endings of its files and the extra that it needs."""
     endings = f"`{' '.join(entry.endings)}`. " if entry.endings else ""
     extra = f" Needs the extra `{entry.extra}`." if entry.extra else ""
-    return Entry(name, entry.read.__module__, endings + first_sentence(name, entry.description) + extra)
+    return ExtensionEntry(name, entry.read.__module__, endings + first_sentence(name, entry.read.__doc__) + extra)
 
 
 def page() -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from accounting.values import rounded_up
-from research.tables.catalogue import Entry
-from research.tables.result import Papers, Row, Spent, standard_error
+from research.tables.catalogue import CatalogueEntry
+from research.tables.result import EpsilonReading, Papers, Row, standard_error
 
 PAGE = Path("docs/tables.md")
 
@@ -78,7 +78,7 @@ _METHOD = """## How the lines of MNIST with clients are run
 """
 
 
-def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
+def markdown(entries: Sequence[CatalogueEntry], rows: Iterable[Row]) -> str:
     """The page. A line without a result says "not run"; one without records says what is missing."""
     row_by_key = {(row.table, row.name): row for row in rows}
     computations: dict[str, int] = {}
@@ -98,7 +98,9 @@ def markdown(entries: Sequence[Entry], rows: Iterable[Row]) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _accuracies(entries: Sequence[Entry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]) -> str:
+def _accuracies(
+    entries: Sequence[CatalogueEntry], row_by_key: dict[tuple[str, str], Row], computations: dict[str, int]
+) -> str:
     lines = [
         "| line | papers: without privacy / DP / BDP | papers' ε: DP / BDP | ours | ours without noise "
         "| our worst-case ε | seeds |",
@@ -147,7 +149,7 @@ def _spent(row: Row, kind: str, computations: dict[str, int]) -> str:
     return ", ".join(cells)
 
 
-def _epsilon(each: Spent) -> str:
+def _epsilon(each: EpsilonReading) -> str:
     """Four digits, upwards: the page claims no less than was found."""
     return "∞" if each.epsilon is None else f"{rounded_up(each.epsilon, 4):g}"
 

@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from research.benchmarks.coordinator import PAGE, RESULTS
-from research.benchmarks.coordinator_table import BEGIN, END, Row, page_with, rows_of, text_of
+from research.benchmarks.coordinator_table import BEGIN, END, FigureRow, page_with, rows_of, text_of
 
 
 def _figures(job: str, chosen: dict[str, Any], database: str = "sqlite", **values: Any) -> dict[str, Any]:
     return {"job": job, "chosen": chosen, "database": database, "processes": 1, **values}
 
 
-def _row(rows: list[Row], label: str) -> Row:
+def _row(rows: list[FigureRow], label: str) -> FigureRow:
     (row,) = (row for row in rows if row.label.startswith(label))
     return row
 

@@ -15,7 +15,7 @@ from research.tables.catalogue import entries, selected_entries
 from research.tables.lines import LINES
 from research.tables.lines import chosen_settings as chosen_settings
 from research.tables.page import KINDS, PAGE, markdown
-from research.tables.result import RESULTS, Papers, Row, Spent, read, write
+from research.tables.result import RESULTS, EpsilonReading, Papers, Row, read, write
 from wardround.demo.scenarios import DataMissing
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,10 @@ ROW = Row(
     split="dealt",
     seeds=(0, 1, 2, 3),
     accuracies=(0.9, 0.92, 0.94, 0.96),
-    spent=(Spent("worst case", "client", 7.5, 1e-3, "how"), Spent("papers", "client", None, 1e-3, "how")),
+    spent=(
+        EpsilonReading("worst case", "client", 7.5, 1e-3, "how"),
+        EpsilonReading("papers", "client", None, 1e-3, "how"),
+    ),
     settings={"rounds": 8, "clip": 1 / 3},
     found_by="a search",
 )
