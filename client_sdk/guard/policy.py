@@ -46,10 +46,10 @@ class _Section(BaseModel):
 class LimitSection(_Section):
     """The hospital's own classical limit at one level. `order` is chosen from epsilon and delta if left out."""
 
-    epsilon: Positive = Field(description="ε is never more, for any coordinator")
+    epsilon: Positive = Field(description="ε is never more")
     delta: Probability = Field(description="δ is never more: below 1 / patients")
     order: Positive | None = Field(
-        default=None, description="the order λ by which it is enforced. Default: 2 ln(1/δ) / ε"
+        default=None, description="the one order λ by which it is enforced. Left out: 2 ln(1/δ) / ε"
     )
 
     def fixed_order(self) -> float:
@@ -67,8 +67,8 @@ class LimitSection(_Section):
 class Limits(_Section):
     """The hospital's own limits. None: no limit at this level."""
 
-    instance: LimitSection | None = Field(default=None, description="of each patient. Not in scheme client")
-    client: LimitSection | None = Field(default=None, description="of this hospital as a whole. In scheme client only")
+    instance: LimitSection | None = Field(default=None, description="of each patient, not in scheme client")
+    client: LimitSection | None = Field(default=None, description="of this hospital as a whole, in scheme client only")
 
     def by_level(self) -> dict[LevelName, LimitSection]:
         """Those that are set."""
@@ -94,27 +94,27 @@ class QueryRules(_Section):
 
     queries: Literal["ask", "allow", "refuse"] = Field(
         default="ask",
-        description="ask: a person here approves each (wardround query approve). allow: all that the other rules "
-        "permit. refuse: none",
+        description="ask: a person here approves each (wardround query approve). allow: those that the other rules "
+        "let through",
     )
     max_sessions_per_approval: Annotated[int, Field(ge=1)] = Field(
         default=2,
-        description="with ask: number of sums to which this hospital adds its part of an approved question, each "
-        "charged, if earlier ones failed. Then a person is asked again",
+        description="ask: this hospital answers an approved question in so many sums, each charged, if earlier ones "
+        "came to nothing. Then a person is asked again",
     )
     allowed_columns: frozenset[str] | None = Field(
         default=None,
-        description="columns that questions, training and evaluation may read. Default: any but the denied ones",
+        description="columns that questions, training and evaluation may read. Left out: any but the denied ones",
     )
     denied_columns: frozenset[str] = Field(
         default=frozenset(),
-        description="columns that no question, training or evaluation may read. Each must exist",
+        description="columns that no question, training or evaluation may read. Each has to be there",
     )
     least_noise_multiplier: Positive = Field(
         default=MIN_NOISE_MULTIPLIER, description="least noise of a question, over the largest change by one patient"
     )
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most numbers that one question may sum. Default: as many as the study allows"
+        default=None, description="the most numbers that one question may sum. Left out: as many as the study allows"
     )
 
 
@@ -122,11 +122,11 @@ class SitePolicy(_Section):
     """The rules of this hospital. An entry that is left out has the strict value."""
 
     studies: Set | None = Field(
-        default=None, description="studies that it may take part in. Default: any that a person here joins"
+        default=None, description="studies that it may take part in. Left out: any that a person here joins"
     )
     datasets: Set | None = Field(
         default=None,
-        description="data sets that may be used, as in `wardround join --dataset NAME`. Default: any",
+        description="data sets that may be used, as named by `wardround join --dataset NAME`. Left out: any",
     )
     excluded_patients: tuple[str, ...] = Field(
         default=(),
@@ -139,14 +139,14 @@ class SitePolicy(_Section):
         description="least guaranteed noise of every step, over the largest change by one patient (or hospital)",
     )
     largest_epsilon: Positive = Field(
-        default=LARGEST_EPSILON, description="the study's classical limits may not be larger. 20 protects very little"
+        default=LARGEST_EPSILON, description="the study's classical limits may not be larger. 20 says next to nothing"
     )
     largest_delta: Probability = Field(
-        default=LARGEST_DELTA, description="the same for their delta. Below 1 / patients is sensible"
+        default=LARGEST_DELTA, description="the same of their delta. Below 1 / patients is sensible"
     )
     backbone_programs: frozenset[Sha256] = Field(
         default=frozenset(),
-        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records. Default: none",
+        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records",
     )
     limits: Limits = Field(
         default=Limits(), description="own budget of one data set, over all studies that use it, kept here"
@@ -161,35 +161,35 @@ class SitePolicy(_Section):
         description="a secure sum must protect its secrets from the coordinator and this many hospitals together",
     )
     least_survivors: Annotated[int, Field(ge=3)] = Field(
-        default=4, description="no sum of fewer hospitals is opened. Default with allow_three: 3"
+        default=4, description="no sum of fewer hospitals is opened. Left out beside allow_three: 3"
     )
     allow_three: bool = Field(
-        default=False, description="allow sums of three hospitals, of which only two need to be honest"
+        default=False, description="allow sums of three hospitals, of which only two need be honest"
     )
     plain_disclosure: bool = Field(
         default=False,
         description="allow studies that show this hospital's log-moments (its Bayesian costs) without noise. "
-        "Classical guarantees do not cover what they show",
+        "Classical guarantees do not cover them",
     )
     unnoised_updates: bool = Field(
         default=False,
-        description="allow scheme client with the coordinator's noise, whose updates, under masks their sum, reach the "
-        "coordinator without noise",
+        description="allow scheme client with the coordinator's noise. It sees updates without noise, or under masks "
+        "their sum",
     )
     statistics: QueryRules = Field(
         default=QueryRules(),
-        description="questions about the patients: which are answered, and who decides",
+        description="questions about the patients, and the person or rule that decides",
     )
     min_witnesses: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=0, description="number of pinned members and auditors that must have signed the ledger lately"
+        default=0, description="so many pinned members and auditors must have signed the ledger lately"
     )
     witness_window: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10, description="number of rounds for which a signature counts, and that may begin before the first"
     )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
-        description="studies that need no compared and pinned roster. refused: none. unmasked: those without masks. "
-        "laboratory: any, although invented hospitals could then read this one's values",
+        description="studies that may do without a compared and pinned roster. refused: none. unmasked: those without "
+        "masks. laboratory: any, though made-up hospitals could then read this one's values",
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.

@@ -57,11 +57,10 @@ class BaseQuestion(Message):
     noise_multiplier: Finite = Field(
         ge=MIN_NOISE,
         le=MAX_NOISE,
-        description="standard deviation of the whole noise / largest change by one patient. More noise costs less ε",
+        description="standard deviation of the whole noise / what one patient can change. More costs less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
-        default=(),
-        description="the patients asked about: those that meet all of these conditions. Without it, all patients",
+        default=(), description="patients that meet all of these are asked about. Left out: all patients"
     )
     rows: Literal["first", "last", "mean", "any"] = Field(
         default="first",

@@ -53,7 +53,7 @@ class Variable(Message):
         default=None, description="of the bins of a number, rising, from public knowledge"
     )
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="its public values")
-    presence: bool = Field(default=False, description="only whether there is a value, whatever it is", strict=True)
+    presence: bool = Field(default=False, description="only whether there is a value", strict=True)
     missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
 
     @model_validator(mode="after")

@@ -32,19 +32,18 @@ class EvaluationSettings(Message):
     """Patients who are never trained on, and the questions about released models that are asked of them by schedule."""
 
     share: Probability = Field(
-        description="of every hospital's patients: set aside for evaluation and never trained on. Each patient falls "
-        "to its side by a secret coin of its own, once for all studies on the same records"
+        description="of every hospital's patients, drawn once for all studies on the same records"
     )
     every: Annotated[Whole, Field(ge=1, le=10_000_000)] | None = Field(
         default=None,
-        description="the question below is asked after each so many released models, and after the last one. Default: "
-        "no question is scheduled",
+        description="the question below is asked after so many released models, and after the last one. Left out: "
+        "only by hand",
     )
     question: ScheduledQuestion | None = Field(
-        default=None, description="the question, of kind evaluation. Required with every"
+        default=None, description="what is asked, as a question of kind evaluation. Needs `every`"
     )
     data_version: DataVersion = Field(
-        default="1", description="version of the records that scheduled questions ask about, as hospitals name it"
+        default="1", description="the records of scheduled questions, as hospitals name them"
     )
 
     @model_validator(mode="after")

@@ -19,9 +19,9 @@ DefinitionName = Literal["classical", "bayesian"]
 class Limit(Message):
     """One budget: at this level and in this definition never more than (epsilon, delta)."""
 
-    level: LevelName = Field(description="the protected unit. instance: each patient. client: each hospital as a whole")
+    level: LevelName = Field(description="instance protects each patient, client each hospital as a whole")
     definition: DefinitionName = Field(
-        description="classical: for any patient, required for every level. bayesian: for a typical patient"
+        description="classical: for any patient, and every level needs one. bayesian: for a typical patient"
     )
     epsilon: Positive = Field(
         description="ε is never more. 1 is strong, 8 is weak, above 20 only with --i-know. A smaller ε means fewer "
@@ -32,8 +32,8 @@ class Limit(Message):
     )
     estimator_failure_probability: Probability | None = Field(
         default=None,
-        description="required by a Bayesian limit: the chance that the estimate is too low, a part of delta. A tenth "
-        "of delta is usual",
+        description="required for a Bayesian limit: chance that the estimate is too low, part of delta. A tenth of "
+        "delta is usual",
     )
 
     @model_validator(mode="after")
@@ -58,7 +58,7 @@ class Schedule(Message):
     min_clients: Whole = Field(
         ge=0,
         le=100_000,
-        description="no round is closed with fewer updates. All hospitals, or fewer to continue while some are away",
+        description="no round is closed with fewer updates. Fewer than all hospitals: rounds go on while some are away",
     )
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long a round waits for updates: several times the slowest hospital's time"
@@ -69,14 +69,14 @@ class Schedule(Message):
     ] = Field(
         default=(),
         exclude_if=lambda witnesses: not witnesses,
-        description="auditors who sign the ledger's heads beside the hospitals. Default: hospitals alone",
+        description="auditors who sign the ledger's heads beside the hospitals",
     )
     slots: _Slots | None = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
-        description="in seconds, ascending. A hospital answers at multiples of one of them, so that the time does not "
-        "show how many patients it has. [] for none. Longer slots suit more patients, and rounds are slower. Default: "
-        "`study create` takes 1, 2, 5, 10, … from a second for each 1,000 planned patients on",
+        description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
+        "tell how many patients it has. [] for none. Left out: `study create` takes 1, 2, 5, 10, … from a second for "
+        "each 1,000 planned patients on",
     )
 
     @model_validator(mode="after")

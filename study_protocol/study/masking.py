@@ -26,11 +26,11 @@ class Masking(Message):
     colluders: Whole = Field(
         ge=1,
         le=MAX_CLIENTS - 3,
-        description="hospitals that may collude with the coordinator. For more, more hospitals must stay to the end",
+        description="how many hospitals may tell the coordinator what they know. More: more must stay to the end",
     )
     neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
-        description="number of others with which each hospital exchanges masks, an even number. Default: all. Fewer "
-        "are faster among hundreds, and fewer losses are tolerated"
+        description="with how many others each exchanges masks, an even number. Left out: all. Fewer: faster among "
+        "hundreds, and fewer losses are borne"
     )
     min_survivors: Whole = Field(
         ge=3,
@@ -38,7 +38,7 @@ class Masking(Message):
         description="no sum of fewer hospitals is opened: at least colluders + 3. With more, a round fails sooner",
     )
     mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
-    allow_three: bool = Field(description="allow sums of three hospitals, of which only two need to be honest")
+    allow_three: bool = Field(description="allow sums of three hospitals, of which only two need be honest")
     step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long one step waits for a hospital"
     )

@@ -42,23 +42,24 @@ class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every order λ at which log-moments are kept. 1 to 32 suffices. More cost bytes and little time"
+        description="every order λ at which log-moments are kept. 1 to 32 suffices"
     )
     filter_order: Positive = Field(
         description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
     )
     estimator: Estimator = Field(
-        description="of the population's mean. betting, band and bernstein hold for any population. student-t is that "
-        "of the papers, is smaller and assumes a normal law"
+        description="of the population's mean. betting, band and bernstein hold for any population. student-t, the "
+        "papers', is smaller and assumes a normal law"
     )
     composition: Literal["holder", "running"] = Field(
-        description="how rounds are added up. running keeps each record's sum and is smaller. holder is for hospitals"
+        description="how rounds are added up: running keeps each record's own sum and is smaller, holder is for "
+        "hospitals"
     )
     adversary: Literal["path", "adaptive"] = Field(
-        description="adaptive holds even if later rounds depend on earlier models. path is the papers' weaker claim"
+        description="adaptive holds though later rounds depend on earlier models, path is the papers' smaller claim"
     )
     conversion: Literal["improved", "chernoff"] = Field(
-        description="from log-moments to (ε, δ). improved is smaller and as sound. chernoff is that of the papers"
+        description="from log-moments to (ε, δ): improved is smaller and as sound, chernoff is the papers'"
     )
 
     @model_validator(mode="after")
@@ -78,7 +79,7 @@ class HistogramNoise(Message):
     every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
-    std: Positive = Field(description="of the noise on every count, near 20. More noise costs less ε and shows less")
+    std: Positive = Field(description="of the noise on every count, near 20. More costs less ε and shows less")
     every: Whole = Field(
         ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
     )
@@ -90,10 +91,10 @@ class AccountingSample(Message):
     records: Whole = Field(
         ge=3,
         le=10_000_000,
-        description="number of records at every hospital. The others count as clipped. More: a smaller ε, slower steps",
+        description="how many, at every hospital alike. The rest counts as clipped. More: a smaller ε, slower steps",
     )
     source: Literal["members", "held-out"] = Field(
-        description="members: records that are trained on. held-out: drawn before round 1 and never trained on"
+        description="members: records that are trained on. held-out: drawn before round 1, never trained on"
     )
 
 
@@ -101,64 +102,63 @@ class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
     scheme: PapersScheme = Field(
-        description="who adds noise. parallel: every hospital, enough for itself. sequential: all together, for "
-        "masked sums. joint: the same for patients and hospitals. client: for hospitals only, see central_noise"
+        description="who adds noise. parallel: every hospital enough for itself. sequential: all of them together, "
+        "for masked sums. joint: the same for patients and hospitals. client: see central_noise, for hospitals only"
     )
     central_noise: CentralNoiseBy | None = Field(
         default=None,
-        description="who adds the noise of scheme client. distributed: every hospital adds its share under masks, so "
-        "no sum without noise is visible. coordinator: the coordinator, which sees updates without noise and may save "
-        "ε by client_sampling_rate. Default: distributed with masking, otherwise coordinator",
+        description="in scheme client. distributed: every hospital adds its share of the noise under masks. "
+        "coordinator: the coordinator adds it, sees updates without noise and may save ε by client_sampling_rate. "
+        "Left out: distributed with masking, else coordinator",
     )
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="no limit is ever passed. A study ends before a round that could pass one"
+        description="none is ever passed. One that the next round could pass ends the study"
     )
     clip_norm: ClipNorm = Field(
-        description="L2 bound on one patient's gradient (scheme client: on one hospital's update), usually 0.5 to 3. "
-        "A larger bound clips less, and the noise grows with it. ε is the same"
+        description="L2 bound on one patient's gradient (scheme client: on one hospital's update), 0.5 to 3. Larger: "
+        "less is cut off, more noise, the same ε"
     )
     client_clip_norm: ClipNorm | None = Field(
-        description="required by scheme joint, and only there: L2 bound on one hospital's whole sum before its noise"
+        description="for scheme joint alone, which needs it: L2 bound on one hospital's whole sum before its noise"
     )
     noise_multiplier: Positive = Field(
-        description="noise standard deviation / clip_norm, added as the scheme says, usually 1 to 10. More noise "
-        "costs less ε, and the model is less accurate. Below 0.3 only with --i-know"
+        description="noise standard deviation / clip_norm, 1 to 10. More: less ε a round, and a less accurate model. "
+        "Below 0.3 only with --i-know"
     )
     sampling_rate: Rate = Field(
         description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
     )
     expected_batch_size: Positive = Field(
-        description="sampling_rate × patients of a typical hospital, a public guess by which every sum is divided. "
-        "Too large: small steps. Too small: large steps with more noise. ε is the same"
+        description="sampling_rate × patients of a typical hospital, a public guess that a sum is divided by. Too "
+        "large: small steps. Too small: large ones, with more noise. ε is the same"
     )
     client_sampling_rate: Rate = Field(
         description="chance of each hospital to be asked in a round. Less than 1 saves ε only in scheme client with "
         "the coordinator's noise"
     )
     expected_clients: Positive = Field(
-        description="client_sampling_rate × hospitals. Every sum of updates is divided by it"
+        description="client_sampling_rate × hospitals: the sum of updates is divided by it"
     )
     max_steps: Whole = Field(
         ge=1,
         le=10_000_000,
-        description="the most noised steps over the study (rounds × local steps). A limit may end the study sooner",
+        description="the most noised steps over the study (rounds × local steps). A limit may end it sooner",
     )
     classical_order: Positive = Field(
         description="the order λ = α − 1 at which classical limits are enforced: near 2 ln(1/δ) / ε"
     )
-    bayesian: BayesianSettings | None = Field(
-        description="how Bayesian costs are estimated. Required by a Bayesian limit"
-    )
+    bayesian: BayesianSettings | None = Field(description="how Bayesian costs are estimated")
     disclosure: Disclosure = Field(
-        description="of Bayesian costs. at-end: none before the end, and worst cases are charged. plain: exact in "
-        "every round, which hospitals must allow. noised: as histograms that cost ε"
+        description="of Bayesian costs. at-end: none before the end, worst cases are charged. plain: exact in every "
+        "round, which hospitals must allow. noised: as histograms that cost ε"
     )
-    histogram_noise: HistogramNoise | None = Field(description="required by disclosure noised, and only there")
+    histogram_noise: HistogramNoise | None = Field(description="for disclosure noised alone, which needs it")
     accounting_sample: AccountingSample | None = Field(
-        description="the records on which Bayesian costs are measured. Without it, all that a hospital trains on"
+        description="the records that Bayesian costs are measured on. Left out: all that a hospital trains on"
     )
     masking: Masking | None = Field(
-        description="the secure sum: the coordinator sees only sums, not every noised update. Rounds take longer"
+        description="the secure sum: the coordinator sees sums only, and rounds take longer. Left out: it sees every "
+        "noised update"
     )
 
     @model_validator(mode="before")
@@ -288,18 +288,16 @@ class StudySettings(Message):
     training: Training = Field(description="what is computed")
     privacy: Privacy = Field(description="the mechanism and its limits")
     schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
-    robustness: Robustness = Field(default=Robustness(), description="bounds on the effect of one hospital")
-    statistics: Statistics | None = Field(
-        default=None, description="questions about the patients, on the same budget. Without it the study takes none"
+    robustness: Robustness = Field(
+        default=Robustness(), description="bounds on the effect of one hospital on the model"
     )
+    statistics: Statistics | None = Field(default=None, description="questions about the patients, on the same budget")
     evaluation: EvaluationSettings | None = Field(
         default=None,
         description="patients who are never trained on, and questions about released models to them. Needs "
-        "[statistics]. Without it all patients are trained on",
+        "[statistics]",
     )
-    beyond_bounds: bool = Field(
-        default=False, description="set by --i-know: the settings lie beyond the usual bounds. Hospitals see it"
-    )
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

@@ -21,12 +21,12 @@ class Statistics(Message):
         description="the most numbers that one query sums, such as the cells of a table"
     )
     suppress_below: Annotated[Whole, Field(ge=0, le=1000)] = Field(
-        default=0, description="published counts below this, noise included, are not shown. 0 shows all"
+        default=0, description="published counts below this, noise included, are not shown"
     )
     allowance: Positive | None = Field(
         default=None,
-        description="required with a Bayesian limit and adversary path: the most that queries may cost together, Σ 1 "
-        "/ noise_multiplier². That limit counts it from round 1 on",
+        description="for a Bayesian limit with adversary path alone, which needs it: the most that queries may cost "
+        "together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
     )
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
