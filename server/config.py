@@ -155,7 +155,7 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """
     # All errors at once: an operator who starts a container mends them in one go.
     variables, problems = read_variables(environment, Settings.model_fields, Settings.model_fields)
-    values = variables | {name: value for name, value in overrides.items() if value is not None}
+    values: dict[str, Any] = variables | {name: value for name, value in overrides.items() if value is not None}
     try:
         settings = None if problems else Settings(**values)
     except ValidationError as error:
