@@ -80,7 +80,7 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("survival", "age: stands twice", {"by": AGES}),
     ("survival", "sex: stands twice", {"time": {"column": "sex", "edges": [1, 2]}}),
     ("survival", "each is one of the edges", {"times": [41]}),
-    ("survival", "they rise", {"times": [60, 40]}),
+    ("survival", "times rise", {"times": [60, 40]}),
     ("survival", "finite number", {"times": [math.inf]}),
     ("survival", "at most 64 groups", {"by": {"column": "pressure", "edges": EDGES}}),
 ]
