@@ -49,6 +49,29 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return name -> trainable parameter.
+
+    Raises:
+        ValueError: there are none, or several types or devices.
+        UnsupportedLayer: a type below float32.
+    """
+    parameters = trainable(model)
+    if not parameters:
+        raise ValueError("model has no trainable parameter")
+    for name, parameter in parameters.items():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise UnsupportedLayer(
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, in which a clipped gradient can "
+                "be longer than the clip norm that is charged: keep the trainable parameters in float32 "
+                "(model.float()), and let only the computation be in bfloat16 (--bfloat16, or torch.autocast)"
+            )
+    kinds = {(p.dtype, p.device) for p in parameters.values()}
+    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
+        raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")
+    return parameters
+
+
 def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return parameter name -> gradient, zeros where the loss does not depend on the parameter."""
     grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
@@ -103,20 +126,30 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
         if id(module) in covered:
             continue
         rule = RULES.get(type(module))
-        whole = rule is not None and issubclass(rule, Composite)
-        registered = _registered(module) if whole else _direct_parameters(module)
-        trainable_names = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
-        if whole:
-            covered |= {id(child) for child in module.modules()}
-        # Torch's own forward of packed sequences has shapes that follow the longest record.
-        if not trainable_names and not (whole and cast("type[Composite]", rule).packs):
-            continue
-        layer_name = f"{name or 'the model'} ({type(module).__name__})"
-        if rule is None:
-            raise NotLayerwise(f"{layer_name} has no closed form here")
-        refuse_changed(layer_name, module, rule, set(registered))
-        layers.append(rule(name, module, trainable_names))
+        if rule is not None and issubclass(rule, Composite):
+            covered.update(map(id, module.modules()))
+            # Torch's own forward of packed sequences has shapes that follow the longest record.
+            registered, needs_rule = _registered(module), rule.packs
+        else:
+            registered, needs_rule = _direct_parameters(module), False
+        trainable_names = {key: names[id(p)] for key, p in registered.items() if id(p) in names}
+        if trainable_names or needs_rule:
+            layers.append(_layer(name, module, rule, set(registered), trainable_names))
     return layers
+
+
+def _layer(
+    name: str,
+    module: nn.Module,
+    rule: type[Layer] | type[Composite] | None,
+    registered: set[str],
+    trainable_names: dict[str, str],
+) -> Layer | Composite:
+    layer_name = f"{name or 'the model'} ({type(module).__name__})"
+    if rule is None:
+        raise NotLayerwise(f"{layer_name} has no closed form here")
+    refuse_changed(layer_name, module, rule, registered)
+    return rule(name, module, trainable_names)
 
 
 def refuse_changed(
