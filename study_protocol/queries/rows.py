@@ -45,27 +45,21 @@ def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[s
     if question.rows in ("first", "last"):
         places = last if question.rows == "last" else first
         return {name: column.take(places) for name, column in needed.items()}
-    readings = list(readings_of(question))
+    readings, is_mean = list(readings_of(question)), question.rows == "mean"
     return {
-        name: _merged(
-            column,
-            [reading for reading in readings if reading.column == name],
-            patient_of,
-            first,
-            mean=question.rows == "mean",
-        )
+        name: _merged(column, [reading for reading in readings if reading.column == name], patient_of, first, is_mean)
         for name, column in needed.items()
     }
 
 
 def _merged(
-    column: Column, readings: Sequence[Reading], patient_of: _Index, first: _Index, *, mean: bool
+    column: Column, readings: Sequence[Reading], patient_of: _Index, first: _Index, is_mean: bool
 ) -> Column | NDArray[np.float64]:
     numeric = [reading for reading in readings if _is_number(reading)]
     if numeric:
         codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in numeric)))
-        return (_mean if mean else _largest)(read_numbers(column, codes).values, patient_of, len(first))
-    return column.take(first if mean else _last_listed(column, readings, patient_of, len(first)))
+        return (_mean if is_mean else _largest)(read_numbers(column, codes).values, patient_of, len(first))
+    return column.take(first if is_mean else _last_listed(column, readings, patient_of, len(first)))
 
 
 def one_value_each(
