@@ -87,11 +87,11 @@ def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """(where, module) of the layers that may let records reach each other, depending on their mode."""
     # The one base that every batch and instance norm shares has no public name.
     types = (nn.modules.batchnorm._NormBase, nn.Embedding, nn.EmbeddingBag)  # pyright: ignore[reportPrivateUsage]
-    return [
-        (f"{name or 'the model'} ({type(module).__name__})", module)
-        for name, module in _modules(model)
-        if isinstance(module, types)
-    ]
+    return [(_label(name, module), module) for name, module in _modules(model) if isinstance(module, types)]
+
+
+def _label(name: str, module: nn.Module) -> str:
+    return f"{name or 'the model'} ({type(module).__name__})"
 
 
 def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
@@ -134,36 +134,26 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
             registered, needs_rule = _direct_parameters(module), False
         trainable_names = {key: names[id(p)] for key, p in registered.items() if id(p) in names}
         if trainable_names or needs_rule:
-            layers.append(_layer(name, module, rule, set(registered), trainable_names))
+            label = _label(name, module)
+            layers.append(_rule_for(label, module, rule, set(registered))(name, module, trainable_names))
     return layers
 
 
-def _layer(
-    name: str,
-    module: nn.Module,
-    rule: type[Layer] | type[Composite] | None,
-    registered: set[str],
-    trainable_names: dict[str, str],
-) -> Layer | Composite:
-    layer_name = f"{name or 'the model'} ({type(module).__name__})"
+def _rule_for(
+    label: str, module: nn.Module, rule: type[Layer] | type[Composite] | None, registered: set[str]
+) -> type[Layer] | type[Composite]:
+    """Return the rule. Raises NotLayerwise: there is none, or the module differs from its type."""
     if rule is None:
-        raise NotLayerwise(f"{layer_name} has no closed form here")
-    refuse_changed(layer_name, module, rule, registered)
-    return rule(name, module, trainable_names)
-
-
-def refuse_changed(
-    layer_name: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]
-) -> None:
-    """Raise NotLayerwise for a module that differs from its type."""
+        raise NotLayerwise(f"{label} has no closed form here")
     if issubclass(rule, Composite):
         as_known = registered == rule.expected(module)
     else:
         as_known = registered <= {"weight", "bias"}
         if as_known and "weight" not in registered:
-            raise NotLayerwise(f"{layer_name} computes its weight from other parameters")
+            raise NotLayerwise(f"{label} computes its weight from other parameters")
     if "forward" in vars(module) or not as_known:
-        raise NotLayerwise(f"{layer_name} has been re-parametrised or patched")
+        raise NotLayerwise(f"{label} has been re-parametrised or patched")
+    return rule
 
 
 def _direct_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
