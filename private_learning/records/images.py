@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
-from private_learning.records.labelled import labelled
+from private_learning.records.labelled import labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
 from private_learning.records.records import Array, DataError, Examples
@@ -98,7 +98,9 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
     Raises:
         DataError: files cannot be read, or differ in size or depth.
     """
-    pictures = _without_flaws(list(headers), count)
+    descriptions = list(headers)
+    refuse_flaws("images", descriptions, Flaw)
+    pictures = cast("list[Header]", descriptions)
     _require_one_depth(pictures, count)
     turned = sum(picture.turned for picture in pictures)
     upright = f"{turned} of {count} files state an orientation, and are read upright"
@@ -112,14 +114,6 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
     width, height = pictures[0].size
     coloured = any(picture.coloured for picture in pictures)
     return Form((3, height, width) if coloured else (height, width), pictures[0].dtype)
-
-
-def _without_flaws(descriptions: Sequence[Header | Flaw], count: int) -> list[Header]:
-    flaws = Counter(description for description in descriptions if isinstance(description, Flaw))
-    for flaw in Flaw:
-        if flaws[flaw]:
-            raise DataError(f"images: {flaws[flaw]} of {count} files {flaw.value}")
-    return [description for description in descriptions if isinstance(description, Header)]
 
 
 def _require_one_depth(pictures: Sequence[Header], count: int) -> None:

@@ -34,7 +34,7 @@ from study_protocol.queries.variables import Patients, Variable
 Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
 
 
-class Table(BaseQuestion):
+class ContingencyTable(BaseQuestion):
     """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
 
     kind: Literal["table"] = Field(description="what is asked")
