@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from client_sdk.api.answered import Answered, verified
-from client_sdk.api.asking import asking
+from client_sdk.api.answered import Answered
 from client_sdk.api.client import AsyncClient, Client, OperatorKey
 from client_sdk.api.config import Connection
-from client_sdk.api.questions import read_question
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
 from study_protocol.study.queries import Query
 from study_protocol.wire.signing import decode_public_key, fingerprint
@@ -129,20 +126,6 @@ def test_a_known_key_or_its_fingerprint_is_what_the_answer_is_verified_with(here
         client.ask("registry", COUNT)
 
 
-def test_an_answer_that_was_changed_on_the_way_is_not_believed(lead: Client) -> None:
-    found = lead.ask("registry", COUNT, timeout=60)
-    query = found.query
-    assert query.answered is not None
-    other = query.answered.published.model_copy(update={"hospitals": 3})
-    forged = query.model_copy(update={"answered": query.answered.model_copy(update={"published": other})})
-    with pytest.raises(AnswerNotSigned, match="signature"):
-        verified(forged, query.document, found.key, found.key)
-    with pytest.raises(AnswerNotSigned, match="something else"):
-        verified(query, document(**COUNT | {"noise_multiplier": 7.0}), found.key, None)
-    with pytest.raises(AnswerNotSigned, match="no answer"):
-        verified(query.model_copy(update={"answered": None}), query.document, found.key, None)
-
-
 def test_who_does_not_wait_gets_the_query_and_its_answer_later(lead: Client) -> None:
     waiting = lead.ask("silent", COUNT, wait=False)
     assert isinstance(waiting, Query)
@@ -184,73 +167,3 @@ def test_what_could_overspend_is_refused_with_the_noise_that_would_fit(lead: Cli
 def test_what_is_no_question_is_refused_before_anybody_is_asked(lead: Client, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="not a question"):
         lead.ask("registry", wrong)
-
-
-TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b'title = "ages"', ["kind: is missing"]),
-        (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
-        (
-            TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
-            ["variables: is missing", "variabels: there is no such entry. Did you mean variables?"],
-        ),
-        (
-            TABLE.encode() + b'variables = [{column = "age", edges = [60.0, 40.0]}]',
-            ["variables.0: column age: edges rise from one to the next"],
-        ),
-        (TABLE.encode() + b"variables = []", ["variables: must have at least 1 entry"]),
-    ],
-    ids=["without an entry", "a wrong kind", "a wrong name", "falling edges", "no variables"],
-)
-def test_every_wrong_entry_of_a_file_is_named_as_it_stands_there(
-    tmp_path: Path, content: bytes, lines: list[str]
-) -> None:
-    path = tmp_path / "question.toml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigurationError) as found:
-        read_question(path)
-    said = str(found.value).splitlines()[1:]
-    assert len(said) == len(lines)
-    assert all(shown.startswith(f"  {line}") for shown, line in zip(said, lines, strict=True))
-
-
-def test_a_file_in_another_encoding_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "question.toml"
-    path.write_bytes('kind = "count"\ntitle = "café"\nnoise_multiplier = 6.0'.encode("latin-1"))
-    with pytest.raises(ConfigurationError, match="line 2: it is no text in UTF-8: save it"):
-        read_question(path)
-
-
-def test_without_pandas_the_extra_is_named(lead: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = lead.ask("registry", COUNT, timeout=60)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigurationError, match=r"wardround\[frames\]"):
-        answer.frame()
-
-
-def test_looks_grow_rare_and_end_with_the_time(lead: Client) -> None:
-    query = lead.ask("silent", COUNT, wait=False)
-    assert isinstance(query, Query)
-    now, pauses = [0.0], list[float]()
-    steps = asking(
-        "silent", query.document, wait=True, timeout=60.0, on_state=None, known_key=None, clock=lambda: now[0]
-    )
-    next(steps)
-
-    def walk() -> None:
-        while True:
-            pause = steps.send(query)
-            assert isinstance(pause, float)
-            pauses.append(pause)
-            now[0] += pause
-            next(steps)
-
-    with pytest.raises(QueryNotAnswered):
-        walk()
-    assert sum(pauses) == pytest.approx(60.0)
-    assert pauses[0] == 0.25
-    assert max(pauses) == 5.0

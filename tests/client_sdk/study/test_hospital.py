@@ -8,8 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from client_sdk.errors import KeyFileError, NotAgreed
+from client_sdk.study.hospital import Hospital, StudyProposal
+from study_protocol.wire.signing import fingerprint
 from tests.factories.hospitals import coordinator, hospital
-from tests.factories.participations import join
+from tests.factories.participations import join, ledger_of
 from tests.factories.settings import limit, settings
 
 RECORDS = 40
@@ -41,3 +44,35 @@ def test_a_delta_above_one_over_the_records_is_told_here_and_to_nobody_else(
     # The coordinator hears the same of both.
     assert [(method, path) for method, path, _ in sent] == [(method, path) for method, path, _ in other]
     assert not any(b"records" in content for _, _, content in sent)
+
+
+def test_what_a_study_asks_for_is_shown_before_anything_is_written_and_no_means_no(tmp_path: Path) -> None:
+    other = coordinator()
+    here = hospital(other, tmp_path)
+    shown: list[StudyProposal] = []
+
+    def decline(proposal: StudyProposal) -> None:
+        shown.append(proposal)
+        raise NotAgreed("no")
+
+    with pytest.raises(NotAgreed):
+        join(here, agree=decline)
+    (proposal,) = shown
+    assert (proposal.study, proposal.dataset, proposal.pinned, proposal.joined) == ("sepsis", "icu", False, False)
+    assert proposal.settings == settings()
+    proposal.require_allowed()
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.entries) == 0
+    assert not any(other.updates.values())
+
+
+def test_a_hospital_that_never_enrolled_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="enrol first"):
+        Hospital.open(tmp_path)
+
+
+def test_a_hospital_shows_its_fingerprint_and_never_its_key(tmp_path: Path) -> None:
+    here = hospital(coordinator(), tmp_path)
+    mark = fingerprint(here.identity.key.public_key())
+    assert mark[:8] in repr(here).replace(" ", "")
+    assert here.client("sepsis").study("sepsis").study == "sepsis"
