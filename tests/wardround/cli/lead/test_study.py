@@ -17,7 +17,6 @@ from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
-from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import number
 
 
@@ -259,16 +258,3 @@ def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Li
     # An auditor reads it off the ledger.
     found = json.loads(run("ledger", "verify", "s-8-4", "--json", operator=True).stdout)["found"]
     assert any("with 8 neighbours on a ring: 6 of these 9 rebuild one" in line for line in found)
-
-
-def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:
-    example = (Path(__file__).parents[4] / "docs" / "study.toml").read_text()
-    path = tmp_path / "study.toml"
-    path.write_text(example)
-    everybody = read_settings(path).privacy.masking
-    assert everybody is not None
-    assert everybody.neighbours is None
-    path.write_text(example.replace("colluders = 1", "colluders = 1\nneighbours = 8"))
-    ring = read_settings(path).privacy.masking
-    assert ring is not None
-    assert ring.neighbours == 8
