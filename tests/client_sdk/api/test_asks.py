@@ -7,19 +7,24 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from client_sdk.api.answered import Answered
+from client_sdk.api.asks import AsyncQueryMixin, QueryMixin
 from client_sdk.api.client import AsyncClient, Client, OperatorKey
 from client_sdk.api.config import Connection
+from client_sdk.api.transport import Call
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
 from study_protocol.study.queries import Query
 from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.asking import Site, answering_policy, document, enrolled, with_postcodes
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
+from tests.factories.signed_answers import PUBLIC, answered, shown
+from tests.factories.signed_answers import document as hand_made
 
 COUNT = {"kind": "count", "noise_multiplier": 5.0}
 AGES = {
@@ -167,3 +172,44 @@ def test_what_could_overspend_is_refused_with_the_noise_that_would_fit(lead: Cli
 def test_what_is_no_question_is_refused_before_anybody_is_asked(lead: Client, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="not a question"):
         lead.ask("registry", wrong)
+
+
+class Scripted(QueryMixin):
+    """A client that blocks, whose coordinator answers from a list and whose pauses are counted."""
+
+    coordinator_key = PUBLIC
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.slept = list(answers), list[float]()
+
+    def send(self, call: Call[Any]) -> Any:
+        return self.answers.pop(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+class ScriptedAsync(AsyncQueryMixin):
+    """The same, awaited."""
+
+    coordinator_key = PUBLIC
+
+    def __init__(self, *answers: Any) -> None:
+        self.client = Scripted(*answers)
+
+    async def send(self, call: Call[Any]) -> Any:
+        return self.client.send(call)
+
+    async def sleep(self, seconds: float) -> None:
+        self.client.sleep(seconds)
+
+
+def test_blocking_and_awaited_clients_take_the_same_steps() -> None:
+    asked = hand_made("count", noise_multiplier=5.0)
+    script = (shown(asked), answered(asked), SimpleNamespace(coordinator_key=PUBLIC))
+    blocking, awaited = Scripted(*script), ScriptedAsync(*script)
+    found = blocking.ask("registry", COUNT)  # type: ignore[misc]
+    assert found == asyncio.run(awaited.ask("registry", COUNT))  # type: ignore[misc]
+    assert found.pinned
+    assert blocking.slept == awaited.client.slept == [0.25]
+    assert Scripted(shown(asked)).ask("registry", COUNT, wait=False) == shown(asked)  # type: ignore[misc]

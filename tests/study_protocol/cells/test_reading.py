@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 from study_protocol.cells import (
     Spelling,
     column_of,
-    read_categories,
-    read_days,
-    read_numbers,
-    read_presence,
 )
+from study_protocol.cells.reading import read_categories, read_days, read_numbers, read_presence
 from tests.factories.cells import CELLS, SPELLINGS
 
 COMMA = Spelling(decimal="comma")

@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from study_protocol.documents import check
+from study_protocol.documents.check import NoCertificate, open_certificate
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.wire.signing import CERTIFICATE, encode_public_key, sign_document
 from study_protocol.wire.tensor_files import encode_model
@@ -157,3 +158,20 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
         check.open_certificate(json.dumps(whole).encode()), key, "its own key", is_confirmed=False
     )
     assert (found.result, "names another key" in found.words) == ("bad", True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"certificate":{},"signature":""}',
+        b'{"certificate":1,"certificate":1,"signature":""}',
+    ],
+    ids=["empty", "nothing", "list", "no text", "no certificate", "twice"],
+)
+def test_what_is_no_certificate_is_refused_in_words(body: bytes) -> None:
+    with pytest.raises(NoCertificate, match="no certificate that this version can read, or it was changed"):
+        open_certificate(body)

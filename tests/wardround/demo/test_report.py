@@ -8,14 +8,14 @@ from pathlib import Path
 from study_protocol.study.plan_of import plan_of
 from tests.factories.demonstration import BASELINES, SCENARIO, STUDY, budget
 from tests.factories.ledgers import opened
-from wardround.demo import report
 from wardround.demo.board import Accuracies
 from wardround.demo.own_patients import OwnPatients
+from wardround.demo.report import write
 
 
 def written(folder: Path, accuracies: Accuracies) -> Path:
     entries = opened(plan_of(STUDY), STUDY.as_json(), "demo")
-    return report.write(folder, b"model", SCENARIO, STUDY, budget(), entries, {1: 0.5}, accuracies, BASELINES)
+    return write(folder, b"model", SCENARIO, STUDY, budget(), entries, {1: 0.5}, accuracies, BASELINES)
 
 
 def test_every_file_says_what_the_run_gave(tmp_path: Path) -> None:

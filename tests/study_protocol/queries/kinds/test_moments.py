@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from study_protocol.queries.answer import NoisedSum
+from study_protocol.queries.kinds.moments import Moments
 from tests.factories.questions import AGE, DOCUMENTS, answer_without_noise, clipped, column, exact, patients, question
 
 
@@ -35,3 +36,12 @@ def test_a_standard_deviation_that_noise_makes_negative_is_shown_as_zero() -> No
     assert column(answer, "standard-deviation").tolist() == [0]
     assert column(answer, "standard-deviation", "low").tolist() == [0]
     assert column(answer, "standard-deviation", "high")[0] > 0
+
+
+@pytest.mark.parametrize(("count", "square"), [(1, 3), (3, 9), (5, 15)])
+def test_one_patient_moves_three_numbers_of_each_column(count: int, square: int) -> None:
+    numbers = tuple({"column": f"x{place}", "low": 0, "high": 1} for place in range(count))
+    asked = Moments.model_validate({"kind": "moments", "noise_multiplier": 4.0, "numbers": numbers})
+    assert asked.cells == 3 * count
+    assert asked.sensitivity**2 == pytest.approx(square, rel=1e-15)
+    assert (asked.whole, asked.columns) == (False, tuple(f"x{place}" for place in range(count)))

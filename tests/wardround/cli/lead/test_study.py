@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from safetensors.numpy import load
 
 from server.api.problems import ApiProblem
@@ -17,6 +18,7 @@ from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
+from wardround.cli.lead.study import weights
 from wardround.cli.shared.shared import number
 
 
@@ -258,3 +260,18 @@ def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Li
     # An auditor reads it off the ledger.
     found = json.loads(run("ledger", "verify", "s-8-4", "--json", operator=True).stdout)["found"]
     assert any("with 8 neighbours on a ring: 6 of these 9 rebuild one" in line for line in found)
+
+
+def test_weights_are_drawn_into_a_new_file_without_a_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = write_settings(tmp_path / "study.json"), tmp_path / "weights.safetensors"
+    weights(path, target)
+    assert {name: array.tolist() for name, array in load(target.read_bytes()).items()} == {
+        "weight": [[0, 0]],
+        "bias": [0],
+    }
+    assert capsys.readouterr().out == f"{target}: {target.stat().st_size} bytes\n"
+    with pytest.raises(typer.Exit):
+        weights(path, target)
+    assert "exists already" in capsys.readouterr().err
