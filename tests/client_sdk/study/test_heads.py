@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.ledger import Entry
 from client_sdk.errors import ConfigurationError, LedgerForked
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.seen import LedgerStep, SeenHead
+from client_sdk.guard.seen_ledger import LedgerStep, SeenHead
 from client_sdk.identity import Identity, Membership
 from client_sdk.study.heads import HeadFile, SignedByCoordinator, compare_heads, exported, read_head_file
 from study_protocol.study.messages import LedgerHead, RosterEntry

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import BadAssignment, LedgerForked, LedgerNotExtended
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.seen import LedgerStep, SeenHead, SeenLedger
+from client_sdk.guard.seen_ledger import LedgerStep, SeenHead, SeenLedger
 from client_sdk.study.walk import HeadWalk, Signed
 from study_protocol.study.messages import LedgerEntry, LedgerHead, LedgerPage, SignedLedgerHead, WitnessedHead
 from study_protocol.study.witness import sign_head

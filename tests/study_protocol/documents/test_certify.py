@@ -12,7 +12,7 @@ import pytest
 from accounting.budget.history import SpentAfter
 from accounting.errors import InvalidArgument
 from study_protocol.documents.certify import Facts, compute_account, how_to_verify, issue_certificate
-from study_protocol.documents.shown import certificate_pdf
+from study_protocol.documents.pdf_content import certificate_pdf
 from study_protocol.study.messages import ModelInfo
 from tests.factories.certificates import PUBLIC, WHEN, ledger, signed
 from tests.factories.ledgers import after

@@ -9,7 +9,7 @@ import yaml
 
 from study_protocol.documents.card import Card, Notes
 from study_protocol.documents.markdown import as_markdown, plain
-from study_protocol.documents.shown import card_pdf
+from study_protocol.documents.pdf_content import card_pdf
 from study_protocol.study.messages import Metrics
 from tests.factories.certificates import HOSTILE, ONE, study
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from accounting.budget.ledger import Entry
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.seen import LedgerStep, SeenHead
+from client_sdk.guard.seen_ledger import LedgerStep, SeenHead
 from client_sdk.identity import Identity, Membership
 from study_protocol.study.messages import RosterEntry
 from study_protocol.study.plan_of import plan_of

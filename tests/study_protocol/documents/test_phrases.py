@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accounting.units import Observer
-from study_protocol.documents.words import (
+from study_protocol.documents.phrases import (
     budget_line,
     charged_rounds,
     exact,

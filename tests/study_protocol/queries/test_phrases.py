@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from study_protocol.queries.phrases import condition_in_words, listed, variable_in_words, who_in_words
 from study_protocol.queries.variables import Condition, Variable
-from study_protocol.queries.words import condition_in_words, listed, variable_in_words, who_in_words
 from tests.factories.questions import (
     DOCUMENTS,
     question,

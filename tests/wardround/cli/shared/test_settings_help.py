@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from wardround.cli.shared.described import WIDTH, SettingsEntry, entries, template, toml
+from wardround.cli.shared.settings_help import WIDTH, SettingsEntry, entries, template, toml
 
 
 class Limit(BaseModel):

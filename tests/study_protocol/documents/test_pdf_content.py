@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pypdf import PdfReader
 
-from study_protocol.documents.shown import certificate_pdf, digest
+from study_protocol.documents.pdf_content import certificate_pdf, digest
 from tests.factories.certificates import HOSTILE, ONE, signed, text_of
 
 
