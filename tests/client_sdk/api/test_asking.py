@@ -81,7 +81,7 @@ def test_without_a_state_function_nothing_is_called() -> None:
 
 
 def test_a_query_that_fails_says_why() -> None:
-    with pytest.raises(QueryFailed, match="the study ended before it was its turn") as failed:
+    with pytest.raises(QueryFailed, match=r"query 1 of registry failed: (?i:the study ended before)") as failed:
         Walk(WAITING, shown(ASKED, state="failed", reason="study-finished")).run()
     assert failed.value.code == "study-finished"
 

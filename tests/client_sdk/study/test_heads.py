@@ -122,7 +122,7 @@ def test_two_ledgers_that_the_coordinator_signed_are_proven_by_both_documents(le
             head_file(LEDGER[:2], label="another").model_copy(
                 update={"witness": sign_head(STRANGER, "grace", head_of(LEDGER[:2]))}
             ),
-            "nobody known",
+            "(nobody|no) known",
         ),
     ],
     ids=["a stranger's", "another label", "another head", "nobody's"],
@@ -130,7 +130,7 @@ def test_two_ledgers_that_the_coordinator_signed_are_proven_by_both_documents(le
 def test_a_head_that_the_coordinator_did_not_sign_proves_nothing(
     ledger: HospitalLedger, file: HeadFile, signer: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"{signer} signed this head"):
+    with pytest.raises(ConfigurationError, match=f"{signer}.* this head, and this study's coordinator did not"):
         compare_heads(MEMBERSHIP, ledger, file)
 
 

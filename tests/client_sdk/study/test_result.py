@@ -140,7 +140,7 @@ def _nothing(study: Study) -> None:
         (_another_file, "not the one that the study's ledger names"),
         (_another_entry, "names an entry that the study's ledger does not have"),
         (_another_round, "another round"),
-        (_nothing, "does not say which study and round it is of"),
+        (_nothing, "does not say"),
     ],
 )
 def test_a_file_that_is_not_the_released_one_is_refused(change: Any, words: str) -> None:

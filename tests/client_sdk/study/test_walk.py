@@ -125,7 +125,7 @@ def test_a_ledger_as_long_with_another_past_does_not_end_at_its_head(seen: SeenL
 
 
 def test_a_backup_that_was_put_back_is_no_proof_and_another_past_is(seen: SeenLedger) -> None:
-    with pytest.raises(LedgerNotExtended, match="has 1 entries; this hospital has seen 2") as restored:
+    with pytest.raises(LedgerNotExtended, match=r"has 1 entries. this hospital has seen 2") as restored:
         walk_to(seen, LEDGER[:1]).require_not_shorter()
     assert restored.value.proof is None
     with pytest.raises(LedgerNotExtended, match="was rewritten") as rewritten:

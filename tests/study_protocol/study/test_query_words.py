@@ -34,7 +34,7 @@ def test_every_later_state_has_its_words() -> None:
 def test_a_failure_says_whether_asking_again_helps(reason: str | None, again: bool) -> None:
     words = state_in_words(shown(ASKED, state="failed", reason=reason))
     assert words.startswith("failed: ")
-    assert words.endswith("Asking again tries anew") == again
+    assert ("Asking again" in words) == again
 
 
 def test_refusals_are_told_with_their_reason_to_those_who_may_see_them() -> None:

@@ -40,7 +40,7 @@ def test_the_page_has_every_limit_and_every_accuracy(tmp_path: Path) -> None:
         "Ended after 1 rounds: budget-exhausted.",
         "| client | unbounded: this scheme does not protect it | | | | |",
         "| this study, the mean | 0.9600 |",
-        "| its last model, 95 %: 0.88 to 1.00; about 91 set aside, by a query | 0.9500 |",
+        f"| its last model, {own.in_words()} | 0.9500 |",
         "| pooled, no privacy | 0.9700 |",
         "| majority class | 0.6300 |",
     ):

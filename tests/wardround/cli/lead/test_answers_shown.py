@@ -66,9 +66,10 @@ def test_of_a_long_curve_the_first_rows_are_printed(capsys: pytest.CaptureFixtur
     plot = Plot(kind="line", x="month", y="estimate")
     show_table(AnswerTable(name="s", title="alive", columns=("month", "estimate"), rows=rows, plot=plot))
     out = capsys.readouterr().out
-    assert out.startswith("alive\n")
+    assert out.split()[0] == "alive"
     assert "6 more rows: --csv and --json have all of them" in out
-    assert out.count("●") >= 60
+    assert "0.23333" in out
+    assert "0.033333" not in out
 
 
 def test_tables_are_files_beside_one_another_and_none_is_overwritten(tmp_path: Path) -> None:
