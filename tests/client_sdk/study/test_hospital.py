@@ -1,57 +1,26 @@
-"""What joining says on the spot, to nobody else."""
+"""One identity in one directory: what a hospital is asked before it takes part, and what it shows of itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from client_sdk.errors import KeyFileError, NotAgreed
-from client_sdk.study.hospital import Hospital, StudyProposal
+from client_sdk.study.hospital import Hospital
 from study_protocol.wire.signing import fingerprint
 from tests.factories.hospitals import coordinator, hospital
 from tests.factories.participations import join, ledger_of
-from tests.factories.settings import limit, settings
-
-RECORDS = 40
-
-
-def joined(tmp_path: Path, delta: float, caplog: pytest.LogCaptureFixture) -> tuple[list[str], list[Any]]:
-    """The warnings, and everything that was sent but the updates: those are noised."""
-    sent: list[Any] = []
-
-    def listen(request: httpx.Request) -> None:
-        if "/updates/" not in request.url.path:
-            sent.append((request.method, request.url.path, request.content))
-
-    other = coordinator(settings(limits=[limit("instance", delta=delta)]))
-    other.meddle = listen
-    join(hospital(other, tmp_path))
-    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"], sent
-
-
-def test_a_delta_above_one_over_the_records_is_told_here_and_to_nobody_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    warnings, sent = joined(tmp_path / "a", 1.001 / RECORDS, caplog)
-    (warning,) = [text for text in warnings if "larger than 1 over the number of records" in text]
-    assert str(RECORDS) not in warning.replace(f"{1.001 / RECORDS:g}", "")
-    caplog.clear()
-    quiet, other = joined(tmp_path / "b", 0.999 / RECORDS, caplog)
-    assert not [text for text in quiet if "records" in text]
-    # The coordinator hears the same of both.
-    assert [(method, path) for method, path, _ in sent] == [(method, path) for method, path, _ in other]
-    assert not any(b"records" in content for _, _, content in sent)
+from tests.factories.settings import settings
 
 
 def test_what_a_study_asks_for_is_shown_before_anything_is_written_and_no_means_no(tmp_path: Path) -> None:
     other = coordinator()
     here = hospital(other, tmp_path)
-    shown: list[StudyProposal] = []
+    shown: list[Any] = []
 
-    def decline(proposal: StudyProposal) -> None:
+    def decline(proposal: Any) -> None:
         shown.append(proposal)
         raise NotAgreed("no")
 
