@@ -18,7 +18,6 @@ from wardround.demo import live
 from wardround.demo.live import (
     LiveCoordinator,
     LiveHospital,
-    LiveWorker,
     RostersDiffer,
     compare_and_pin,
     postgres_folder,
@@ -53,7 +52,6 @@ def test_a_coordinator_is_known_by_its_public_origin_where_it_has_one(tmp_path: 
     assert (env["WARDROUND_ORIGIN"], env["WARDROUND_PORT"]) == ("https://study.example", "21000")
     assert (env["WARDROUND_DATABASE_URL"], env["WARDROUND_LOG_LEVEL"]) == ("db", "debug")
     assert "WARDROUND_DATABASE_URL" not in here.environment()
-    assert (here.arguments, LiveWorker(tmp_path, started).arguments) == (("serve",), ("worker",))
 
 
 def test_it_is_prepared_with_tables_and_two_keys(tmp_path: Path, started: Any) -> None:
