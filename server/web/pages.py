@@ -55,7 +55,7 @@ def study_page(request: Request, study: StudyName) -> HTMLResponse:
 
 @router.get("/reasons.js")
 def reasons() -> Response:
-    """Return the texts about failed rounds and ended studies as a script module."""
+    """Return the texts about abandoned rounds and ended studies as a script module."""
     tables = {"REASONS": REASONS, "ENDINGS": ENDINGS, "FOR_GOOD": FOR_GOOD}
     script = "".join(f"export const {name} = {json.dumps(table)};\n" for name, table in tables.items())
     return Response(script, media_type="text/javascript", headers=PAGE_HEADERS)

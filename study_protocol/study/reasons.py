@@ -84,8 +84,8 @@ ENDINGS: Mapping[str, tuple[str, str]] = {
 
 
 def in_words(reason: str) -> str:
-    """Return what happened and what to do, or the code itself if it is unknown."""
-    return REASONS.get(reason, reason)
+    """Return what happened and what to do, or an unknown code itself."""
+    return REASONS.get(reason, f"{reason}.")
 
 
 def ending(stop_reason: str) -> str:

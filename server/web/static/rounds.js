@@ -1,4 +1,4 @@
-// All rounds, newest first, a page at a time; rounds in a row that failed for one reason are one line.
+// All rounds, newest first, a page at a time; abandoned rounds in a row of one reason are one line.
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { spentOf } from "/static/model.js";
 import { count, shareOf, upward, when } from "/static/numbers.js";

@@ -27,9 +27,9 @@ export function stateOf(study) {
   return [tone, name, study.pause_reason ? `${study.pause_reason.detail} ${sentence}`.trim() : sentence];
 }
 
-export const reasonWords = (reason) => REASONS[reason] ?? reason;
+export const reasonWords = (reason) => REASONS[reason] ?? (reason && `${reason}.`);
 
-const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "failed", stopped: "stopped" };
+const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "abandoned", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;
 
 // [tone, name, sentence]. A failed query that is asked again waits once more.

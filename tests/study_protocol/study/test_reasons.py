@@ -32,8 +32,8 @@ def test_settings_that_are_named_are_settings_of_a_study(reason: str) -> None:
             inside = inside[name]
 
 
-def test_a_reason_without_words_stays_its_own_code() -> None:
-    assert in_words("of-a-later-version") == "of-a-later-version"
+def test_a_reason_without_words_is_a_sentence_of_its_code() -> None:
+    assert in_words("of-a-later-version") == "of-a-later-version."
     assert all(in_words(reason) != reason for reason in KNOWN)
 
 
