@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from private_learning.gradients import PerRecordGradients
 from private_learning.gradients.layerwise import Layerwise
-from private_learning.gradients.pixels import PixelLoss
 from private_learning.records import DataError, Examples, LazyExamples, Table
 from private_learning.tasks import Task, TaskError, dataset_of, load
 from private_learning.tasks.examples import EXAMPLES
@@ -203,26 +202,6 @@ def test_masks_of_rows_read_on_demand_are_the_same() -> None:
     lazy = dataset_of(task, LazyExamples.of(Images(inputs), masks))
     assert torch.equal(lazy.targets, whole.targets)
     assert torch.equal(lazy.inputs[[3, 1]], whole.inputs[[3, 1]])
-
-
-def test_the_loss_of_pixels_is_the_formula_pixel_by_pixel() -> None:
-    draw = np.random.default_rng(3)
-    scores, classes = draw.normal(size=(2, 3, 4, 5)), draw.integers(-1, 3, (2, 4, 5))
-    weights, dice = (1.0, 2.0, 5.0), 0.7
-    found = PixelLoss(weights, dice)(torch.tensor(scores), torch.tensor(classes)).numpy()
-    for i in range(2):
-        entropy, both, sums, count = 0.0, [0.0] * 3, [0.0] * 3, 0
-        for row in range(4):
-            for column in range(5):
-                k = classes[i, row, column]
-                if k < 0:
-                    continue
-                p = np.exp(scores[i, :, row, column]) / np.exp(scores[i, :, row, column]).sum()
-                entropy, count = entropy - weights[k] * math.log(p[k]), count + 1
-                both[k] += p[k]
-                sums = [s + q + (c == k) for c, (s, q) in enumerate(zip(sums, p, strict=True))]
-        overlap = np.mean([(2 * b + 1) / (s + 1) for b, s in zip(both, sums, strict=True)])
-        assert found[i] == pytest.approx(entropy / count + dice * (1 - overlap), rel=1e-12)
 
 
 def test_dice_and_overlap_are_those_of_sets_of_pixels() -> None:
