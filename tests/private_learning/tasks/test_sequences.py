@@ -138,49 +138,6 @@ def test_a_model_without_noise_finds_what_decides() -> None:
         assert task.metrics(model(data.inputs), data.targets)["accuracy"] > 0.75
 
 
-def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient,atc,day\nb,A,1.5\nb,B,0.5\n")
-    (tmp_path / "ills.tsv").write_text("patient\ticd\tday\na\tX\t2\n")
-    found = load(tmp_path)
-    assert isinstance(found, Histories)
-    assert tokens(load_task("sequence", PLAIN), found) == [[4, 0, 0, 0], [2, 1, 0, 0]]
-    with pytest.raises(DataError, match="read into memory as a whole"):
-        load(tmp_path, lazy=True)
-    (tmp_path / "drugs.tsv").write_text("patient\tatc\tday\na\tA\t2\n")
-    with pytest.raises(DataError, match="two files hold a table 'drugs'"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("none", [{"drugs"}, {"drugs", "ills"}], ids=["one", "all"])
-def test_a_hospital_may_have_no_event_of_a_kind(tmp_path: Path, ending: str, none: set[str]) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    for name, what in {"drugs": "atc", "ills": "icd"}.items():
-        text = f"patient,{what},day\n" + ("" if name in none else "b,Y,2\n")
-        path = tmp_path / f"{name}.csv"
-        path.write_text(text)
-        if ending == "parquet":
-            arrow, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
-            parquet.write_table(arrow.read_csv(path), tmp_path / f"{name}.PARQUET")
-            path.unlink()
-    task, found = load_task("sequence", PLAIN), load(tmp_path)
-    assert tokens(task, found) == [[0, 0, 0, 0], [0 if "ills" in none else 5, 0, 0, 0]]
-    assert task.dataset(found).patients == ("a", "b")
-    assert [use.values for use in task.inspect(found)] == [0, 0 if "ills" in none else 1]
-
-
-def test_a_header_alone_names_the_patient_and_is_no_table_of_patients(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("who,code,day\n")
-    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
-        load(tmp_path)
-    (tmp_path / "drugs.csv").write_text("patient,code,day\na,A,1\n")
-    (tmp_path / "patients.csv").write_text("patient,died\n")
-    with pytest.raises(DataError, match=r"patients\.csv: there are no records below the header"):
-        load(tmp_path)
-
-
 @pytest.mark.slow
 def test_stays_of_the_eicu_demo_are_histories(tmp_path: Path) -> None:
     """Real tables: one row for each patient; unit types and admission sources of all of a patient's stays."""
@@ -276,20 +233,3 @@ def test_no_layer_of_a_model_mixes_patients() -> None:
     for kind in KINDS:
         model = load_task("sequence", PLAIN | {"model": kind}).model()
         assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
-
-
-def test_a_fault_in_one_of_several_tables_names_its_file(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("who,code,day\na,x,1\n")
-    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
-        load(tmp_path)
-
-
-def test_tables_and_arrays_that_are_no_folder_of_records_are_told_what_they_are(tmp_path: Path) -> None:
-    (tmp_path / "patient.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient,code,day\na,x,1\n")
-    with pytest.raises(DataError, match=r"a folder of tables needs patients\.csv"):
-        load(tmp_path)
-    np.save(tmp_path / "inputs.npy", np.zeros((2, 3)))
-    with pytest.raises(DataError, match=r"arrays are read from the file .*inputs\.npy"):
-        load(tmp_path)
