@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from private_learning.gradients import PerRecordGradients
 from private_learning.records import DataError, Histories, Table, load, read_csv
 from private_learning.tasks import TaskError
 from private_learning.tasks import load as load_task
@@ -78,46 +76,6 @@ def test_columns_of_the_table_of_patients_stand_before_the_tokens() -> None:
     torch.testing.assert_close(task.inputs(histories())[:, 0], torch.tensor([-1.0, 1.0, 0.0]))
     assert tokens(task, histories())[0] == [3, 1, 4, 0]
     assert task.dataset(histories()).targets.tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_model_says_of_a_patient_depends_on_its_own_events_alone(kind: str) -> None:
-    """Not on how much room is left behind them, and not on who is asked about beside."""
-    short, long = (load_task("sequence", PLAIN | {"model": kind, "length": n}) for n in (6, 9))
-    torch.manual_seed(1)
-    model, roomier = short.model().eval(), long.model().eval()
-    common = {name: value for name, value in model.state_dict().items() if not name.startswith("places")}
-    roomier.load_state_dict(common, strict=False)
-    if kind == "transformer":
-        with torch.no_grad():
-            roomier.places.weight[:6] = model.places.weight
-    x = short.inputs(histories())
-    torch.testing.assert_close(roomier(long.inputs(histories())), model(x), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(model(x[1:2]), model(x)[1:2], rtol=1e-5, atol=1e-6)
-    # Nobody's events are nobody's score but the head's own.
-    torch.testing.assert_close(model(x)[2], model.head.bias)
-
-
-@pytest.mark.quick("transformer")
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_one_backward_a_patient(kind: str) -> None:
-    how = {"model": kind, "hidden": 8, "embedding": 8, "layers": 2, "length": 12, "column.age": "18..90"}
-    task = load_task("sequence", PLAIN | how)
-    torch.manual_seed(2)
-    data = task.dataset(made_up(task, 12))
-    assert (data.inputs[:, 1:] == 0).all(1).any() or (data.inputs[:, -1] == 0).any()
-    model = task.model().eval().double()
-    gradients = PerRecordGradients(model, task.loss)
-    found = gradients.clipped_sum(data.inputs.double(), data.targets, clip_norm=0.1)
-    assert gradients.method == "layerwise", gradients.reason
-    norms, total = [], [torch.zeros_like(p) for p in model.parameters()]
-    for x, y in zip(data.inputs.double(), data.targets, strict=True):
-        each = torch.autograd.grad(task.loss(model(x[None]), y[None]).sum(), [*model.parameters()])
-        norms.append(torch.sqrt(sum((g.square().sum() for g in each), torch.zeros((), dtype=torch.float64))))
-        total = [t + g * min(1.0, 0.1 * (1 - 2.0**-40) / float(norms[-1])) for t, g in zip(total, each, strict=True)]
-    torch.testing.assert_close(found.norms, torch.stack(norms), rtol=1e-9, atol=1e-12)
-    for value, expected in zip(found.gradients.values(), total, strict=True):
-        torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-11)
 
 
 def test_a_model_without_noise_finds_what_decides() -> None:
@@ -227,9 +185,3 @@ def test_parameters_that_make_no_task_are_refused(changes: dict[str, Any], words
         load_task("sequence", PLAIN | changes)
     with pytest.raises(TaskError, match="at least one parameter events"):
         load_task("sequence", {"label": "died", "length": 4})
-
-
-def test_no_layer_of_a_model_mixes_patients() -> None:
-    for kind in KINDS:
-        model = load_task("sequence", PLAIN | {"model": kind}).model()
-        assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
