@@ -85,3 +85,10 @@ def test_there_are_no_more_workers_than_clients() -> None:
         assert len(forked._workers) == 2
     finally:
         forked.close()
+
+
+def test_workers_end_by_themselves_and_none_has_to_be_killed() -> None:
+    forked = Forked(LocalWork.of(clients(3), settings(), SeededRandomness(1, allow_insecure=True)), 3)
+    processes = [worker.process for worker in forked._workers]
+    forked.close()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
