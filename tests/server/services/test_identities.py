@@ -6,7 +6,7 @@ import pytest
 
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity, identify
-from tests.factories.hospital_double import Hospital
+from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import open_study
 
 
@@ -35,6 +35,6 @@ def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospit
     known = member(coordinator, "sepsis", "h0")
     assert known is not None
     assert (known.public_key, known.state) == (hospitals[0].public_key, "active")
-    token_for(coordinator)
+    UseCases(coordinator).invite("sepsis", "h9")
     for study, client in (("nowhere", "h0"), ("sepsis", "h9"), ("sepsis", "h8"), ("", ""), ("sep\0sis", "h\0")):
         assert member(coordinator, study, client) is None
