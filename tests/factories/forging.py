@@ -41,11 +41,12 @@ def while_forged(coordinator: Coordinator, statement: str, look: Callable[[Trans
 
 def _execute(tx: Transaction, statement: str, values: dict[str, object]) -> None:
     if " ledger" in statement:
-        _drop_triggers(tx)
+        drop_triggers(tx)
     tx.session.execute(text(statement), values)
 
 
-def _drop_triggers(tx: Transaction) -> None:
+def drop_triggers(tx: Transaction) -> None:
+    """Of the ledger, which otherwise takes no change."""
     if tx.session.get_bind().dialect.name == "sqlite":
         found = tx.session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
         for name in found:

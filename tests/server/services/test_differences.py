@@ -19,7 +19,7 @@ from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from study_protocol.study.messages import ModelInfo
 from tests.factories.databases import SQLITE_FIRST
-from tests.factories.forging import forge
+from tests.factories.forging import drop_triggers, forge
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.studies import open_study, work
 
@@ -381,7 +381,7 @@ def test_whole_rows_set_back_are_consistent_and_not_noticed_here(coordinator: Co
     assert views.read_budget(coordinator, "sepsis").ledger.entries > length
 
     def set_back(tx: Transaction) -> None:
-        _drop_triggers(tx)
+        drop_triggers(tx)
         tx.session.query(LedgerRow).filter(LedgerRow.sequence > length).delete()
         tx.session.query(ModelRow).filter(ModelRow.version > 1).delete()
         kept = tx.session.query(BudgetRow).one()

@@ -105,3 +105,13 @@ def test_a_database_that_differs_is_shown_without_its_numbers(here: Live) -> Non
     assert listed["limits"] is None
     page = here.operator("GET", "/dashboard/forged.json").json()
     assert (page["study"]["stop_reason"], page["budget"], page["rounds"]) == ("database-differs", None, [])
+
+
+def test_a_long_study_comes_in_pages(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.web.twins.MOST_ROUNDS", 20)
+    pages, after = list[dict[str, object]](), 0
+    while after is not None:
+        page = here.operator("GET", f"/dashboard/ward.json?after={after}").json()
+        pages.append(page)
+        after = page["next"]
+    assert [[one["round"] for one in page["rounds"]] for page in pages] == [[*range(1, 21)], [*range(21, 32)]]

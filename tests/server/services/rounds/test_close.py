@@ -8,10 +8,12 @@ import pytest
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from server.db.blobs import update_of
+from server.db.leases import Lease, LeaseLost, acquire
 from server.domain.errors import Rejected
 from server.services import events, views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.rounds.close import close_round
 from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from study_protocol.wire.tensors import TensorError
@@ -289,3 +291,36 @@ def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Co
     finished = ledger(coordinator)[-1]
     assert finished.kind == "finished"
     assert [report["filter"] for report in finished.body["report"]] == pytest.approx([3e-5, 6e-5])
+
+
+def lease_of(coordinator: Coordinator) -> Lease:
+    lease = coordinator.database.write("acquire-lease", lambda tx: acquire(tx, 1, "test", 60.0))
+    assert lease is not None
+    return lease
+
+
+@pytest.mark.quick("sqlite")
+def test_a_round_that_is_not_due_is_left_alone(coordinator: Coordinator) -> None:
+    """Of two workers the second finds it closed, and whoever comes early finds it open."""
+    hospitals = collecting(coordinator)
+    lease = lease_of(coordinator)
+    close_round(coordinator, lease, "sepsis", 1)
+    assert (shown(coordinator).state, kinds(coordinator)) == ("collecting", ["opened", "reserved"])
+    for hospital in hospitals:
+        hospital.send(1, update())
+    for _ in range(2):
+        close_round(coordinator, lease, "sepsis", 1)
+        assert (shown(coordinator).state, kinds(coordinator)) == ("settled", ["opened", "reserved", "settled"])
+
+
+@pytest.mark.quick("sqlite")
+def test_a_worker_that_was_overtaken_closes_nothing(coordinator: Coordinator, clock: FakeClock) -> None:
+    hospitals = collecting(coordinator)
+    late = lease_of(coordinator)
+    for hospital in hospitals:
+        hospital.send(1, update())
+    clock.sleep(61.0)
+    lease_of(coordinator)
+    with pytest.raises(LeaseLost):
+        close_round(coordinator, late, "sepsis", 1)
+    assert (shown(coordinator).state, kinds(coordinator)) == ("collecting", ["opened", "reserved"])

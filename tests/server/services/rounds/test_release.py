@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from server.db.blobs import optimisers_of, update_of
+from server.db.blobs import models_of, optimisers_of, update_of
+from server.db.leases import Lease, acquire
 from server.domain.errors import Rejected
+from server.domain.rounds import IllegalMove
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.rounds.release import release_round
 from server.services.studies import lifecycle
 from server.worker import Worker
 from tests.factories.clear_rounds import collecting, kinds, shown
@@ -82,3 +85,44 @@ def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, 
     np.testing.assert_allclose(read_model(coordinator, "sepsis", 3)["weight"], expected, rtol=1e-5)
     # Of the states only the newest is kept.
     assert len(coordinator.blobs.hashes(optimisers_of("sepsis"))) == 1
+
+
+def settled(coordinator: Coordinator) -> Lease:
+    """Round 1 is charged, and nothing is published."""
+    for hospital in collecting(coordinator, training={"algorithm": "fedavg"}):
+        hospital.send(1, update(0.4))
+    assert Worker(coordinator, owner="test").step()
+    assert shown(coordinator).state == "settled"
+    lease = coordinator.database.write("acquire-lease", lambda tx: acquire(tx, 1, "test", 60.0))
+    assert lease is not None
+    return lease
+
+
+@pytest.mark.quick("sqlite")
+def test_a_release_renews_its_lease_and_happens_once(coordinator: Coordinator) -> None:
+    lease, renewed = settled(coordinator), list[int]()
+    release_round(coordinator, lease, "sepsis", 1, lambda: renewed.append(1))
+    assert renewed
+    # Three updates of 0.4 over the public constant 4.
+    np.testing.assert_allclose(read_model(coordinator, "sepsis", 1)["weight"], 0.3, rtol=1e-6)
+    with pytest.raises(IllegalMove):
+        release_round(coordinator, lease, "sepsis", 1, lambda: None)
+    assert views.locate_model(coordinator, "sepsis").info.version == 1
+
+
+@pytest.mark.quick("sqlite")
+def test_a_base_model_that_is_gone_ends_no_round(coordinator: Coordinator) -> None:
+    """A later round would need it, too: it is restored, and then the release goes on."""
+    lease = settled(coordinator)
+    base = views.locate_model(coordinator, "sepsis", 0)
+    with base.open() as file:
+        kept = file.read(0, 1 << 20)
+    coordinator.blobs.remove(models_of("sepsis"), base.info.sha256)
+    with pytest.raises(FileNotFoundError, match="restore the blobs from their backup"):
+        release_round(coordinator, lease, "sepsis", 1, lambda: None)
+    assert shown(coordinator).state == "settled"
+    with coordinator.blobs.receive(1 << 20) as incoming:
+        incoming.write(kept)
+        coordinator.blobs.keep(incoming, models_of("sepsis"))
+    release_round(coordinator, lease, "sepsis", 1, lambda: None)
+    assert shown(coordinator).state == "released"
