@@ -23,7 +23,7 @@ from client_sdk.guard.ledger_views import BodyKind
 from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
 from client_sdk.guard.ledger_views import Departure as Departure
 from client_sdk.guard.ledger_views import OwnRound as OwnRound
-from client_sdk.guard.seen import SeenLedger
+from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 

@@ -30,11 +30,11 @@ from server.config import Settings
 from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
-from server.services.differences import UNREADABLE, refused, stop_differing
 from server.services.identities import MemberIdentity
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
+from server.services.tampered_studies import UNREADABLE, refused, stop_differing
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import (
@@ -80,7 +80,7 @@ RequestContext = Annotated[Context, Depends(_context)]
 StudyName = Annotated[str, Path(pattern=NAME_PATTERN, description="the study's name")]
 WitnessName = Annotated[str, Path(pattern=NAME_PATTERN, description="an outside witness of the study's settings")]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN, description="the hospital's name in the study")]
-RoundNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="the round, from 1")]
+RoundNumber = Annotated[int, Path(alias="round", ge=1, le=2**31 - 1, description="the round, from 1")]
 After = Annotated[int, Query(ge=0, le=2**53, description="everything above this number")]
 PageSize = Annotated[int, Query(ge=1, le=500, description="most items of one answer")]
 Wait = Annotated[float, Query(ge=0, le=55, allow_inf_nan=False, description="seconds to wait for news")]

@@ -19,6 +19,7 @@ from study_protocol.queries.evaluation.numbers import read_numbers
 from study_protocol.queries.groups import Partition, evenly, places_of, size_of, sums_by_group
 from study_protocol.queries.kinds.table import require_columns_once
 from study_protocol.queries.kinds.tables import root_up
+from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import Tree
 from study_protocol.queries.variables import (
@@ -30,7 +31,6 @@ from study_protocol.queries.variables import (
     Variable,
     plain,
 )
-from study_protocol.queries.words import listed, variable_in_words
 from study_protocol.wire.values import Finite, Positive, Whole
 
 # Beside the columns of the hospital's table. A control character can be in no column's name.
@@ -81,7 +81,7 @@ class Evaluation(BaseQuestion):
         default=None, description="binary: so many equal bins of the probability"
     )
     edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_BINS - 1)] | None = Field(
-        default=None, description="binary, instead of bins: where they end inside (0, 1), rising; neither: 0.5"
+        default=None, description="binary, instead of bins: where they end inside (0, 1), rising. Neither: 0.5"
     )
     classes: Annotated[Whole, Field(ge=2, le=MAX_CLASSES)] | None = Field(
         default=None, description="classes: how many there are"

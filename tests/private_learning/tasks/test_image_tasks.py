@@ -11,7 +11,7 @@ import torch
 from private_learning.gradients import PerRecordGradients
 from private_learning.records import DataError, Examples, Table
 from private_learning.tasks import TaskError, load
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from tests.factories.made_up import made_up
 from tests.private_learning.tasks.image_tasks import (
     NAMES,

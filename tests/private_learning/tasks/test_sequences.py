@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from private_learning.records import DataError, Histories, Table, load, read_csv
 from private_learning.tasks import TaskError
 from private_learning.tasks import load as load_task
+from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.task import InputUse
 from private_learning.training import LocalTraining
 from private_learning.training.weights import weights_of
@@ -185,3 +187,48 @@ def test_parameters_that_make_no_task_are_refused(changes: dict[str, Any], words
         load_task("sequence", PLAIN | changes)
     with pytest.raises(TaskError, match="at least one parameter events"):
         load_task("sequence", {"label": "died", "length": 4})
+
+
+CODES = {"label": "ill", "length": 10, "embedding": 16, "events.drugs": "code=atc; time=day; codes=A|B|C|D"}
+
+
+def coded(**more: Any) -> CodeSequences:
+    task = load_task("sequence", CODES | more)
+    assert isinstance(task, CodeSequences)
+    return task
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"hidden": 20, "layers": 2}, {"model": "lstm", "column.age": "18..90"}, {"model": "transformer", "layers": 2}],
+    ids=["gru", "lstm", "transformer"],
+)
+def test_drawn_weights_have_the_names_shapes_and_types_of_the_model(more: dict[str, Any]) -> None:
+    task = coded(**more)
+    drawn, made = task.initial_weights(np.random.default_rng(1)), weights_of(task.model())
+    assert {name: (array.shape, array.dtype) for name, array in drawn.items()} == {
+        name: (array.shape, array.dtype) for name, array in made.items()
+    }
+    assert not drawn["embed.weight"][0].any()
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("gru", 3), ("lstm", 4)])
+def test_recurrent_weights_are_uniform_within_one_over_the_root_of_the_units(kind: str, gates: int) -> None:
+    drawn = coded(model=kind, hidden=100).initial_weights(np.random.default_rng(2))
+    bound = 1 / math.sqrt(100)
+    for name in ("units.weight_ih_l0", "units.weight_hh_l0", "units.bias_ih_l0"):
+        assert drawn[name].shape[0] == gates * 100
+        assert 0.97 * bound < np.abs(drawn[name]).max() <= bound
+        # The variance of a uniform number in ±b is b²/3: of 300 and more within a quarter.
+        assert drawn[name].var() == pytest.approx(bound**2 / 3, rel=0.25)
+
+
+def test_attention_is_drawn_by_glorot_s_rule_and_its_constants_begin_at_zero() -> None:
+    drawn = coded(model="transformer", hidden=24).initial_weights(np.random.default_rng(3))
+    weight = drawn["units.layers.0.self_attn.in_proj_weight"]
+    # 16 numbers in, three maps of 16 out.
+    bound = math.sqrt(6 / (16 + 3 * 16))
+    assert 0.97 * bound < np.abs(weight).max() <= bound
+    for name in ("self_attn.in_proj_bias", "self_attn.out_proj.bias", "norm1.bias", "norm2.bias"):
+        assert not drawn[f"units.layers.0.{name}"].any()
+    assert (drawn["units.layers.0.norm1.weight"] == 1).all()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from private_learning.tasks import Task, TaskDataset, load
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from private_learning.tasks.task import TaskError
 from private_learning.training.generated import examples_of
 

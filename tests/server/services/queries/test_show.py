@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from server.db.soundness import RowBroken
+from server.db.row_checks import RowBroken
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator

@@ -20,8 +20,7 @@ from client_sdk.study.evaluated import require_form
 from private_learning.gradients import PerRecordGradients
 from private_learning.records import Table
 from private_learning.tasks import load
-from private_learning.tasks.examples import EXAMPLES
-from private_learning.tasks.registry import BUILT_IN
+from private_learning.tasks.registry import BUILT_IN, EXAMPLES
 from study_protocol.cells import Spelling
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
@@ -30,8 +29,8 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
-from wardround.cli.shared.described import SettingsEntry, entries
 from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_help import SettingsEntry, entries
 from wardround.demo.scenarios import data_folder
 
 FLAGS = ("--bayesian", "--masked", "--client-level")

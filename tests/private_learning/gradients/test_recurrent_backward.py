@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from private_learning.gradients.capture import Capture
 from private_learning.gradients.composite import Affine
-from private_learning.gradients.sweep import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
+from private_learning.gradients.recurrent_backward import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
 
 STEPS, RECORDS, WIDTH, UNITS = 5, 4, 3, 6
 MODULES: dict[str, Any] = {

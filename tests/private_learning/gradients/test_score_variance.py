@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from private_learning.gradients.spread import ScoreVariance, ScoreVarianceLayer
+from private_learning.gradients.score_variance import ScoreVariance, ScoreVarianceLayer
 from tests.private_learning.gradients.references import assert_exact
 
 

@@ -18,7 +18,7 @@ from private_learning.records import (
     one_per_patient,
     records_of,
 )
-from private_learning.records.held import as_declared
+from private_learning.records.in_memory import as_declared
 from private_learning.records.table_format import TableFormat
 from study_protocol.cells import read_numbers
 

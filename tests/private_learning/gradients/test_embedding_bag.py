@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.bags import BagSums
+from private_learning.gradients.embedding_bag import BagSums
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layerwise import Layerwise
 from tests.private_learning.gradients.references import assert_exact, squared_error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
+from server.db.row_checks import RowBroken, require_sound
 from server.db.session import Transaction
-from server.db.soundness import RowBroken, require_sound
 from server.db.tables import Base, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
 from server.services.coordinator import Coordinator
 from tests.factories.forging import forge, while_forged

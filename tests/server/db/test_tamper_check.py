@@ -10,7 +10,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import LedgerError, digest
-from server.db.comparison import (
+from server.db.rows import find_with_budget
+from server.db.session import Transaction
+from server.db.tables import BudgetRow, LedgerRow, StudyRow
+from server.db.tamper_check import (
     DatabaseDiffers,
     entry_of,
     require_as_signed,
@@ -19,9 +22,6 @@ from server.db.comparison import (
     require_whole,
     round_that_opened,
 )
-from server.db.rows import find_with_budget
-from server.db.session import Transaction
-from server.db.tables import BudgetRow, LedgerRow, StudyRow
 from server.services.coordinator import Coordinator
 from server.signing_key import SigningKey
 from tests.factories.asked_studies import STUDY, consented, document, open_asked, send
