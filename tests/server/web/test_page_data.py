@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_database_that_differs_is_shown_without_its_numbers(here: Live) -> Non
 
 def test_a_long_study_comes_in_pages(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.web.page_data.MOST_ROUNDS", 20)
-    pages, after = list[dict[str, object]](), 0
+    pages, after = list[dict[str, Any]](), 0
     while after is not None:
         page = here.operator("GET", f"/dashboard/ward.json?after={after}").json()
         pages.append(page)
