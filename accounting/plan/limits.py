@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -133,15 +133,20 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     kinds = [(limit.level, limit.definition) for limit in limits]
     if len(set(kinds)) != len(kinds):
         raise PlanError("limits", "at most one per level and definition")
-    if any(level not in scheme.levels for level, _ in kinds):
+    levels = {level for level, _ in kinds}
+    if not levels.issubset(scheme.levels):
         raise PlanError(
             "limits", f"scheme {scheme.display_name} bounds the {' and the '.join(scheme.levels)} level only"
         )
-    if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
+    if not levels or any((level, Definition.CLASSICAL) not in kinds for level in levels):
         raise PlanError(
             "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
         )
-    if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
+    _require_bayesian(scheme, {definition for _, definition in kinds}, bayesian)
+
+
+def _require_bayesian(scheme: Scheme, definitions: Container[Definition], bayesian: BayesianPlan | None) -> None:
+    if (Definition.BAYESIAN in definitions) != (bayesian is not None):
         raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")
     if bayesian is None:
         return

@@ -84,7 +84,8 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMa
     for _ in range(axes):
         outputs = each_tensor(lambda value: value.flatten(0, 1), outputs)
     host_loss = _on_processor(written)
-    count = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
+    row_size = sum(value[0].numel() for value in tensors_in(outputs))
+    count = max_records(row_size, _RECORDS)
     trials = list(_trials(outputs, count, shapes, examples, axes))
     _refuse_memory(host_loss, trials)
     separate, compared = Separated(host_loss), False
@@ -97,7 +98,7 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMa
             "the loss takes none of the generated targets, so that it was not compared with itself, and runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
-    large_batch = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _LARGE_BATCH)
+    large_batch = max_records(row_size, _LARGE_BATCH)
     for trial in islice(_trials(outputs, large_batch, shapes, examples, axes), 0, None, 5):
         _compare(host_loss, separate, trial, [large_batch])
     return None
@@ -133,7 +134,7 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     usable: list[_Trial] = []
     place_of_cache = kept_of_first_call(
         loss,
-        lambda loss_copy: usable.extend([trial for trial in trials if _values(loss_copy, trial) is not None]),
+        lambda loss_copy: usable.extend(_usable(loss_copy, trials)),
         # Other records, and of fewer kinds.
         lambda loss_copy: [_values(loss_copy, trial) for trial in reversed(trials[: len(trials) // 2])],
     )
@@ -141,10 +142,7 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
         raise UnsupportedLayer(
             f"the loss keeps something of the records that it is called with first: {place_of_cache!r}; {_CURE}"
         )
-    if not usable:
-        usable = [
-            loss_copy for loss_copy in (trial.first(1) for trial in trials) if _values(loss, loss_copy) is not None
-        ]
+    usable = usable or _usable(loss, [trial.first(1) for trial in trials])
     # A first call may fill a cache by shapes, which was done above. Later calls may not change any state.
     before = state_of(loss)
     _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
@@ -159,6 +157,10 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
             f"the loss remembers earlier calls: {place!r} changed when it was called, and so a record's loss can "
             f"depend on other records; {_CURE}"
         )
+
+
+def _usable(loss: Loss, trials: Sequence[_Trial]) -> list[_Trial]:
+    return [trial for trial in trials if _values(loss, trial) is not None]
 
 
 def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:

@@ -93,8 +93,7 @@ def _kind(value: object) -> str:
 
 AnySettings = StudySettings | StatisticsSettings
 Settings = Annotated[
-    Annotated[StudySettings, Tag("training")] | Annotated[StatisticsSettings, Tag("statistics")],
-    Discriminator(_kind),
+    Annotated[StudySettings, Tag("training")] | Annotated[StatisticsSettings, Tag("statistics")], Discriminator(_kind)
 ]
 _SETTINGS: TypeAdapter[AnySettings] = TypeAdapter(Settings)
 

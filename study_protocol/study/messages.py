@@ -6,33 +6,15 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AwareDatetime, Field
 
 from study_protocol.study.any_settings import Settings
 from study_protocol.study.limits import LevelName
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked
-from study_protocol.wire.octets import Octets, SignatureOctets, as_text
-from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.octets import EncodedKey, Octets, Signature, SignatureOctets, as_text
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
-
-
-def _is_a_key(text: str) -> str:
-    try:
-        decode_public_key(text)
-    except SigningError as error:
-        raise ValueError(error.detail) from error
-    return text
-
-
-# 32 and 64 bytes in unpadded base64url.
-EncodedKey = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url"),
-    AfterValidator(_is_a_key),
-]
-Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
 StopReason = Literal[

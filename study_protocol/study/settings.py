@@ -239,14 +239,17 @@ class Privacy(Message):
         # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
         if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
             raise ValueError(f"noise_multiplier: {fault}")
+        self._require_reason_for_plain_updates()
+        return self
+
+    def _require_reason_for_plain_updates(self) -> None:
         if self.masking is None or self.masking.mask_updates:
-            return self
+            return
         if self.rules.central:
             read = "the coordinator reads the log-moments off the updates"
             raise ValueError(f"in scheme {self.rules.display_name} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
-        return self
 
     @model_validator(mode="after")
     def _noised_histograms_can_be_read(self) -> Self:

@@ -15,12 +15,7 @@ from pydantic import Field, model_validator
 from study_protocol.cells import read_numbers
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts, shares_of
-from study_protocol.queries.kinds.groups import (
-    by_in_words,
-    curve_table,
-    group_count,
-    group_places,
-)
+from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached

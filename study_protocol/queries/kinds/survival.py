@@ -11,13 +11,7 @@ from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, rows_of
 from study_protocol.queries.counting import Estimates, Floats, counts, join_estimates
-from study_protocol.queries.kinds.groups import (
-    by_in_words,
-    curve_table,
-    group_count,
-    group_places,
-    take_rows,
-)
+from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places, take_rows
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
 from study_protocol.queries.phrases import codes_in_words, listed
 from study_protocol.queries.question import BaseQuestion

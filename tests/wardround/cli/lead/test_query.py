@@ -20,7 +20,6 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings, statistics_settings
 from wardround.cli.hospital import agreement
-from wardround.cli.lead.query_template import kinds
 
 AGES = """\
 kind = "table"
@@ -233,17 +232,3 @@ def test_what_cannot_be_asked_is_said(here: Live, run: Run, tmp_path: Path, aske
         ((*ready, "--noise", "-3", "--columns", columns), "do not make a question"),
     ):
         assert words in run("ask", "registry", *typed, code=1, operator=True).output
-
-
-@pytest.mark.quick("covariance")
-@pytest.mark.parametrize("kind", sorted(kinds()))
-def test_every_kind_has_a_template_that_can_be_asked_and_says_every_entry(run: Run, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "question.toml"
-    run("query", "template", kind, "-o", str(path))
-    question = read_question(path).question
-    assert question.kind == kind
-    text = path.read_text()
-    for name in type(question).model_fields:
-        assert f"\n{name} = " in text or f"\n# {name}" in text
-    # Written down again it is the same question.
-    assert read_question(question).digest() == read_question(path).digest()
