@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from private_learning.tasks import TaskDataset
 from private_learning.training.gradients import poisson_batch
-from private_learning.training.plain import PlainGradients, contribution_of
+from private_learning.training.plain import PlainGradients
 from study_protocol.randomness.source import Purpose, RoundRandomness, SeededRandomness
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings
@@ -106,7 +106,7 @@ def test_without_any_sound_record_the_step_is_zero() -> None:
 def test_an_update_is_clipped_and_its_distance_is_charged_no_less_than_its_norm(length: float) -> None:
     privacy = study(clip_norm=2.0).privacy
     update = {"a": np.full(3, length / 2, np.float32), "b": np.full((1, 1), length / 2, np.float32)}
-    contribution = contribution_of(update, privacy, 1)
+    contribution = plain(clip_norm=2.0).contribution(update)
     norm = math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in contribution.update.values()))
     assert norm <= min(length, 2.0)
     assert norm == pytest.approx(min(length, 2.0), rel=1e-5)
@@ -119,13 +119,13 @@ def test_an_update_is_clipped_and_its_distance_is_charged_no_less_than_its_norm(
 
 def test_an_update_that_is_not_finite_counts_as_zero_and_is_charged_in_full(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "private_learning")
-    privacy = study(clip_norm=2.0).privacy
-    contribution = contribution_of({"a": np.array([1.0, np.nan], np.float32)}, privacy, 7)
+    contribution = plain(clip_norm=2.0).contribution({"a": np.array([1.0, np.nan], np.float32)})
     assert contribution.update["a"].tolist() == [0.0, 0.0]
     assert contribution.client_distance == pytest.approx(2.0, rel=1e-3)
-    assert "round 7: the update is not finite" in caplog.text
+    assert "round 1: the update is not finite" in caplog.text
 
 
 def test_where_no_client_is_protected_there_is_no_distance() -> None:
     update = {"a": np.ones(3, np.float32)}
-    assert contribution_of(update, settings("parallel").privacy, 1).client_distance is None
+    gradients = PlainGradients(nn.Linear(3, 1), squares, records(), settings("parallel"), randomness())
+    assert gradients.contribution(update).client_distance is None
