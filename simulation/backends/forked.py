@@ -56,6 +56,9 @@ class Forked:
         return collected(len(tasks), results, self._layout.updates(rows), sums)
 
     def close(self) -> None:
+        # A worker ends with its pipe, of which every later one has a copy: all are closed before one is waited for.
+        for worker in self._workers:
+            worker.pipe.close()
         for worker in self._workers:
             worker.stop()
         self._workers = []

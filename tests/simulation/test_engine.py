@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,11 @@ from client_sdk.errors import ConfigurationError
 from private_learning.gradients.layers import logistic
 from private_learning.tasks import Task, TaskDataset, load
 from private_learning.training import LocalTraining, weights_of
-from simulation import checkpoint
 from simulation.backends.base import Backend, Loop
-from simulation.backends.forked import Forked, WorkerLost
-from simulation.backends.vectorised import Vectorised
+from simulation.backends.forked import Forked
 from simulation.baselines import without_noise
-from simulation.coordinator import StudyPaused
 from simulation.engine import Engine, RoundShown, SimulationOutcome
-from simulation.local_work import ClientStopped, LocalWork
+from simulation.local_work import LocalWork
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.wire.signing import canonical_json
@@ -84,31 +79,6 @@ def test_going_on_after_every_round_gives_the_same_bytes(scheme: str, options: d
             Engine(chosen, clients(), 5, Loop, test=held_out(), kept=kept).run(stop)
     again = Engine(chosen, clients(), 5, Loop, test=held_out(), kept=kept).run(stop)
     assert bytes_of(again) == bytes_of(whole)
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    kept, chosen = tmp_path / "kept", settings()
-    Engine(chosen, clients(4), 5, Loop, kept=kept).run()
-    others: list[dict[str, Any]] = [{"seed": 6}, {"population": clients(5)}, {"settings": settings(max_steps=2)}]
-    for other in others:
-        arguments: dict[str, Any] = {"settings": chosen, "population": clients(4), "seed": 5} | other
-        with pytest.raises(ConfigurationError, match="of another simulation"):
-            Engine(**arguments, backend=Loop, kept=kept).run()
-    kept.write_bytes(kept.read_bytes()[:-9])
-    with pytest.raises(ConfigurationError, match="damaged: move it away"):
-        Engine(chosen, clients(4), 5, Loop, kept=kept).run()
-
-
-def test_a_checkpoint_holds_what_was_put_into_it(tmp_path: Path) -> None:
-    said = {"coordinator": {"version": 3}, "reported": [1], "rounds": []}
-    arrays = {"weights/a": np.arange(3, dtype=np.float32)}
-    kept = checkpoint.SimulationCheckpoint(said, arrays, {2: checkpoint.Accounts(b"{}")})
-    checkpoint.write(tmp_path / "kept", "me", kept)
-    found = checkpoint.read(tmp_path / "kept", "me")
-    assert found is not None
-    assert found.said["coordinator"] == {"version": 3}
-    assert found.arrays["weights/a"].tolist() == [0, 1, 2]
-    assert found.accounts == {2: b"{}"}
 
 
 def test_the_result_is_the_mean_that_the_settings_name() -> None:
@@ -172,21 +142,6 @@ def test_a_first_round_that_does_not_fit_is_refused() -> None:
         Engine(chosen, clients(4), 1, Loop).run()
 
 
-def test_rounds_that_come_to_nothing_pause_a_study_as_in_service() -> None:
-    chosen = settings(schedule={"min_clients": 5}, max_steps=30, limits=[limit("instance", epsilon=900.0)])
-    with pytest.raises(StudyPaused, match="rounds in a row came to nothing"):
-        Engine(chosen, clients(4), 1, Loop).run()
-
-
-def test_too_few_clients_for_a_masked_sum_cost_nothing() -> None:
-    chosen = settings(masked=True)
-    shown: list[RoundShown] = []
-    with pytest.raises(StudyPaused):
-        Engine(chosen, clients(3), 1, Loop).run(shown.append)
-    assert {one.reason for one in shown} == {"too-few-clients"}
-    assert {one.spent for one in shown} == {(0.0,)}
-
-
 def test_every_scheduled_evaluation_is_charged() -> None:
     question = {"prediction": "binary", "edges": [0.5], "noise_multiplier": 20.0}
     chosen = settings(
@@ -204,27 +159,6 @@ def test_every_scheduled_evaluation_is_charged() -> None:
     # Patients who are trained on bear the rounds alone.
     alone = Engine(settings(max_steps=5), clients(4), 1, Loop).run()
     assert found.statements[0]["spent"] == pytest.approx(alone.statements[0]["spent"], rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", [Loop, forked], ids=["loop", "forked"])
-def test_a_client_whose_training_overflows_ends_the_run_by_name(backend: Any) -> None:
-    weights = {"weight": np.full((1, 2), np.float32(3e38)), "bias": np.full(1, np.float32(np.inf))}
-    with pytest.raises(ClientStopped, match="h0 stopped in round 1"):
-        Engine(settings(), clients(4), 1, backend, weights=weights).run()
-
-
-HELD_OUT = {"accounting_sample": {"records": 39, "source": "held-out"}, "bayesian": True, "max_steps": 1}
-
-
-@pytest.mark.quick("loop", "vectorised")
-@pytest.mark.parametrize("backend", [Loop, forked, Vectorised], ids=["loop", "forked", "vectorised"])
-def test_a_client_with_too_few_records_ends_the_run_by_name(backend: Any) -> None:
-    task = load("logistic-regression", TASK_PARAMETERS)
-    sizes = {"h0": 60, "h1": 60, "h2": 30, "h3": 60}
-    some = Population.of({name: task.dataset(records(size, seed=size)) for name, size in sizes.items()})
-    with pytest.raises(ClientStopped, match="h2 stopped in round 1: accounting sample: 39 records are held out"):
-        Engine(settings(**HELD_OUT), some, 1, backend).run()
 
 
 def test_an_engine_that_runs_twice_gives_the_same_and_leaves_the_threads_as_they_were() -> None:
@@ -265,39 +199,3 @@ def test_a_client_of_a_study_that_clips_updates_may_have_any_layer() -> None:
     }
     with pytest.raises(ConfigurationError):
         LocalTraining(Mixing(), dataset, settings("parallel"), randomness).require_trainable()
-
-
-def test_a_worker_that_dies_is_told() -> None:
-    chosen = settings(max_steps=50, limits=[limit("instance", epsilon=900.0)])
-    opened: list[Forked] = []
-
-    def backend(work: LocalWork) -> Backend:
-        opened.append(Forked(work, 2))
-        return opened[0]
-
-    def kill(_: RoundShown) -> None:
-        process = opened[0]._workers[0].process
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-
-    with pytest.raises(WorkerLost, match="exit code -9"):
-        Engine(chosen, clients(4), 1, backend).run(kill)
-    assert opened[0]._workers == []
-
-
-def test_names_say_the_order_and_nobody_is_without_records() -> None:
-    dataset = load("logistic-regression", TASK_PARAMETERS).dataset(records(12))
-    rows = tuple(np.arange(i, i + 1) for i in range(12))
-    assert Population.split(dataset, rows).names[:3] == ("client-00", "client-01", "client-02")
-    with pytest.raises(ValueError, match="in order of their names"):
-        Population(dataset, rows[:2], ("b", "a"))
-    for wrong, said in (([-1], "has a row that"), ([12], "has a row that"), ([3, 3], "two records of one patient")):
-        with pytest.raises(ValueError, match=f"client-0 {said}|client-0 has {said}"):
-            Population.split(dataset, [np.array(wrong), np.arange(3)])
-    twice = TaskDataset(dataset.inputs, dataset.targets, ("a", "a", *map(str, range(10))))
-    assert len(Population.split(twice, [np.array([0, 2]), np.array([1, 3])])) == 2
-    with pytest.raises(ValueError, match="two records of one patient"):
-        Population.split(twice, [np.array([0, 1])])
-    with pytest.raises(ValueError, match="client-0 has no records"):
-        Population.split(dataset, [np.arange(0), np.arange(3)])

@@ -11,7 +11,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting import Definition, FilterSpec, IndividualFilter, InvalidArgument, log_moment
+from accounting import Definition, InvalidArgument, log_moment
+from accounting.accountants.individual import FilterSpec, IndividualFilter
 
 ORDER, DELTA, LIMIT = 8.0, 1e-5, 2.0
 

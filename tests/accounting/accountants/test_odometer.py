@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting import ClassicalAccountant, InvalidArgument, LimitExceeded, Odometer, log_moment
+from accounting import ClassicalAccountant, InvalidArgument, LimitExceeded, log_moment
+from accounting.accountants.odometer import Odometer
 
 STEP = {"noise_multiplier": 2.0, "sampling_rate": 0.1}
 

@@ -4,9 +4,12 @@ import mpmath as mp
 
 from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
+from accounting.plan.queries import EvaluationPlan, QueryCost, QueryPlan
+from accounting.plan.statistics import StatisticsPlan
 from accounting.units import Definition, Level, Observer
 
 DELTA, FAILURE = 1e-5, 1e-6
+STEPS = 2.0**20
 
 
 def plan(**changes):
@@ -65,3 +68,45 @@ def client_plan(**changes):
 
 def exact_moment_at(order, sigma, q, ratio):
     return exact_moment(order, sigma / float(ratio), q)
+
+
+def cost(noise_multiplier, *, sensitivity=1.0, cells=1, bears="all"):
+    """Noise in grid steps: the ratio alone counts."""
+    moved = STEPS / noise_multiplier * sensitivity
+    return QueryCost(STEPS * sensitivity, moved, cells, bears)
+
+
+def statistics(epsilon=1.0, delta=1e-5, max_queries=100, max_cells=1000):
+    """A plan of queries alone."""
+    limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, delta, None)
+    return StatisticsPlan((limit,), QueryPlan(max_queries, max_cells), Observer.COORDINATOR)
+
+
+def ask(budget, *costs):
+    """Reserve and settle one query after the other."""
+    for query in costs:
+        number = budget.last_round + 1
+        budget.reserve_query(number, query)
+        budget.settle(number, None)
+
+
+def in_turn(budget, queries):
+    """A round of training before every query."""
+    for query in queries:
+        number = budget.last_round + 1
+        budget.reserve(number)
+        budget.settle(number, None)
+        ask(budget, query)
+
+
+def mixed(order=8.0, definitions=("classical",), **changes):
+    """A plan that trains and asks."""
+    queries = changes.pop("queries", QueryPlan(50, 100))
+    return plan(definitions=definitions, epsilon={"bayesian": 15.0, "classical": 20.0}, classical_order=order,
+                queries=queries, **changes)  # fmt: skip
+
+
+def split(every=None, scheduled=None, max_queries=50, allowance=None, **changes):
+    """A study that sets patients aside."""
+    evaluation = EvaluationPlan(every, scheduled)
+    return mixed(queries=QueryPlan(max_queries, 100, allowance, evaluation), **changes)

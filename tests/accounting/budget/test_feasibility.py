@@ -1,16 +1,19 @@
 """Before a study starts: does one round fit, and with how much noise would it?"""
 
 import dataclasses
+import math
 import re
 
 import pytest
 
+from accounting.budget.accounts.gaussian import GaussianLimit
 from accounting.budget.budget import Budget
+from accounting.budget.feasibility import require_questions
 from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
-from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, plan
+from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, plan, statistics
 
 CLIENTS_BOUND = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 6.0, DELTA, None)
 CLIENTS_AVERAGE = LimitPlan(Level.CLIENT, Definition.BAYESIAN, 4.0, DELTA, FAILURE)
@@ -109,3 +112,20 @@ def test_an_order_that_is_too_large_for_any_noise_is_named_and_no_histogram() ->
     with pytest.raises(PlanError, match=r"at order 1e\+300: choose a smaller classical_order") as refused:
         Budget.open(plan(classical_order=1e300, definitions=("classical",)))
     assert refused.value.field == "classical_order"
+
+
+def test_questions_alone_need_a_delta_that_their_whole_steps_do_not_use_up() -> None:
+    """1 + e^ε times 1e-3/s⁴ for each of 10⁵ numbers, at the least s of 2²⁰ − 1 steps."""
+
+    def lost(epsilon: float) -> float:
+        return (1 + math.exp(epsilon)) * 1e5 * 1e-3 / (2.0**20 - 1) ** 4
+
+    for epsilon in (37.0, 38.0, 40.0, 41.0):
+        study = statistics(epsilon)
+        account = GaussianLimit(study, study.limits[0])
+        if lost(epsilon) < 1e-5:
+            require_questions([account])
+        else:
+            with pytest.raises(PlanError, match="lower epsilon, max_queries or max_cells") as refused:
+                require_questions([account])
+            assert refused.value.field == "epsilon"

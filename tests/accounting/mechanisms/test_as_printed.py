@@ -22,6 +22,7 @@ from accounting import (
     upper_mean,
 )
 from accounting.mechanisms import as_printed
+from accounting.mechanisms.as_printed import centred_distances, general_subsampled
 from accounting.plan.plan import total_noise
 from accounting.values import FloatArray
 
@@ -50,8 +51,8 @@ class TestClientLevel:
         rng = np.random.default_rng(3)
         centre = rng.normal(size=50)
         updates = centre + 0.01 * rng.normal(size=(20, 50))
-        near = as_printed.centred_distances(updates, centre, clip_norm=1.0)
-        far = as_printed.centred_distances(updates, np.zeros(50), clip_norm=1.0)
+        near = centred_distances(updates, centre, clip_norm=1.0)
+        far = centred_distances(updates, np.zeros(50), clip_norm=1.0)
         assert (near >= np.linalg.norm(updates - centre, axis=1)).all()
         assert near.max() < 0.2
         assert (far == 1.0).all()
@@ -61,13 +62,13 @@ class TestClientLevel:
         rng = np.random.default_rng(4)
         cases = [rng.normal(size=(3, 100_000)), np.full((1, 3), 1e-170), np.full((1, 3), 1e300), np.ones((1, 77))]
         for updates in cases:
-            found = as_printed.centred_distances(updates, np.zeros(updates.shape[1]), clip_norm=1e308)
+            found = centred_distances(updates, np.zeros(updates.shape[1]), clip_norm=1e308)
             for row, distance in zip(updates, found.tolist(), strict=True):
                 with mp.workdps(50):
                     exact = mp.sqrt(mp.fsum(mp.mpf(x) ** 2 for x in row.tolist()))
                     assert exact <= distance <= exact * (1 + mp.mpf(1e-10))
-        assert as_printed.centred_distances(np.full((1, 2), 1e308), np.full(2, -1e308), clip_norm=2.0).tolist() == [2.0]
-        assert as_printed.centred_distances(np.zeros((1, 2)), np.zeros(2), clip_norm=2.0).tolist() == [0.0]
+        assert centred_distances(np.full((1, 2), 1e308), np.full(2, -1e308), clip_norm=2.0).tolist() == [2.0]
+        assert centred_distances(np.zeros((1, 2)), np.zeros(2), clip_norm=2.0).tolist() == [0.0]
 
     def test_pair_distances_under_the_add_remove_formula_understate_replacement(self) -> None:
         """Two clients that nearly agree are exchanged: the truth by quadrature, c^L at their distance, the bound."""
@@ -217,7 +218,7 @@ class TestCompositionAsPrinted:
     def test_the_general_theorem_is_a_bound_on_both_directions_and_first_order_in_the_rate(self) -> None:
         pair = GaussianPair(1.0, 2.0, 2.0)
         for order, rate in itertools.product((1, 3, 8), (1e-3, 0.1, 1.0)):
-            printed = as_printed.general_subsampled(order, pair, sampling_rate=rate)
+            printed = general_subsampled(order, pair, sampling_rate=rate)
             assert printed >= subsampled_moment(order, pair, sampling_rate=rate)
         # The sum itself, in 30 digits.
         with mp.workdps(30):
@@ -226,10 +227,10 @@ class TestCompositionAsPrinted:
                 for k in range(5)
             ]
             exact = mp.log(mp.fsum(terms))
-            assert exact <= as_printed.general_subsampled(3, pair, sampling_rate=0.1) <= exact * (1 + mp.mpf(1e-6))
-        small, smaller = (as_printed.general_subsampled(3, pair, sampling_rate=q) for q in (2e-4, 1e-4))
+            assert exact <= general_subsampled(3, pair, sampling_rate=0.1) <= exact * (1 + mp.mpf(1e-6))
+        small, smaller = (general_subsampled(3, pair, sampling_rate=q) for q in (2e-4, 1e-4))
         assert small / smaller == pytest.approx(2, rel=1e-2)
-        assert as_printed.general_subsampled(3, pair, sampling_rate=0.0) == 0.0
+        assert general_subsampled(3, pair, sampling_rate=0.0) == 0.0
 
     def test_student_t_reads_a_sample_by_its_summary(self) -> None:
         sample = np.random.default_rng(8).normal(0.3, 0.05, size=60)
@@ -245,7 +246,7 @@ class TestCompositionAsPrinted:
     ("name", "call", "values"),
     [
         ("log_moments", as_printed.product_composition, {"log_moments": [[math.nan]]}),
-        ("order", as_printed.general_subsampled, {"order": 0, "pair": GaussianPair(1, 1, 1), "sampling_rate": 0.1}),
+        ("order", general_subsampled, {"order": 0, "pair": GaussianPair(1, 1, 1), "sampling_rate": 0.1}),
         ("guarantees", as_printed.basic_composition, {"guarantees": []}),
         ("guarantees", as_printed.basic_composition, {"guarantees": [(1.0, 1e-5, 2.0)]}),
         (
@@ -254,9 +255,9 @@ class TestCompositionAsPrinted:
             {"mean": 0.0, "deviation": 1.0, "count": 9, "failure_probability": 0.1},
         ),
         ("costs", as_printed.sum_of_maxima, {"costs": [[1.0]]}),
-        ("clip_norm", as_printed.centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
-        ("centre", as_printed.centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
-        ("updates", as_printed.centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
+        ("clip_norm", centred_distances, {"updates": [[1.0]], "centre": [0.0], "clip_norm": 0.0}),
+        ("centre", centred_distances, {"updates": [[1.0, 2.0]], "centre": [0.0], "clip_norm": 1.0}),
+        ("updates", centred_distances, {"updates": [[math.nan]], "centre": [0.0], "clip_norm": 1.0}),
         ("costs", as_printed.sequential_as_in_papers, {"costs": [[-1.0]]}),
         ("ledgers", as_printed.parallel_maximum, {"ledgers": [[math.inf]]}),
         ("sharpness", as_printed.log_sum_exp_bound, {"values": [1.0], "sharpness": math.nan}),

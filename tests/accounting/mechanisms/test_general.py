@@ -7,13 +7,12 @@ import math
 import mpmath as mp
 import pytest
 
-from accounting import (
+from accounting import InvalidArgument, log_moment
+from accounting.mechanisms.general import (
     GaussianPair,
-    InvalidArgument,
     LaplacePair,
     OutcomePair,
     RandomisedResponse,
-    log_moment,
     subsampled_moment,
 )
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from private_learning.gradients import PerRecordGradients, UnsupportedLayer, terms
+from private_learning.gradients.attention import AttentionRule
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.inspection import known_layers
 from private_learning.gradients.layerwise import Layerwise
@@ -266,3 +267,19 @@ def test_the_fused_way_is_off_during_the_step_and_on_again_afterwards() -> None:
     PerRecordGradients(model, squared_error, method="layerwise").norms(tokens(4, 6), targets(4))
     assert set(seen) == {False}
     assert backends.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("widths", [{}, {"kdim": 3, "vdim": 5}], ids=["one width", "other widths"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_maps_hold_every_parameter_and_no_other(bias: bool, widths: dict[str, int]) -> None:
+    module = nn.MultiheadAttention(4, 2, bias=bias, **widths)
+    names = {name: f"model.{name}" for name, _ in module.named_parameters()}
+    rule = AttentionRule("attention", module, names)
+    assert {name for part in rule.parts for name in part.names.values()} == set(names.values())
+    assert set(names) <= AttentionRule.expected(module)
+
+
+@pytest.mark.parametrize("option", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_a_position_that_the_module_adds_is_not_taken(option: dict[str, bool]) -> None:
+    with pytest.raises(NotLayerwise, match="adds a position"):
+        AttentionRule("attention", nn.MultiheadAttention(4, 2, **option), {})

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients import ClippedSum, DeviceLost, PerRecordGradients, Slots
+from private_learning.gradients.devices import FurtherDevices
 from private_learning.gradients.layers import cross_entropy
 from study_protocol.randomness.source import SeededSource
 
@@ -124,6 +125,14 @@ def test_a_device_that_is_lost_is_named(both: tuple[PerRecordGradients, PerRecor
     os.kill(process.pid or 0, signal.SIGKILL)
     with pytest.raises(DeviceLost, match="device cpu has ended"):
         several.clipped_sum(X, Y, clip_norm=1.0)
+
+
+def test_a_model_of_a_local_class_cannot_travel() -> None:
+    class Local(nn.Linear):
+        pass
+
+    with pytest.raises(ValueError, match="define their classes at the top"):
+        FurtherDevices(("cpu",), Local(2, 2), cross_entropy)
 
 
 def test_a_loss_that_cannot_travel_is_refused_with_advice() -> None:

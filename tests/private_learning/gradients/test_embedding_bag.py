@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from private_learning.gradients import PerRecordGradients
+from private_learning.gradients.embedding_bag import BagSums
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layerwise import Layerwise
 from tests.private_learning.gradients.references import assert_exact, squared_error
@@ -70,3 +71,23 @@ def test_bags_by_offsets_fall_back_with_a_reason() -> None:
     gradients = PerRecordGradients(model, squared_error)
     assert gradients.norms(tokens(4, 5), targets(4)).min() > 0
     assert "one row of tokens for each record" in gradients.reason
+
+
+@pytest.mark.parametrize("padding", [None, 0])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_the_closed_forms_of_sums_are_autograd_s_for_single_records(mode: str, padding: int | None) -> None:
+    torch.manual_seed(1)
+    module = nn.EmbeddingBag(6, 3, mode=mode, padding_idx=padding).double()
+    layer = BagSums("bag", module, {"weight": "model.weight"})
+    x, g = tokens(5, 9), torch.randn(5, 3, dtype=torch.float64)
+    rows = [torch.autograd.grad((module(x[i : i + 1]) * g[i]).sum(), module.weight)[0] for i in range(5)]
+    true, factors = torch.stack(rows), torch.linspace(-1, 2, 5, dtype=torch.float64)
+    squares, cache = layer.squares(x, g)
+    torch.testing.assert_close(layer.forward(x), module(x).detach())
+    torch.testing.assert_close(layer.per_record(x, g)["weight"], true)
+    torch.testing.assert_close(squares["weight"], true.flatten(1).square().sum(1))
+    torch.testing.assert_close(
+        layer.weighted_sum(x, g, {"weight": factors}, cache)["weight"], torch.einsum("i,ijk->jk", factors, true)
+    )
+    centre = torch.randn_like(true[0])
+    torch.testing.assert_close(layer.inner(x, g, {"weight": centre}, cache)["weight"], (true * centre).sum((1, 2)))

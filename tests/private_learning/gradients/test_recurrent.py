@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from private_learning.gradients import PerRecordGradients, UnsupportedLayer
+from private_learning.gradients.capture import Capture
 from private_learning.gradients.clipping import SAFETY
+from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.inspection import gradients_of
+from private_learning.gradients.recurrent import RecurrentCell, RecurrentRule
 from private_learning.gradients.slots import Slots
 from tests.private_learning.gradients.test_slots import MODELS, alone
 
@@ -321,3 +324,22 @@ def test_slots_change_nothing_but_rounding() -> None:
     torch.testing.assert_close(placed.norms, plain.norms, rtol=1e-12, atol=0.0)
     for name, value in plain.gradients.items():
         torch.testing.assert_close(placed.gradients[name], value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_maps_hold_every_parameter_and_no_other(kind: str, bidirectional: bool) -> None:
+    more: dict[str, Any] = {"proj_size": 2} if kind == "LSTM" else {}
+    module = KINDS[kind](WIDTH, 4, num_layers=2, bidirectional=bidirectional, **more)
+    names = {name: f"model.{name}" for name, _ in module.named_parameters()}
+    rule = RecurrentRule("rnn", module, names)
+    assert RecurrentRule.expected(module) == set(names)
+    assert sorted(name for part in rule.parts for name in part.names.values()) == sorted(names.values())
+
+
+def test_one_sequence_without_a_batch_is_not_taken() -> None:
+    with Capture([], torch.device("cpu")) as capture:
+        with pytest.raises(NotLayerwise, match="one sequence and no batch"):
+            RecurrentRule("rnn", nn.GRU(3, 4), {}).forward(capture, torch.zeros(5, 3))
+        with pytest.raises(NotLayerwise, match="one record and no batch"):
+            RecurrentCell("cell", nn.GRUCell(3, 4), {}).forward(capture, torch.zeros(3))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from private_learning.records import DataError, Examples, LazyExamples, Table, load, records_of
+from private_learning.records import DataError, Examples, LazyExamples, load, records_of
+from private_learning.records.datasets import from_dataset
 
 COLOUR = np.random.default_rng(1).integers(0, 256, (6, 4, 3), dtype=np.uint8)
 
@@ -41,14 +41,6 @@ def test_data_sets_of_pytorch_are_records() -> None:
     pictures = records_of(Wards([(Image.fromarray(COLOUR), 1), (Image.fromarray(COLOUR), np.int64(0))]))
     assert isinstance(pictures, Examples)
     np.testing.assert_array_equal(pictures.inputs[0], np.moveaxis(COLOUR, 2, 0))
-
-
-def test_data_frames_and_records_pass_as_they_are() -> None:
-    frame = pd.DataFrame({"x": [1, 2], "t": ["u", None]})
-    table = records_of(frame)
-    assert isinstance(table, Table)
-    assert table.columns["t"].tolist() == ["u", None]
-    assert records_of(table) is table
 
 
 class Stream(IterableDataset[Any]):
@@ -198,3 +190,19 @@ def test_tensors_that_numpy_has_no_type_for() -> None:
     for wrong in (torch.eye(2).to_sparse(), [1.0, [2.0, 3.0]]):
         with pytest.raises(DataError, match="no arrays"):
             records_of(Wards([(wrong, 1), (wrong, 0)]))
+
+
+def test_on_demand_the_items_are_those_in_memory_whatever_the_order() -> None:
+    items = [(np.full((2, 2), row, np.float32), row % 2, f"p{row}") for row in range(6)]
+    in_memory, on_demand = from_dataset(Wards(items), lazy=False), from_dataset(Wards(items), lazy=True)
+    assert isinstance(in_memory, Examples)
+    assert isinstance(on_demand, LazyExamples)
+    assert on_demand.read([4, 0]).inputs[:, 0, 0].tolist() == [4.0, 0.0]
+    assert on_demand.labels.tolist() == in_memory.labels.tolist() == [0, 1] * 3
+    assert on_demand.patients == in_memory.patients == tuple(f"p{row}" for row in range(6))
+
+
+@pytest.mark.parametrize("keys", ["ab", ("x",), ("a", "b", "c", "d")])
+def test_two_or_three_keys_are_expected(keys: Any) -> None:
+    with pytest.raises(DataError, match="two or three are expected"):
+        from_dataset(Wards([{"a": np.ones(2), "b": 0}]), None, keys)

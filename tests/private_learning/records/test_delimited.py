@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from private_learning.records import DataError, Table, TableFormat, load, read_csv
+from private_learning.records.delimited import is_number, read_sheet, remarks_on, split
 from private_learning.tasks.columns import encode_columns, read_columns
 from study_protocol.cells import read_numbers
 from wardround.demo.scenarios import data_folder
@@ -281,3 +282,45 @@ def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:
     (column,) = read_columns({"column.a": "0..100"})
     with pytest.raises(DataError, match="column a: 1 of 2 values are no numbers"):
         encode_columns((column,), read_csv(path).columns)
+
+
+def test_rows_know_the_line_in_which_they_end_and_empty_ones_are_none() -> None:
+    rows, lines = split("a.csv", 'a,b\n1,"x\ny"\n , \n\n2,"say ""hi"""\n', "comma")
+    assert rows == [["a", "b"], ["1", "x\ny"], ["2", 'say "hi"']]
+    assert list(lines) == [1, 3, 6]
+
+
+def test_columns_without_a_header_have_the_given_names_or_their_places() -> None:
+    assert read_sheet("a.csv", "1|2\n3|4\n", "bar", header=False).names == ["0", "1"]
+    sheet = read_sheet("a.csv", "1|2\n3|4\n", "bar", names=["x", "y"])
+    assert (sheet.names, sheet.rows) == (["x", "y"], [["1", "2"], ["3", "4"]])
+    with pytest.raises(DataError, match="below the header"):
+        read_sheet("a.csv", "x|y\n", "bar")
+    assert read_sheet("a.csv", "x|y\n", "bar", may_be_empty=True).rows == []
+    with pytest.raises(DataError, match="a hint that Excel writes"):
+        read_sheet("a.csv", "sep=;\nx;y\n1;2\n", "semicolon")
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("1", True),
+        ("-1.5e-3", True),
+        (".5", True),
+        ("nan", False),
+        ("inf", False),
+        ("1,5", True),
+        ("1 kg", False),
+        ("", False),
+    ],
+)
+def test_a_number_is_one_that_programs_write(cell: str, number: bool) -> None:
+    assert is_number(cell) is number
+
+
+def test_totals_and_columns_without_a_name_are_remarked_by_their_place() -> None:
+    sheet = read_sheet("a.csv", "x,,y\n1,?,2\nTotal:,,2\n", "comma")
+    unnamed, totals = remarks_on("a.csv", sheet)
+    assert "1 columns without a name are left out, the first of them column 2" in unnamed
+    assert "the last line (3)" in totals
+    assert remarks_on("a.csv", read_sheet("a.csv", "x,y\n1,2\n", "comma")) == ()

@@ -118,19 +118,3 @@ def test_a_program_s_own_table_goes_where_a_path_does() -> None:
         table = load(given, patient_column="who")
         assert isinstance(table, Table)
         assert (table.patients, table.columns["x"].tolist()) == (("a", "b"), [1.0, 2.0])
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("records.csv", "name of a file. Read it with load_records"),
-        (np.ones((2, 2)), "a ndarray does not name its labels. Make Examples.of"),
-        ((np.ones((2, 2)), np.ones(2)), "a tuple does not name its labels"),
-        (torch.ones(2, 2), "a Tensor does not name"),
-        (iter([1]), "A data frame, a Table, Examples or a map-style data set"),
-    ],
-    ids=["path", "array", "arrays", "tensor", "iterator"],
-)
-def test_what_is_no_record_comes_with_what_to_pass_instead(given: Any, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        records_of(given)

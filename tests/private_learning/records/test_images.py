@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from private_learning.records import DataError, Examples, load, read_images
+from private_learning.records import DataError, Examples, load
+from private_learning.records.images import read_images
 from private_learning.tasks import load as load_task
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)

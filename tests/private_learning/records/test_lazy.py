@@ -212,40 +212,6 @@ def test_a_file_of_arrays_that_changes_is_refused(tmp_path: Path) -> None:
         found.read([0])
 
 
-@pytest.mark.parametrize(
-    ("members", "words"),
-    [
-        ([("0.png", image(GREY[0]))], "1 of 1 samples lack"),
-        ([("0.cls", b"1")], "1 of 1 samples lack"),
-        ([("0.png", image(GREY[0])), ("0.cls", b"one")], "1 of 1 samples lack"),
-        ([("0.png", image(GREY[0])), ("0.json", b'{"label": "ill"}')], "1 of 1 samples lack"),
-        ([("0.png", image(GREY[0])), ("0.jpg", b""), ("0.cls", b"1")], "1 of 1 samples lack"),
-        ([("0.png", b"nothing"), ("0.cls", b"1")], "1 of 1 files cannot be read as images"),
-        ([], "no samples"),
-        (
-            [("0.png", image(GREY[0])), ("0.cls", b"1"), ("1.png", image(GREY[1][:3])), ("1.cls", b"1")],
-            "one width and height",
-        ),
-        ([("0.png", image(GREY[0])), ("0.cls", b"1"), ("1.npy", b""), ("1.cls", b"1")], "keep one kind"),
-    ],
-    ids=["no label", "no input", "word", "text", "two inputs", "broken", "empty", "sizes", "kinds"],
-)
-def test_shards_that_are_none_are_refused(tmp_path: Path, members: list[tuple[str, bytes]], words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        load(shard(tmp_path / "a.tar", members))
-
-
-def test_a_compressed_shard_is_to_be_unpacked(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("0.cls"))
-    with pytest.raises(DataError, match="not a plain tar file"):
-        load(tmp_path / "a.tar")
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "b-{0..1}.tar")
-    with pytest.raises(DataError, match="1 of 3 are named a second time"):
-        load(tmp_path / "{a,b,a}.tar")
-
-
 class Wards:
     """A data set that counts how often an item was made."""
 
@@ -298,33 +264,3 @@ def test_chained_records_keep_their_order_and_tell_patients_apart(tmp_path: Path
     np.testing.assert_array_equal(both.read([0, 5, 1]).inputs, one.read([3, 3, 1]).inputs)
     assert both.patients[0] == f"0/{one.patients[3]}"
     assert both.patients[5] == f"1/{one.patients[3]}"
-
-
-def array(value: float) -> bytes:
-    written = io.BytesIO()
-    np.save(written, np.full((2, 2), value, np.float32))
-    return written.getvalue()
-
-
-def test_a_key_that_comes_again_is_a_sample_of_its_own(tmp_path: Path) -> None:
-    members = [("k.npy", array(1)), ("k.cls", b"0"), ("k.npy", array(2)), ("k.cls", b"1")]
-    found = load(shard(tmp_path / "one.tar", members))
-    assert isinstance(found, Examples)
-    assert (found.inputs[:, 0, 0].tolist(), found.labels.tolist()) == ([1.0, 2.0], [0, 1])
-
-
-def test_hidden_members_and_shards_are_none(tmp_path: Path) -> None:
-    shard(tmp_path / "one.tar", [("./k.npy", array(1)), ("./k.cls", b"0"), ("./._k.npy", b"of macOS")])
-    (tmp_path / "._one.tar").write_bytes(b"of macOS")
-    assert len(load(tmp_path)) == 1
-
-
-@pytest.mark.parametrize(
-    "second",
-    [[("b.npy", array(1)), ("b.npy", array(2)), ("b.cls", b"1")], [("b.npy", array(1)), ("b.json", b"[" * 200_000)]],
-    ids=["two inputs", "deep json"],
-)
-def test_samples_that_cannot_be_told_are_counted(tmp_path: Path, second: list[tuple[str, bytes]]) -> None:
-    path = shard(tmp_path / "one.tar", [("a.npy", array(1)), ("a.cls", b"0"), *second])
-    with pytest.raises(DataError, match="shards: 1 of "):
-        load(path)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from private_learning.records import DataError, Proposal, TableFormat, propose_format, read_csv
+from private_learning.records import DataError, TableFormat, propose_format, read_csv
+from private_learning.records.proposal import DeclaredParts, Proposal, combined, examine
 from private_learning.records.table_format import Dates
 from study_protocol.cells.spelling import Decimal
 
@@ -135,3 +136,24 @@ def test_options_declare_what_was_proposed(tmp_path: Path) -> None:
         *("--separator", "semicolon", "--encoding", "utf-16", "--decimal", "comma", "--dates", "dmy")
     ]
     assert TableFormat.from_dict(made.format.to_dict()) == made.format
+
+
+def test_parts_that_are_declared_are_taken_and_the_rest_is_proposed(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a;b\n1,5;x\n")
+    whole, table = examine(path, DeclaredParts())
+    assert combined([whole]).format == TableFormat("semicolon", decimal="comma")
+    assert list(table.columns) == ["a", "b"]
+    declared, _ = examine(path, DeclaredParts(separator="semicolon", encoding="cp1252"))
+    assert combined([declared]).format == TableFormat("semicolon", "cp1252", decimal="comma")
+    with pytest.raises(DataError, match="declare --separator semicolon"):
+        examine(path, DeclaredParts(separator="comma"))
+
+
+def test_files_of_one_data_set_have_one_separator(tmp_path: Path) -> None:
+    parts = []
+    for name, mark in (("a.csv", ";"), ("b.csv", ",")):
+        (tmp_path / name).write_text(f"x{mark}y\n1{mark}2\n")
+        parts.append(examine(tmp_path / name, DeclaredParts())[0])
+    with pytest.raises(DataError):
+        combined(parts)

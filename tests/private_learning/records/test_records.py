@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from private_learning.records import (
     DataError,
     Examples,
     Table,
-    one_per_patient,
     records_of,
 )
-
-
-def test_a_data_frame_is_a_table():
-    frame = pd.DataFrame({"who": ["a", "b"], "x": [1, 2], "t": ["u", None], "flag": [True, False]})
-    table = Table.of(frame, patient_column="who")
-    assert table.patients == ("a", "b")
-    assert table.columns["t"].tolist() == ["u", None]
-    assert table.columns["flag"].tolist() == [1.0, 0.0]
-
-
-def test_one_record_per_patient_keeps_the_first():
-    table = Table.of({"who": [7.0, 8.0, 7.0], "x": [1, 2, 3]}, patient_column="who")
-    kept = one_per_patient(table)
-    assert kept.patients == ("7", "8")
-    assert kept.columns["x"].tolist() == [1.0, 2.0]
-    examples = one_per_patient(Examples.of(np.eye(3), [0, 1, 2], ["a", "a", "b"]))
-    assert examples.labels.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from private_learning.records import DataError, Table
 from private_learning.tasks.columns import CategoryColumn, NumberColumn, encode_columns, read_columns
-from private_learning.tasks.task import InputUse, TaskError
+from private_learning.tasks.task import TaskError
 from study_protocol.cells import Column, Spelling, column_of
 
 FORMS = {
@@ -52,57 +51,6 @@ def test_the_widths_are_those_of_what_is_encoded() -> None:
     np.testing.assert_allclose(found[1], [1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0], atol=1e-12)
     with pytest.raises(DataError, match="lacks 3 of the study's columns: 'pain', 'thal', 'weight'"):
         encode_columns(columns, {name: data[name] for name in ("age", "chol")})
-
-
-@given(FINITE, FINITE, st.lists(FINITE, min_size=1))
-def test_numbers_stay_in_the_interval_in_order_whatever_the_range(a: float, b: float, values: list[float]) -> None:
-    low, high = min(a, b), max(a, b)
-    if not low / 2 < high / 2:
-        return
-    found = NumberColumn("x", low, high, None).encode(np.sort(np.array(values)))[:, 0]
-    assert (np.abs(found) <= 1 + 1e-9).all()
-    assert (np.diff(found) >= 0).all()
-
-
-def test_whole_numbers_are_one_category_however_they_are_written() -> None:
-    column = CategoryColumn("x", ("3", "a"), missing=True)
-    found = column.encode(np.array(["3.0", 3, " 3 ", "a", "", None], dtype=object))
-    assert found.tolist() == [[1, 0, 0]] * 3 + [[0, 1, 0]] + [[0, 0, 1]] * 2
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (np.array(["b", "b"], dtype=object), "2 of 2 values are none of the study's categories"),
-        (np.array(["3", None], dtype=object), "1 of 2 values are missing"),
-    ],
-    ids=["unknown", "missing"],
-)
-def test_what_the_study_does_not_know_is_counted(values: np.ndarray, words: str) -> None:
-    with pytest.raises(DataError, match=f"column x: {words}"):
-        CategoryColumn("x", ("3", "a"), missing=False).encode(values)
-
-
-@pytest.mark.parametrize("values", [[0.0, 30.0, np.nan], ["0", "30.0", None], ["0.0", "unknown", "-1"]], ids=str)
-def test_what_the_study_calls_missing_is_missing_however_it_is_written(values: list[object]) -> None:
-    (column,) = read_columns({"column.bmi": "15..60; missing=30; missing-values=0|-1|unknown"})
-    table = Table.of({"bmi": values})
-    found = column.encode(table.columns["bmi"])
-    absent = [str(value) not in ("30.0",) for value in values]
-    assert found[:, 1].tolist() == absent
-    np.testing.assert_allclose(found[:, 0], (30 - 37.5) / 22.5)
-    assert column.use(table.columns["bmi"]) == InputUse("bmi", 3, missing=sum(absent), clipped=0)
-
-
-def test_a_category_may_be_called_missing_too() -> None:
-    (column,) = read_columns({"column.smoker": "no|yes; missing; missing-values=9|refused"})
-    values = np.array(["no", "9.0", "refused", "yes"], dtype=object)
-    assert column.encode(values).tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]]
-    assert column.use(values) == InputUse("smoker", 4, missing=2, clipped=0)
-
-
-def test_what_is_clipped_is_counted() -> None:
-    assert NumberColumn("x", 0, 1, 0.5).use(np.array([-1, 0, 0.5, 1, 2, 3, np.nan])) == InputUse("x", 7, 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from client_sdk.errors import ConfigurationError
 from private_learning.gradients import PerRecordGradients
-from private_learning.gradients.inspection import known_layers, trainable
+from private_learning.gradients.inspection import trainable
 from private_learning.tasks import Task, load, of_study
-from private_learning.tasks.adapters import LowRank, adapt, merge
 from private_learning.tasks.registry import EXAMPLES, load_part
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.training import Training
@@ -86,60 +85,6 @@ def test_the_first_model_with_adapters_is_the_frozen_one(tmp_path: Path) -> None
     assert torch.equal(adapted(inputs), whole(inputs))
 
 
-def _moved(model: nn.Module, seed: int = 0) -> nn.Module:
-    """As after some training: no adapter is zero."""
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in trainable(model).values():
-            p.copy_(0.3 * torch.randn(p.shape, generator=draw))
-    return model
-
-
-LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "linear": (nn.Linear(6, 5), (6,)),
-    "linear over places": (nn.Linear(6, 5), (3, 6)),
-    "convolution": (nn.Conv2d(3, 4, 3, stride=2, padding=1, dilation=2), (3, 9, 9)),
-    "padding same": (nn.Conv2d(3, 4, 3, padding="same", padding_mode="circular"), (3, 7, 7)),
-    "signals": (nn.Conv1d(2, 5, 3, stride=2), (2, 11)),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_merged_layer_is_the_same_function_of_its_inputs(name: str) -> None:
-    layer, shape = LAYERS[name]
-    model = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)).double()
-    inputs = torch.randn(4, *shape, dtype=torch.float64)
-    model(inputs)
-    adapt(model, 2, "3")
-    _moved(model)
-    expected = model(inputs)
-    merged = merge(model)
-    assert not any(isinstance(module, LowRank) for module in merged.modules())
-    torch.testing.assert_close(merged(inputs), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_gradients_of_adapters_agree_with_one_backward_for_each_record(name: str) -> None:
-    layer, shape = LAYERS[name]
-    model = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)).double()
-    inputs, targets = torch.randn(6, *shape, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1, 0])
-    model(inputs)
-    adapt(model, 2, "3")
-    _moved(model)
-    # Every trained layer has a closed form: nothing is done record by record.
-    assert len(known_layers(model)) == 3
-    loss = nn.CrossEntropyLoss(reduction="none")
-    alone: list[float] = []
-    for one in range(len(inputs)):
-        model.zero_grad()
-        loss(model(inputs[one : one + 1]), targets[one : one + 1]).sum().backward()
-        alone.append(
-            torch.cat([p.grad.flatten() for p in trainable(model).values() if p.grad is not None]).norm().item()
-        )
-    norms = PerRecordGradients(model, loss).norms(inputs, targets)
-    torch.testing.assert_close(norms.double(), torch.tensor(alone, dtype=torch.float64), rtol=1e-9, atol=1e-12)
-
-
 def test_the_head_is_the_last_module_with_parameters_or_what_the_task_names(tmp_path: Path) -> None:
     task = load("cnn", CNN)
     vars(task)["head"] = "5"
@@ -191,28 +136,6 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, wanted: Any, change: dict[
         part(wanted, backbone(tmp_path, change))
 
 
-def test_public_weights_at_the_bound_are_taken(tmp_path: Path) -> None:
-    file = backbone(tmp_path, {"0.bias": torch.tensor([MAX_WEIGHT, -MAX_WEIGHT])})
-    assert dict(part("head", file).named_parameters())["0.bias"].tolist() == [MAX_WEIGHT, -MAX_WEIGHT]
-
-
-def test_the_file_is_believed_by_its_digest_alone(tmp_path: Path) -> None:
-    file = backbone(tmp_path)
-    task = load("cnn", CNN)
-    with pytest.raises(ConfigurationError, match="give it with --backbone FILE"):
-        load_part(task, "cnn", "head", file.sha256, None)
-    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
-        load_part(task, "cnn", "head", file.sha256, tmp_path / "nowhere")
-    other = tmp_path / "other.safetensors"
-    save_file({name: tensor + 1 for name, tensor in file.tensors.items()}, other)
-    with pytest.raises(ConfigurationError, match="is not the file that the study names"):
-        load_part(task, "cnn", "head", file.sha256, other)
-    pickled = tmp_path / "weights.pt"
-    torch.save(file.tensors, pickled)
-    with pytest.raises(ConfigurationError, match="no safetensors file: pickled weights"):
-        load_part(task, "cnn", "head", hashlib.sha256(pickled.read_bytes()).hexdigest(), pickled)
-
-
 @pytest.mark.parametrize("wanted", ["head", "lora:2", ("7.*",)])
 def test_without_a_file_what_is_not_trained_must_be_the_same_whenever_it_is_made(wanted: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"'0.*weight' is not trained, and the task draws it anew"):
@@ -223,16 +146,6 @@ def test_without_a_file_what_is_not_trained_must_be_the_same_whenever_it_is_made
 
 def _frozen(wanted: Any) -> str:
     return "0.base.weight" if wanted == "lora:2" else "0.weight"
-
-
-def test_layers_inside_attention_take_no_adapter_and_a_model_of_them_alone_is_refused() -> None:
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    with pytest.raises(ConfigurationError, match="no linear layer or convolution"):
-        adapt(nn.Sequential(layer, nn.Linear(8, 2)), 2, "1")
-    model = nn.Sequential(nn.Linear(5, 8), layer, nn.Linear(8, 2))
-    adapt(model, 2, "2")
-    assert set(trainable(model)) == {"0.down.weight", "0.up.weight", "2.weight", "2.bias"}
-    assert model.eval()(torch.randn(3, 4, 5)).shape == (3, 4, 2)
 
 
 def test_a_frozen_batch_normalisation_of_the_file_keeps_records_apart(tmp_path: Path) -> None:

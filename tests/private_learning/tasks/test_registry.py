@@ -9,9 +9,10 @@ import torch
 
 from private_learning.records import Examples, Records
 from private_learning.tasks import Classification, TaskDataset, TaskError, load, names
-from private_learning.tasks.registry import example_of
+from private_learning.tasks.registry import BUILT_IN, EXAMPLES, example_of
 from private_learning.tasks.task import new_model
 from private_learning.tasks.weights import drawn_weights
+from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
 
 PACKAGE = """
@@ -140,3 +141,16 @@ def test_a_model_that_cannot_be_made_is_a_task_error() -> None:
 def test_a_name_that_nobody_installed_is_refused_with_those_there_are():
     with pytest.raises(TaskError, match=r"no package here offers it.*logistic-regression"):
         load("logistic regression", {})
+
+
+def test_every_built_in_task_has_an_example_and_no_other_task() -> None:
+    assert set(EXAMPLES) == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_records_made_for_the_example_go_through_its_model_and_loss(name: str) -> None:
+    task = load(name, EXAMPLES[name])
+    data = task.dataset(made_up(task, 6))
+    losses = task.loss(task.model().eval()(data.inputs), data.targets)
+    assert losses.shape == (6,)
+    assert bool(losses.isfinite().all())

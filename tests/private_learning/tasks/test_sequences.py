@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from private_learning.gradients import PerRecordGradients
 from private_learning.records import DataError, Histories, Table, load, read_csv
 from private_learning.tasks import TaskError
 from private_learning.tasks import load as load_task
+from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.task import InputUse
 from private_learning.training import LocalTraining
 from private_learning.training.weights import weights_of
@@ -80,46 +80,6 @@ def test_columns_of_the_table_of_patients_stand_before_the_tokens() -> None:
     assert task.dataset(histories()).targets.tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_model_says_of_a_patient_depends_on_its_own_events_alone(kind: str) -> None:
-    """Not on how much room is left behind them, and not on who is asked about beside."""
-    short, long = (load_task("sequence", PLAIN | {"model": kind, "length": n}) for n in (6, 9))
-    torch.manual_seed(1)
-    model, roomier = short.model().eval(), long.model().eval()
-    common = {name: value for name, value in model.state_dict().items() if not name.startswith("places")}
-    roomier.load_state_dict(common, strict=False)
-    if kind == "transformer":
-        with torch.no_grad():
-            roomier.places.weight[:6] = model.places.weight
-    x = short.inputs(histories())
-    torch.testing.assert_close(roomier(long.inputs(histories())), model(x), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(model(x[1:2]), model(x)[1:2], rtol=1e-5, atol=1e-6)
-    # Nobody's events are nobody's score but the head's own.
-    torch.testing.assert_close(model(x)[2], model.head.bias)
-
-
-@pytest.mark.quick("transformer")
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_one_backward_a_patient(kind: str) -> None:
-    how = {"model": kind, "hidden": 8, "embedding": 8, "layers": 2, "length": 12, "column.age": "18..90"}
-    task = load_task("sequence", PLAIN | how)
-    torch.manual_seed(2)
-    data = task.dataset(made_up(task, 12))
-    assert (data.inputs[:, 1:] == 0).all(1).any() or (data.inputs[:, -1] == 0).any()
-    model = task.model().eval().double()
-    gradients = PerRecordGradients(model, task.loss)
-    found = gradients.clipped_sum(data.inputs.double(), data.targets, clip_norm=0.1)
-    assert gradients.method == "layerwise", gradients.reason
-    norms, total = [], [torch.zeros_like(p) for p in model.parameters()]
-    for x, y in zip(data.inputs.double(), data.targets, strict=True):
-        each = torch.autograd.grad(task.loss(model(x[None]), y[None]).sum(), [*model.parameters()])
-        norms.append(torch.sqrt(sum((g.square().sum() for g in each), torch.zeros((), dtype=torch.float64))))
-        total = [t + g * min(1.0, 0.1 * (1 - 2.0**-40) / float(norms[-1])) for t, g in zip(total, each, strict=True)]
-    torch.testing.assert_close(found.norms, torch.stack(norms), rtol=1e-9, atol=1e-12)
-    for value, expected in zip(found.gradients.values(), total, strict=True):
-        torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-11)
-
-
 def test_a_model_without_noise_finds_what_decides() -> None:
     """Whoever has many of the first code is ill: a few steps tell more than the commonest class."""
     task = load_task("sequence", PLAIN | {"length": 30, "hidden": 16, "embedding": 8})
@@ -136,49 +96,6 @@ def test_a_model_without_noise_finds_what_decides() -> None:
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.as_tensor(weights[name] + update[name]))
         assert task.metrics(model(data.inputs), data.targets)["accuracy"] > 0.75
-
-
-def test_a_folder_of_tables_is_read(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient,atc,day\nb,A,1.5\nb,B,0.5\n")
-    (tmp_path / "ills.tsv").write_text("patient\ticd\tday\na\tX\t2\n")
-    found = load(tmp_path)
-    assert isinstance(found, Histories)
-    assert tokens(load_task("sequence", PLAIN), found) == [[4, 0, 0, 0], [2, 1, 0, 0]]
-    with pytest.raises(DataError, match="read into memory as a whole"):
-        load(tmp_path, lazy=True)
-    (tmp_path / "drugs.tsv").write_text("patient\tatc\tday\na\tA\t2\n")
-    with pytest.raises(DataError, match="two files hold a table 'drugs'"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("none", [{"drugs"}, {"drugs", "ills"}], ids=["one", "all"])
-def test_a_hospital_may_have_no_event_of_a_kind(tmp_path: Path, ending: str, none: set[str]) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    for name, what in {"drugs": "atc", "ills": "icd"}.items():
-        text = f"patient,{what},day\n" + ("" if name in none else "b,Y,2\n")
-        path = tmp_path / f"{name}.csv"
-        path.write_text(text)
-        if ending == "parquet":
-            arrow, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
-            parquet.write_table(arrow.read_csv(path), tmp_path / f"{name}.PARQUET")
-            path.unlink()
-    task, found = load_task("sequence", PLAIN), load(tmp_path)
-    assert tokens(task, found) == [[0, 0, 0, 0], [0 if "ills" in none else 5, 0, 0, 0]]
-    assert task.dataset(found).patients == ("a", "b")
-    assert [use.values for use in task.inspect(found)] == [0, 0 if "ills" in none else 1]
-
-
-def test_a_header_alone_names_the_patient_and_is_no_table_of_patients(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("who,code,day\n")
-    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
-        load(tmp_path)
-    (tmp_path / "drugs.csv").write_text("patient,code,day\na,A,1\n")
-    (tmp_path / "patients.csv").write_text("patient,died\n")
-    with pytest.raises(DataError, match=r"patients\.csv: there are no records below the header"):
-        load(tmp_path)
 
 
 @pytest.mark.slow
@@ -272,24 +189,46 @@ def test_parameters_that_make_no_task_are_refused(changes: dict[str, Any], words
         load_task("sequence", {"label": "died", "length": 4})
 
 
-def test_no_layer_of_a_model_mixes_patients() -> None:
-    for kind in KINDS:
-        model = load_task("sequence", PLAIN | {"model": kind}).model()
-        assert not any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
+CODES = {"label": "ill", "length": 10, "embedding": 16, "events.drugs": "code=atc; time=day; codes=A|B|C|D"}
 
 
-def test_a_fault_in_one_of_several_tables_names_its_file(tmp_path: Path) -> None:
-    (tmp_path / "patients.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("who,code,day\na,x,1\n")
-    with pytest.raises(DataError, match=r"drugs\.csv: there is no patient column 'patient'"):
-        load(tmp_path)
+def coded(**more: Any) -> CodeSequences:
+    task = load_task("sequence", CODES | more)
+    assert isinstance(task, CodeSequences)
+    return task
 
 
-def test_tables_and_arrays_that_are_no_folder_of_records_are_told_what_they_are(tmp_path: Path) -> None:
-    (tmp_path / "patient.csv").write_text("patient,died\na,0\nb,1\n")
-    (tmp_path / "drugs.csv").write_text("patient,code,day\na,x,1\n")
-    with pytest.raises(DataError, match=r"a folder of tables needs patients\.csv"):
-        load(tmp_path)
-    np.save(tmp_path / "inputs.npy", np.zeros((2, 3)))
-    with pytest.raises(DataError, match=r"arrays are read from the file .*inputs\.npy"):
-        load(tmp_path)
+@pytest.mark.parametrize(
+    "more",
+    [{"hidden": 20, "layers": 2}, {"model": "lstm", "column.age": "18..90"}, {"model": "transformer", "layers": 2}],
+    ids=["gru", "lstm", "transformer"],
+)
+def test_drawn_weights_have_the_names_shapes_and_types_of_the_model(more: dict[str, Any]) -> None:
+    task = coded(**more)
+    drawn, made = task.initial_weights(np.random.default_rng(1)), weights_of(task.model())
+    assert {name: (array.shape, array.dtype) for name, array in drawn.items()} == {
+        name: (array.shape, array.dtype) for name, array in made.items()
+    }
+    assert not drawn["embed.weight"][0].any()
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("gru", 3), ("lstm", 4)])
+def test_recurrent_weights_are_uniform_within_one_over_the_root_of_the_units(kind: str, gates: int) -> None:
+    drawn = coded(model=kind, hidden=100).initial_weights(np.random.default_rng(2))
+    bound = 1 / math.sqrt(100)
+    for name in ("units.weight_ih_l0", "units.weight_hh_l0", "units.bias_ih_l0"):
+        assert drawn[name].shape[0] == gates * 100
+        assert 0.97 * bound < np.abs(drawn[name]).max() <= bound
+        # The variance of a uniform number in ±b is b²/3: of 300 and more within a quarter.
+        assert drawn[name].var() == pytest.approx(bound**2 / 3, rel=0.25)
+
+
+def test_attention_is_drawn_by_glorot_s_rule_and_its_constants_begin_at_zero() -> None:
+    drawn = coded(model="transformer", hidden=24).initial_weights(np.random.default_rng(3))
+    weight = drawn["units.layers.0.self_attn.in_proj_weight"]
+    # 16 numbers in, three maps of 16 out.
+    bound = math.sqrt(6 / (16 + 3 * 16))
+    assert 0.97 * bound < np.abs(weight).max() <= bound
+    for name in ("self_attn.in_proj_bias", "self_attn.out_proj.bias", "norm1.bias", "norm2.bias"):
+        assert not drawn[f"units.layers.0.{name}"].any()
+    assert (drawn["units.layers.0.norm1.weight"] == 1).all()

@@ -6,6 +6,7 @@ import json
 import threading
 
 import httpx
+import pytest
 
 from tests.factories.live_coordinator import Live
 
@@ -45,3 +46,13 @@ def test_news_arrive_while_the_stream_is_open(here: Live, study: str) -> None:
     answer = here.operator("GET", f"/v1/studies/{study}/events?wait=2&after={last}")
     starting.join()
     assert [event["kind"] for event in _events(answer)][:1] == ["study-running"]
+
+
+def test_a_silent_stream_says_that_it_is_still_there(here: Live, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proxies close a connection on which nothing comes."""
+    monkeypatch.setattr("server.api.events.KEEP_ALIVE_SECONDS", 0.1)
+    here.open_study(study)
+    newest = len(_events(here.operator("GET", f"/v1/studies/{study}/events?wait=0")))
+    answer = here.operator("GET", f"/v1/studies/{study}/events?wait=0.5&after={newest}")
+    assert _events(answer) == []
+    assert answer.text.count(": still here\n\n") >= 2

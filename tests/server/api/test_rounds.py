@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from server.api.auth import Caller, ClientCaller
+from server.api.rounds import own_client_of, sees_clients
+from server.services.studies.operators import Operator
 from tests.factories.live_coordinator import Live, code_of
 
 
@@ -19,3 +24,16 @@ def test_only_operators_see_who_took_part(here: Live, study: str) -> None:
     assert [entry["client"] for entry in here.signed(north, "GET", path).json()["clients"]] == ["north"]
     listed = here.signed(north, "GET", f"/v1/studies/{study}/rounds").json()["rounds"][0]["clients"]
     assert [entry["client"] for entry in listed] == ["north"]
+
+
+@pytest.mark.parametrize(
+    ("caller", "sees", "own"),
+    [
+        (Operator("0" * 16, "operator"), True, None),
+        (Operator("0" * 16, "viewer"), False, None),
+        (ClientCaller("ward", "north", "0" * 64, "key", 1), False, "north"),
+    ],
+    ids=["operator", "viewer", "hospital"],
+)
+def test_who_is_shown_whose_part(caller: Caller, sees: bool, own: str | None) -> None:
+    assert (sees_clients(caller), own_client_of(caller)) == (sees, own)

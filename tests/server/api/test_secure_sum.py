@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from client_sdk.secure_sum.session import MaskedUpload
+from server.api.secure_sum import router
 from server.services.secure_sum import exchanges
 from study_protocol.secure_sum.messages import MANIFEST_HEADER
 from study_protocol.wire.signing import to_base64url
@@ -207,3 +208,13 @@ def test_a_round_that_is_not_masked_has_no_session(here: Live, study: str) -> No
     north, _ = here.running(study, "north", "south")
     answer = here.signed(north, "GET", f"/v1/studies/{study}/rounds/1/secure-sum?wait=0")
     assert answer.status_code == 404
+
+
+def test_what_a_client_says_is_written_in_its_own_name_at_every_step() -> None:
+    """Every route that writes names the client, and none of them can be read by GET but a client's own inbox."""
+    routes = [(route.path, method) for route in router.routes for method in route.methods]  # type: ignore[attr-defined]
+    written = {path.removeprefix(router.prefix) for path, method in routes if method == "PUT"}
+    assert written == {f"/{step}/{{client}}" for step in ("keys", "shares", "masked", "consistency", "unmask", "left")}
+    assert {method for _, method in routes} == {"GET", "PUT"}
+    read = {path.removeprefix(router.prefix) for path, method in routes if method == "GET"}
+    assert {path for path in read if "{client}" in path} == {"/shares/{client}"}

@@ -6,7 +6,6 @@ import json
 import logging
 
 import pytest
-from sqlalchemy import text
 
 from server.db.blobs import noised_of
 from server.db.rows import find_study
@@ -20,28 +19,9 @@ from server.services.studies import enrolment, lifecycle
 from server.worker import Worker
 from study_protocol.study.messages import ModelInfo
 from tests.factories.databases import SQLITE_FIRST
+from tests.factories.forging import drop_triggers, forge
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.studies import open_study, work
-
-
-def forge(coordinator: Coordinator, statement: str, **values: object) -> None:
-    """One UPDATE of whoever has the database and no key; of the ledger only once its triggers are gone."""
-
-    def forged(tx: Transaction) -> None:
-        if " ledger" in statement:
-            _drop_triggers(tx)
-        tx.session.execute(text(statement), values)
-
-    coordinator.database.write("forge", forged)
-
-
-def _drop_triggers(tx: Transaction) -> None:
-    if tx.session.get_bind().dialect.name == "sqlite":
-        found = tx.session.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
-        for name in found:
-            tx.session.execute(text(f"DROP TRIGGER {name}"))
-    else:
-        tx.session.execute(text("ALTER TABLE ledger DISABLE TRIGGER USER"))
 
 
 def row(coordinator: Coordinator) -> BudgetRow:
@@ -401,7 +381,7 @@ def test_whole_rows_set_back_are_consistent_and_not_noticed_here(coordinator: Co
     assert views.read_budget(coordinator, "sepsis").ledger.entries > length
 
     def set_back(tx: Transaction) -> None:
-        _drop_triggers(tx)
+        drop_triggers(tx)
         tx.session.query(LedgerRow).filter(LedgerRow.sequence > length).delete()
         tx.session.query(ModelRow).filter(ModelRow.version > 1).delete()
         kept = tx.session.query(BudgetRow).one()

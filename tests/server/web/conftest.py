@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -26,6 +27,20 @@ BOTH = {"bayesian": 3.0, "classical": 8.0}
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One coordinator for each file: what is clicked in one is not seen by another."""
+    with three_studies(tmp_path_factory) as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(scope="session")
+def without_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One coordinator for all files that open no browser."""
+    with three_studies(tmp_path_factory) as coordinator:
+        yield coordinator
+
+
+@contextmanager
+def three_studies(tmp_path_factory: pytest.TempPathFactory) -> Generator[Live]:
     """`ward` runs, with abandoned rounds; `ended` has used its budget; `young` enrols, under a hostile title."""
     with live(tmp_path_factory.mktemp("home")) as coordinator:
         open_study(coordinator, "ward", "Sepsis on the ward", epsilons=BOTH)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from simulation.backends.choice import backend_called
 from simulation.backends.forked import Forked
 from simulation.backends.ray import Ray
 from simulation.engine import Engine, OpenBackend, SimulationOutcome
@@ -56,9 +55,3 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigurationError, match=r"wardround\[ray\]"):
         outcome("client-some", Ray)
-
-
-def test_only_the_backend_ray_has_an_address() -> None:
-    with pytest.raises(ConfigurationError, match="--backend ray"):
-        backend_called("forked", 2, "10.0.0.1:6379")
-    assert backend_called("ray", 2, "10.0.0.1:6379")

@@ -1,9 +1,17 @@
-"""What all accounts of a limit share: rounds left."""
+"""What all accounts of a limit share: rounds left, wording, refusals."""
 
+import json
+import math
+
+import pytest
+
+from accounting.budget.accounts.base import growth_from_json, growth_to_json
+from accounting.budget.accounts.classical import ClassicalLimit
 from accounting.budget.budget import Budget
+from accounting.errors import InvalidArgument
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.report import CumulativeMoments
-from tests.accounting.budget.plans import plan
+from tests.accounting.budget.plans import cost, plan
 
 
 def test_rounds_left_is_what_then_happens_when_every_round_costs_its_worst():
@@ -43,3 +51,27 @@ def test_nothing_is_void_where_only_noised_histograms_are_shown():
     noised = Budget(plan(disclosure="noised", release=HistogramRelease(20.0, 2)))
     noised.finish("stopped")
     assert not any("does not hold" in said for said in words(noised))
+
+
+def test_growth_survives_json_and_infinity_stands_for_no_round():
+    for growth in (math.inf, 0.0, 0.1):
+        assert growth_from_json(json.loads(json.dumps(growth_to_json(growth)))) == growth
+    assert growth_to_json(math.inf) is None
+
+
+def test_an_epsilon_that_is_no_number_fits_no_limit(monkeypatch):
+    study = plan(definitions=("classical",))
+    account = ClassicalLimit(study, study.limits[0])
+    assert account.fits_worst_round(publishes=False)
+    assert account.fits_query(cost(1e6))
+    monkeypatch.setattr(account, "epsilon_after_worst_round", lambda publishes: math.nan)
+    monkeypatch.setattr(account, "epsilon_after_query", lambda query: math.nan)
+    assert not account.fits_worst_round(publishes=False)
+    assert not account.fits_query(cost(1e6))
+
+
+def test_a_classical_account_has_no_bayesian_settings():
+    study = plan(definitions=("classical",))
+    account = ClassicalLimit(study, study.limits[0])
+    with pytest.raises(InvalidArgument, match="no Bayesian settings"):
+        _ = account.bayesian

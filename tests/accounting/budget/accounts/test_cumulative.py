@@ -3,7 +3,10 @@
 import mpmath as mp
 import pytest
 
+from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.budget.budget import Budget
+from accounting.errors import InvalidArgument
+from accounting.plan.limits import BayesianPlan
 from accounting.plan.report import CumulativeMoments, DistanceHistogram
 from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
 
@@ -33,3 +36,19 @@ def test_the_bound_never_falls_when_a_later_report_is_smaller():
         budget.settle(number, CumulativeMoments(reported, (0.01, 0.02, 0.03)))
     alone = exact_epsilon(12, mp.mpf(0.05), DELTA - FAILURE)
     assert budget.accounts[0].epsilon() == pytest.approx(float(alone), rel=1e-9)
+
+
+def test_a_state_of_other_orders_is_refused():
+    study, other = plan(), plan(bayesian=BayesianPlan((4.0, 8.0), 12.0, "betting", "running", "path", "improved"))
+    state = CumulativeLimit(other, other.limits[0]).state()
+    with pytest.raises(InvalidArgument, match="other orders"):
+        CumulativeLimit(study, study.limits[0]).restore(state)
+
+
+def test_rounds_at_their_worst_cost_the_classical_moment_of_all_steps():
+    study = plan()
+    account = CumulativeLimit(study, study.limits[0])
+    for rounds in (1, 3):
+        worst = float(exact_epsilon(12, 2 * rounds * exact_moment(12, 2.0, 0.1), DELTA - FAILURE))
+        assert account.epsilon_at_worst(rounds, 0) == pytest.approx(worst, rel=1e-9)
+    assert account.epsilon_at_worst(0, 0) == 0.0

@@ -1,11 +1,14 @@
 """The Bayesian limit of clients: histograms settle below their reservation."""
 
 import json
+import math
 
 import mpmath as mp
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.budget.accounts.histogram import HistogramLimit
 from accounting.budget.budget import Budget, replay
 from accounting.plan.limits import BayesianPlan
 from accounting.plan.report import DistanceHistogram, distance_edges, report_to_dict
@@ -60,3 +63,13 @@ def test_small_updates_cost_less_than_the_worst_case_under_the_model_based_estim
     mean = mp.fsum(n * mp.exp(300 * exact_moment_at(8, 2.0, 0.1, d / 0.5)) for n, d in zip(counts, edges, strict=True))
     least = exact_epsilon(8, mp.log(mean / 100) / 300, DELTA - FAILURE)
     assert least <= budget.accounts[0].epsilon() < worst
+
+
+def test_a_round_without_a_report_costs_the_worst_case_and_none_begins_after_the_last():
+    study = client_plan(noise_multiplier=4.0, max_steps=2)
+    account = HistogramLimit(study, study.limits[0])
+    for rounds in (1, 2):
+        account.charge(None, publishes=False)
+        worst = exact_epsilon(8, rounds * exact_moment(8, 4.0, 0.1), DELTA - FAILURE)
+        assert account.epsilon() == pytest.approx(float(worst), rel=1e-6)
+    assert account.epsilon_after_worst_round(publishes=False) == math.inf

@@ -13,7 +13,7 @@ from server.db.tables import ParticipantRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.rounds import submit as submit_update
+from server.services.rounds.submit import begin, submit
 from server.services.studies import enrolment
 from study_protocol.study.messages import UpdateReceipt
 from study_protocol.wire.tensors import UPDATE, Array, TensorError, encode
@@ -121,26 +121,26 @@ def test_two_uploads_at_once_only_one_is_taken(coordinator: Coordinator, hospita
     """Both were let in before either was recorded."""
     bodies = [update(0.1, log_moments=TERMS), update(0.2, log_moments=TERMS)]
     digests = [hashlib.sha256(body).hexdigest() for body in bodies]
-    slots = [submit_update.begin(coordinator, "sepsis", 1, "h0", digest) for digest in digests]
+    slots = [begin(coordinator, "sepsis", 1, "h0", digest) for digest in digests]
     for i, (slot, body, digest) in enumerate(zip(slots, bodies, digests, strict=True)):
         assert not isinstance(slot, UpdateReceipt)
         with coordinator.blobs.receive(slot.limit) as incoming:
             incoming.write(body)
             if i == 0:
-                assert submit_update.submit(coordinator, slot, incoming, digest).created
+                assert submit(coordinator, slot, incoming, digest).created
             else:
                 with pytest.raises(Rejected, match="different-update"):
-                    submit_update.submit(coordinator, slot, incoming, digest)
+                    submit(coordinator, slot, incoming, digest)
     assert coordinator.blobs.hashes(update_of("sepsis", 1, "h0")) == [digests[0]]
 
 
 def test_a_body_is_the_one_that_was_signed(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    slot = submit_update.begin(coordinator, "sepsis", 1, "h0", "0" * 64)
+    slot = begin(coordinator, "sepsis", 1, "h0", "0" * 64)
     assert not isinstance(slot, UpdateReceipt)
     with coordinator.blobs.receive(slot.limit) as incoming:
         incoming.write(update(log_moments=TERMS))
         with pytest.raises(Rejected, match="digest-mismatch"):
-            submit_update.submit(coordinator, slot, incoming, "0" * 64)
+            submit(coordinator, slot, incoming, "0" * 64)
 
 
 def test_a_body_is_no_larger_than_the_model_allows(hospitals: list[Hospital]) -> None:

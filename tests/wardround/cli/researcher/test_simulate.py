@@ -17,9 +17,8 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from client_sdk.errors import ConfigurationError, TrainingStopped
+from client_sdk.errors import TrainingStopped
 from simulation.local_work import ClientStopped
-from simulation.records import Dealer, HowSplit, Source
 from simulation.report import SeedRun
 from simulation.runs import Simulation
 from wardround.cli.lead.templates import study_text, study_values
@@ -199,13 +198,6 @@ def test_ctrl_c_shows_the_seeds_that_are_done(
     assert written.exists() == (finished == 1)
     if finished:
         assert [one["seed"] for one in json.loads(written.read_text())["seeds"]] == [0]
-
-
-def test_a_share_that_is_no_share_is_refused_from_python_too(records: Path) -> None:
-    source = Source.read([records], None)
-    for share in (float("nan"), -0.1, 1.0):
-        with pytest.raises(ConfigurationError, match="at least 0 and below 1"):
-            Dealer(source, HowSplit("iid"), 4, share)
 
 
 def test_a_study_without_training_is_refused(records: Path, tmp_path: Path) -> None:

@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from server.db.blobs import masked_of
+from server.db.leases import Lease, acquire
+from server.db.tables import SessionRow
 from server.services import views
 from server.services.coordinator import Coordinator
+from server.services.secure_sum.progress import advance_session, open_sums
 from tests.factories.masked_rounds import (
     begin,
     kinds,
@@ -147,3 +151,50 @@ def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -
     spent = {(limit.level, limit.definition): limit.spent for limit in views.read_budget(coordinator, "sepsis").limits}
     assert len(spent) == 4
     assert all(value is not None and value > 0 for value in spent.values())
+
+
+def lease_of(coordinator: Coordinator) -> Lease:
+    lease = coordinator.database.write("acquire-lease", lambda tx: acquire(tx, 1, "test", 60.0))
+    assert lease is not None
+    return lease
+
+
+def session_of(coordinator: Coordinator) -> SessionRow:
+    return coordinator.database.read("look", lambda tx: tx.session.get_one(SessionRow, (1, 1)))
+
+
+@pytest.mark.quick("sqlite")
+def test_before_enough_have_replied_no_sum_is_tried(coordinator: Coordinator) -> None:
+    turns = begin(coordinator, settings(masked=True))
+    lease = lease_of(coordinator)
+    open_sums(coordinator, lease, "sepsis", 1, lambda: None)
+    advance_session(coordinator, lease, "sepsis", 1)
+    assert session_of(coordinator).phase == "keys"
+    for step in STEPS[:4]:
+        for turn in turns:
+            turn.take(step)
+    # Three replies are one too few: the session waits, and says how many it has tried with.
+    for turn in turns[:3]:
+        turn.unmask()
+    open_sums(coordinator, lease, "sepsis", 1, lambda: None)
+    assert (session_of(coordinator).phase, session_of(coordinator).tried) == ("unmask", 3)
+    turns[3].unmask()
+    open_sums(coordinator, lease, "sepsis", 1, lambda: None)
+    assert session_of(coordinator).phase == "summed"
+
+
+@pytest.mark.quick("sqlite")
+def test_a_masked_vector_that_is_gone_ends_the_session(coordinator: Coordinator, clock: FakeClock) -> None:
+    turns = begin(coordinator, settings(masked=True))
+    for step in STEPS:
+        for turn in turns:
+            turn.take(step)
+    place = masked_of("sepsis", 1, turns[0].name)
+    for sha256 in coordinator.blobs.hashes(place):
+        coordinator.blobs.remove(place, sha256)
+    open_sums(coordinator, lease_of(coordinator), "sepsis", 1, lambda: None)
+    assert (session_of(coordinator).phase, session_of(coordinator).failure) == ("failed", "canary-mismatch")
+    # Whatever was opened of it stays charged, by the next worker.
+    clock.sleep(61.0)
+    work(coordinator)
+    assert (round_of(coordinator).state, kinds(coordinator)) == ("abandoned", ["reserved", "charged-in-full"])

@@ -9,13 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from private_learning.records import (
-    DataError,
-    Examples,
-    load,
-    read_idx,
-    read_npz,
-)
+from private_learning.records import DataError, Examples, load
+from private_learning.records.array_files import read_idx, read_npz
 from wardround.demo.scenarios import data_folder
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)

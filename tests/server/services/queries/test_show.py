@@ -9,23 +9,16 @@ import pytest
 from sqlalchemy import text
 
 from server.db.row_checks import RowBroken
-from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
-from server.services.queries import ask, show
-from study_protocol.study.queries import Query
+from server.services.queries import ask
+from server.services.queries.show import list_queries, show_query
+from study_protocol.study.queries import Consent, Query
 from study_protocol.wire.signing import SigningError, decode_public_key
 from tests.factories.asked_studies import STUDY, consented, document, kinds, open_asked, send, shown
+from tests.factories.forging import forge
 from tests.factories.studies import FakeClock, work
-
-
-def forge(coordinator: Coordinator, statement: str, **values: object) -> None:
-    coordinator.database.write("forge", lambda tx: _execute(tx, statement, values))
-
-
-def _execute(tx: Transaction, statement: str, values: dict[str, object]) -> None:
-    tx.session.execute(text(statement), values)
 
 
 def stop_reason(coordinator: Coordinator) -> str:
@@ -216,8 +209,28 @@ def test_a_forged_yes_brings_a_question_and_no_answer(coordinator: Coordinator) 
         forge(coordinator, written + "SELECT id, 1, :client, :yes, 0, 'x' FROM studies", client=name, yes=yes)
     forge(coordinator, "UPDATE queries SET due_at = 0")
     work(coordinator)
-    assert show.show_query(coordinator, STUDY, 1, with_clients=True).allowed == 3
+    assert show_query(coordinator, STUDY, 1, with_clients=True).allowed == 3
     assert kinds(coordinator) == ["asked"]
+
+
+@pytest.mark.quick("sqlite")
+def test_queries_are_listed_by_number_and_state_without_answers(coordinator: Coordinator) -> None:
+    """Whose word is whose only operators see, and every hospital its own."""
+    _answered(coordinator)
+    other = ask.ask(coordinator, STUDY, document(noise_multiplier=9.0)).body
+    ask.consent(coordinator, STUDY, other.number, "h1", Consent(allowed=False, code="own-rules"))
+    page = list_queries(coordinator, STUDY, with_clients=False, limit=1)
+    assert ([query.number for query in page.queries], page.next) == ([1], 1)
+    assert (page.queries[0].state, page.queries[0].answered, page.queries[0].consents) == ("answered", None, None)
+    waiting = list_queries(coordinator, STUDY, with_clients=True, state="waiting")
+    assert ([query.number for query in waiting.queries], waiting.next) == ([2], None)
+    (query,) = waiting.queries
+    assert (query.allowed, query.refused, query.needed) == (0, 1, 2)
+    assert [(said.client, said.consent.code) for said in query.consents or ()] == [("h1", "own-rules")]
+    own = [show_query(coordinator, STUDY, 2, with_clients=False, own_client=name).consents for name in ("h0", "h1")]
+    assert [len(consents or ()) for consents in own] == [0, 1]
+    with pytest.raises(Rejected, match="unknown-query"):
+        show_query(coordinator, STUDY, 3, with_clients=True)
 
 
 def _answered(coordinator: Coordinator) -> Query:

@@ -1,79 +1,22 @@
-"""Losses as users write them: refused with a reason, or one record moves the sum by no more than is charged."""
+"""Losses run on single rows: one record moves the sum by no more than is charged, whatever the loss does."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from private_learning.gradients import PerRecordGradients, Slots, UnsupportedLayer, confirmation
+from private_learning.gradients import PerRecordGradients, Slots, confirmation
+from private_learning.gradients.layers import cross_entropy
+from private_learning.gradients.separate import NotOneNumber, Separated, each_tensor, separated, settled, tensors_in
+from tests.private_learning.gradients.loss_models import ENGINES, SLOTS, model_of, without_weights
 from tests.private_learning.gradients.references import one_by_one
 from tests.private_learning.gradients.user_losses import COUPLED, SEPARATE, Loss
 
 CLIP = 1.0
-
-
-class Plain(nn.Module):
-    """Layer by layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * 2
-
-
-class Scaled(Plain):
-    """By vmap: a parameter that no listed layer has, without an axis."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * self.scale
-
-
-class Branching(Scaled):
-    """One by one: vmap knows no Python numbers."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if float(x.sum()) < 1e9 else x
-
-
-ENGINES = {"layerwise": Plain, "vmap": Scaled, "one by one": Branching}
-SLOTS = [None, Slots(16)]
-
-
-def model_of(engine: str) -> Plain:
-    torch.manual_seed(1)
-    return ENGINES[engine]()
-
-
-@pytest.mark.quick(
-    "batch_dice-layerwise",
-    "batch_dice-one by one",
-    "by_largest-vmap",
-    "counting-vmap",
-    "cox-vmap",
-    "dropped-one by one",
-    "in a buffer-one by one",
-    "info_nce-vmap",
-    "softmax_over_batch-one by one",
-)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", COUPLED)
-def test_a_loss_that_looks_at_other_records_is_refused_whatever_the_records_and_weights(name: str, engine: str) -> None:
-    for slots in SLOTS:
-        model = without_weights(engine)
-        # Patients' records that show nothing: what is found out must come from elsewhere.
-        x, t = torch.full((13, 2), 60.0), torch.ones(13)
-        with pytest.raises(UnsupportedLayer, match=r"the loss|a record's loss"):
-            PerRecordGradients(model, COUPLED[name]()).clipped_sum(x, t, clip_norm=CLIP, slots=slots)
 
 
 def moved(gradients: PerRecordGradients, x: Tensor, t: Tensor, slots: Slots | None, exchanged: bool) -> float:
@@ -83,14 +26,6 @@ def moved(gradients: PerRecordGradients, x: Tensor, t: Tensor, slots: Slots | No
     less = gradients.clipped_sum(*other, clip_norm=CLIP, slots=slots)
     apart = sum((whole.gradients[n].double() - less.gradients[n].double()).square().sum() for n in whole.gradients)
     return math.sqrt(float(apart)) / ((1 + exchanged) * (CLIP + whole.rounding))
-
-
-def without_weights(engine: str) -> Plain:
-    """A model whose outputs are 0: what targets do to one another shows in all its strength."""
-    model = model_of(engine)
-    nn.init.zeros_(model.layer.weight)
-    nn.init.zeros_(model.layer.bias)
-    return model
 
 
 def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> float:
@@ -172,53 +107,63 @@ def test_a_loss_of_one_record_is_accepted_and_has_the_gradients_of_one_backward_
             torch.testing.assert_close(done.gradients[parameter], expected, rtol=1e-9, atol=1e-9 * bound)
 
 
-SCALE: dict[str, float] = {}
+def centred(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of the batch that it sees: alone, every record is its own mean."""
+    return (outputs[:, 0] - outputs[:, 0].mean() - targets).square()
 
 
-def by_first_batch(outputs: Tensor, targets: Tensor) -> Tensor:
-    SCALE.setdefault("scale", float(targets.abs().mean()) + 1e-3)
-    return ((outputs.mean(1) - targets) / SCALE["scale"]).square()
+def by_value(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A Python number of each target, which no batching rule knows."""
+    return outputs[:, 0] * float(targets[0])
 
 
-class FirstBatch(nn.Module):
-    """Divides by what its first batch showed."""
-
-    scale: float | None = None
-
-    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self.scale is None:
-            self.scale = float(targets.abs().mean()) + 1e-3
-        return ((outputs.mean(1) - targets) / self.scale).square()
-
-
-def in_a_cell() -> Loss:
-    kept: list[float] = []
-
-    def found(outputs: Tensor, targets: Tensor) -> Tensor:
-        if not kept:
-            kept.append(float(targets.abs().mean()) + 1e-3)
-        return ((outputs.mean(1) - targets) / kept[0]).square()
-
-    return found
+@pytest.mark.parametrize(("loss", "together"), [(centred, True), (by_value, False)])
+def test_rows_are_seen_one_by_one_whichever_way_they_run(loss: Loss, together: bool) -> None:
+    separate = Separated(loss)
+    outputs, targets = torch.arange(6.0).view(3, 2), torch.tensor([1.0, 2.0, 3.0])
+    expected = targets.square() if loss is centred else outputs[:, 0] * targets
+    torch.testing.assert_close(separate(outputs, targets), expected)
+    assert separate.vectorised is together
+    assert settled(separate) is together
+    assert separate(outputs[:0], targets[:0]).shape == (0,)
 
 
-def with_constants() -> Loss:
-    kept: list[Tensor] = []
-
-    def found(outputs: Tensor, targets: Tensor) -> Tensor:
-        if not kept:
-            kept.append(torch.linspace(1, 2, outputs.shape[1]))
-        return ((outputs * kept[0]).mean(1) - targets).square()
-
-    return found
+def test_a_choice_that_was_settled_stays() -> None:
+    separate = Separated(by_value)
+    assert settled(separate) is False
+    assert settled(Separated(centred), together=True) is True
+    assert settled(cross_entropy) is None
+    assert separated(cross_entropy) is cross_entropy
+    assert isinstance(separated(centred), Separated)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_loss_that_fits_itself_to_its_first_batch_is_refused(engine: str) -> None:
-    x, t = torch.ones(4, 2), torch.ones(4)
-    for loss in (by_first_batch, FirstBatch(), in_a_cell()):
-        SCALE.clear()
-        with pytest.raises(UnsupportedLayer, match="called with first"):
-            PerRecordGradients(model_of(engine), loss).norms(x, t)
-    # What follows from shapes alone may be kept.
-    assert len(PerRecordGradients(model_of(engine), with_constants()).norms(x, t)) == 4
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda outputs, targets: outputs.mean(), r"shape \(\)"),
+        (lambda outputs, targets: outputs, r"shape \(1, 2\)"),
+        (lambda outputs, targets: 1.0, "float"),
+    ],
+    ids=["mean", "matrix", "number"],
+)
+def test_a_loss_that_is_not_one_number_says_which_shape_it_has(loss: Loss, said: str) -> None:
+    with pytest.raises(NotOneNumber, match=said):
+        Separated(loss)(torch.ones(3, 2), torch.ones(3))
+    with pytest.raises(ValueError, match="one output per record"):
+        Separated(loss)(torch.ones(2, 2), torch.ones(3))
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+def test_containers_keep_their_kind_and_order() -> None:
+    values = {"a": (torch.ones(1), [torch.full((1,), 2.0), None]), "b": Pair(torch.full((1,), 3.0), torch.zeros(1))}
+    doubled = each_tensor(lambda value: 2 * value, values)
+    assert [float(value) for value in tensors_in(doubled)] == [2.0, 4.0, 6.0, 0.0]
+    assert isinstance(doubled["b"], Pair)
+    assert isinstance(doubled["a"], tuple)
+    assert doubled["a"][1][1] is None
+    with pytest.raises(TypeError, match="must be a tensor"):
+        each_tensor(lambda value: value, {"a": 1})

@@ -6,13 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from private_learning.records import (
-    DataError,
-    Table,
-    load,
-    read_csv,
-    read_heart_disease,
-)
+from private_learning.records import DataError, Table, load
+from private_learning.records.table_files import read_csv, read_heart_disease
 from wardround.demo.scenarios import data_folder
 
 
