@@ -181,28 +181,38 @@ def problem_of(error: Exception) -> Response:
             reasons = "; ".join(f"{place}: {message}" for place, message in places)
             fields = [place for place, _ in places]
             return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
-        case HTTPException() if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
-            # The framework wraps every error that stops it from reading a JSON body.
-            return problem_of(error.__cause__)
-        case HTTPException() if error.status_code in _OF_STATUS:
-            code = _OF_STATUS[error.status_code]
-            return answer(code, "see /docs for the resources and their methods", headers=error.headers)
-        case HTTPException() if error.status_code < 500:
-            return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
+        case HTTPException():
+            return _frameworks_problem(error)
         case ClientDisconnect():
             return answer("body-truncated", "send the whole body again")
+        case _:
+            return _failure(error)
+
+
+def _frameworks_problem(error: HTTPException) -> Response:
+    # The framework wraps every error that stops it from reading a JSON body.
+    if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
+        return problem_of(error.__cause__)
+    if error.status_code in _OF_STATUS:
+        code = _OF_STATUS[error.status_code]
+        return answer(code, "see /docs for the resources and their methods", headers=error.headers)
+    if error.status_code < 500:
+        return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
+    return _failure(error)
+
+
+def _failure(error: Exception) -> Response:
+    """Log what the coordinator failed at, and return the answer."""
+    match error:
         case RowBroken():
             logger.critical("%s", error, exc_info=error)
             return answer("unavailable", f"a row of the database cannot be read: {WHAT_TO_DO}")
         case FileNotFoundError():
             logger.critical("a file is gone", exc_info=error)
             return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
-        case StoreAway():
-            logger.warning("the object store is away", exc_info=error)
-            detail = "no state was changed: send the same request again"
-            return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
-        case _ if _is_passing(error):
-            logger.warning("unavailable", exc_info=error)
+        case _ if isinstance(error, StoreAway) or _is_passing(error):
+            away = isinstance(error, StoreAway)
+            logger.warning("the object store is away" if away else "unavailable", exc_info=error)
             detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:
