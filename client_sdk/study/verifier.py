@@ -13,6 +13,7 @@ from typing import Any
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
+from client_sdk.api.pages import all_rounds
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
@@ -312,19 +313,12 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
 
 def rounds_received(client: Client, study: str, name: str) -> set[int]:
     """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
-    round_numbers: set[int] = set()
-    after: int | None = None
-    while True:
-        page = client.rounds(study, after)
-        round_numbers |= {
-            view.round
-            for view in page.rounds
-            for entry in view.clients or []
-            if entry.client == name and entry.state == "received"
-        }
-        if page.next is None:
-            return round_numbers
-        after = page.next
+    return {
+        view.round
+        for view in all_rounds(client, study)
+        for entry in view.clients or []
+        if entry.client == name and entry.state == "received"
+    }
 
 
 def active_fingerprint(roster: Roster) -> str:

@@ -177,16 +177,20 @@ def problem_of(error: Exception) -> Response:
         case TensorError():
             return answer(_OF_TENSORS.get(error.code, error.code), error.detail)
         case RequestValidationError():
-            places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
-            reasons = "; ".join(f"{place}: {message}" for place, message in places)
-            fields = [place for place, _ in places]
-            return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
+            return _invalid(error)
         case HTTPException():
             return _frameworks_problem(error)
         case ClientDisconnect():
             return answer("body-truncated", "send the whole body again")
         case _:
             return _failure(error)
+
+
+def _invalid(error: RequestValidationError) -> Response:
+    places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
+    reasons = "; ".join(f"{place}: {message}" for place, message in places)
+    fields = [place for place, _ in places]
+    return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
 
 
 def _frameworks_problem(error: HTTPException) -> Response:

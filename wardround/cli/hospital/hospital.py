@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,6 +30,9 @@ from wardround.cli.shared.shared import (
     table,
     typed_again,
 )
+
+if TYPE_CHECKING:
+    from client_sdk.guard.policy import SitePolicy
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
@@ -201,6 +204,13 @@ def withdraw(study: StudyName, home: Home = None) -> None:
         say(f"withdrawn from {study}")
 
 
+def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
+    """Return the policy of a file, or the hospital's own. Raises ConfigurationError: it is not valid."""
+    from client_sdk.guard.policy import SitePolicy
+
+    return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
+
+
 def own_budget(
     dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
@@ -208,12 +218,11 @@ def own_budget(
     from client_sdk.guard.individual import certificate
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
-    from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.events import own_spent
 
     with plain_errors():
         directory = home or load_settings().client_home
-        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
+        rules = policy_in_force(policy, directory)
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             charges = ledger.charges()
             limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]

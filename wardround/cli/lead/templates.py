@@ -163,6 +163,27 @@ def study_values(
 
     if task not in EXAMPLES:
         raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(EXAMPLES)}")
+    _require_together(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
+    rate = _SMALLER_STEPS.get(task, 1.0)
+    training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
+    training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
+    privacy, clients = dict(_PRIVACY), 4
+    if masked:
+        privacy["masking"] = dict(_MASKING)
+    if client_level:
+        training |= {"algorithm": "fedavg", "local_steps": 5, "learning_rate": 0.5 * rate}
+        privacy |= _CLIENT_LEVEL
+        clients = 16
+        privacy["masking"] |= {"colluders": 3, "min_survivors": clients}
+    if bayesian:
+        privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
+    schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
+    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task)} if evaluation else {}
+    return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
+
+
+def _require_together(*, bayesian: bool, masked: bool, client_level: bool, evaluation: bool) -> None:
+    from client_sdk.errors import ConfigurationError
 
     if client_level and not masked:
         raise ConfigurationError(
@@ -180,22 +201,6 @@ def study_values(
             "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
             "they draw on statistics.allowance, which you have to choose (docs/statistics.md)"
         )
-    rate = _SMALLER_STEPS.get(task, 1.0)
-    training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
-    training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
-    privacy, clients = dict(_PRIVACY), 4
-    if masked:
-        privacy["masking"] = dict(_MASKING)
-    if client_level:
-        training |= {"algorithm": "fedavg", "local_steps": 5, "learning_rate": 0.5 * rate}
-        privacy |= _CLIENT_LEVEL
-        clients = 16
-        privacy["masking"] |= {"colluders": 3, "min_survivors": clients}
-    if bayesian:
-        privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
-    schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
-    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task)} if evaluation else {}
-    return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
 
 
 def _evaluation_of(name: str) -> dict[str, Any]:
