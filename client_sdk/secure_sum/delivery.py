@@ -287,23 +287,9 @@ def ring_vectors_of(
     """
     words: dict[str, RingVector] = {}
     for place, spec in enumerate(vectors):
-        if spec.name == UPDATE:
-            values = flatten(contribution.update, model)
-        elif spec.name == histogram_name(privacy.rules):
-            # An address for each vector: no two draw the same.
-            noise = randomness.of(
-                Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode()
-            )
-            values = _histogram(privacy, randomness.round, contribution.client_distance, noise)
-        elif spec.name == METRICS:
-            values = np.array([float(records)])
-        elif spec.name == PAPERS and log_moments is not None:
-            values = log_moments.paper_costs()
-        elif spec.name == TERMS and log_moments is not None:
-            reported = log_moments.tensors()
-            values = np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
-        else:
-            raise TrainingStopped(f"vector {spec.name}")
+        values = _values_of(
+            spec, place, privacy, model, contribution, log_moments, records=records, randomness=randomness
+        )
         try:
             blinds = randomness.of(Purpose.THRESHOLDS, step=place, subject=np.ascontiguousarray(values).data)
             words[spec.name] = encode(spec, values, blinds.read)
@@ -313,6 +299,33 @@ def ring_vectors_of(
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words
+
+
+def _values_of(
+    spec: VectorSpec,
+    place: int,
+    privacy: Privacy,
+    model: tensors.Spec,
+    contribution: Contribution,
+    log_moments: LogMomentBounds | None,
+    *,
+    records: int,
+    randomness: RoundRandomness,
+) -> Values:
+    if spec.name == UPDATE:
+        return flatten(contribution.update, model)
+    if spec.name == histogram_name(privacy.rules):
+        # An address for each vector: no two draw the same.
+        noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode())
+        return _histogram(privacy, randomness.round, contribution.client_distance, noise)
+    if spec.name == METRICS:
+        return np.array([float(records)])
+    if log_moments is not None and spec.name == PAPERS:
+        return log_moments.paper_costs()
+    if log_moments is not None and spec.name == TERMS:
+        reported = log_moments.tensors()
+        return np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
+    raise TrainingStopped(f"vector {spec.name}")
 
 
 def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: RandomSource) -> None:

@@ -73,6 +73,27 @@ class Audited:
         ]
 
 
+class ChargedRounds:
+    """Follows a ledger, and lists its charged rounds of training, each with the members that it was reserved for."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[int, int]] = []
+        self._members, self._query_rounds = 0, set[int]()
+
+    def take(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        if entry.kind == "reserved":
+            self._members = Standing.within(entry).members
+        elif entry.kind == "asked":
+            self._query_rounds.add(entry.round or 0)
+        elif entry.kind in ("settled", "charged-in-full") and not self.is_query(entry):
+            self.rounds.append((entry.round or 0, self._members))
+
+    def is_query(self, entry: Entry) -> bool:
+        """Return whether the entry is of a round that answers a query."""
+        return entry.round in self._query_rounds
+
+
 def audited(study: str, entries: Sequence[Entry]) -> Audited:
     """The budget of a whole ledger, from the settings in its first entry.
 
@@ -100,21 +121,13 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
     releases = Releases()
-    reserved_of, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
+    charged = ChargedRounds()
     for entry in entries[1:]:
-        standing = Standing.within(entry)
-        if standing.settings_sha256 != digest:
+        if Standing.within(entry).settings_sha256 != digest:
             raise LedgerError(entry.sequence, "names other settings than the first entry")
-        if entry.kind == "reserved":
-            reserved_of = standing.members
-        if entry.kind == "asked":
-            query_rounds.add(entry.round or 0)
-        elif entry.round in query_rounds:
-            # Its cost is known beforehand. The budget finds a report that should not be there.
-            pass
-        elif entry.kind in ("settled", "charged-in-full"):
-            charged.append((entry.round or 0, reserved_of))
-        for report, (round, members) in () if entry.round in query_rounds else _reports(entry, charged):
+        charged.take(entry)
+        # The cost of a query is known beforehand. The budget finds a report that should not be there.
+        for report, (round, members) in () if charged.is_query(entry) else _reports(entry, charged.rounds):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
         releases.take(entry)

@@ -6,7 +6,7 @@ updates that the coordinator says it took from this hospital must be in the hosp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -231,15 +231,12 @@ class CoordinatorVerifier:
         late = {key: signed.get(key, 0) for key in trusted if signed.get(key, 0) < since}
         if len(trusted) - len(late) >= policy.min_witnesses:
             return
-        late_witnesses = ", ".join(
-            f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items())
-        )
         raise PolicyRefused(
             "policy-witnesses",
             f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
             f"{round}, entry {since}) {len(trusted) - len(late)} others have signed this ledger. Not since then: "
-            f"{late_witnesses}. Ask them by telephone for their newest head (wardround witness export), and compare it "
-            "(witness compare); an auditor signs with wardround witness sign",
+            f"{_in_words(late)}. Ask them by telephone for their newest head (wardround witness export), and compare "
+            "it (witness compare); an auditor signs with wardround witness sign",
         )
 
     def _page(self, after: int) -> LedgerPage:
@@ -309,6 +306,10 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
         # Killed between the answer and its line in the log.
         if departure.what == "update" and departure.answer is None and departure.round in reported:
             ledger.mark_answered(study, departure.round, departure.sha256, "accepted")
+
+
+def _in_words(late: Mapping[tuple[str, str], int]) -> str:
+    return ", ".join(f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items()))
 
 
 def rounds_received(client: Client, study: str, name: str) -> set[int]:
