@@ -244,9 +244,9 @@ class Participation:
         seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
         if seconds_left <= 0:
             return too_late(self._client.clock)
-        in_time = self._pace.ends_by(min(seconds_left, self._settings.schedule.round_deadline_seconds))
-        slot = f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
-        return None if in_time else slot
+        if self._pace.ends_by(min(seconds_left, self._settings.schedule.round_deadline_seconds)):
+            return None
+        return f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
 
     def _open(self, assignment: AssignmentBody, received: Assignment, charged: ChargedRound | None) -> Make | None:
         """Return the round's work, or None if it is finished. Raises BadAssignment, and Refused as `Work.open`."""

@@ -160,9 +160,8 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
     # Of each query the newest round.
     newest = {query: round for round, query in _query_digests(tx, study).items()}
     ended = (LedgerRow.study_id == study.id, LedgerRow.round.in_(newest.values()), LedgerRow.kind != "asked")
-    endings: dict[int | None, str] = {
-        row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))
-    }
+    kinds: dict[int | None, str | None] = {None: None, **dict.fromkeys(newest.values(), "asked")}
+    kinds |= {row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))}
     # By columns: of rows that are no queries any more others speak.
     columns = select(QueryRow.number, QueryRow.sha256, QueryRow.state, QueryRow.round)
     rows = tx.session.execute(columns.where(QueryRow.study_id == study.id).order_by(QueryRow.number)).all()
@@ -177,7 +176,7 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
             select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
         )  # fmt: skip
         states = (row.state, state)
-        if row.round != round or states not in _STATES_AFTER[None if round is None else endings.get(round, "asked")]:
+        if row.round != round or states not in _STATES_AFTER[kinds[round]]:
             difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
             raise DatabaseDiffers(study.name, difference)
 

@@ -147,8 +147,7 @@ def _opened(
     study: str, number: int, session: SessionRow | None
 ) -> tuple[tuple[tuple[Place, str], ...], tuple[tuple[VectorSpec, Place, str], ...]]:
     """Return the files of the round's opened sums: those of updates and answers, and those of the reports."""
-    sums = () if session is None else opened_sums(session)
-    files = [(spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in sums]
+    files = [(spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in opened_sums(session)]
     updates = tuple((place, sha256) for spec, place, sha256 in files if spec.name in (UPDATE, ANSWER))
     return updates, tuple(file for file in files if file[0].name not in (UPDATE, ANSWER))
 

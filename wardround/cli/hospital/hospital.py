@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -232,10 +232,16 @@ def own_budget(
         say(f"{dataset}: this data set has no charges{elsewhere}", err=True)
     if as_json:
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
-        return
+    else:
+        _show_own_budget(dataset, limits, patients, len(charges))
+
+
+def _show_own_budget(
+    dataset: str, limits: list[dict[str, Any]], patients: dict[str, Any] | None, charge_count: int
+) -> None:
     if not limits and patients is None:
         say(
-            f"{dataset}: {len(charges)} charges, and no local limit to compare them with. "
+            f"{dataset}: {charge_count} charges, and no local limit to compare them with. "
             "[limits.instance] in the site policy sets one"
         )
         return

@@ -13,6 +13,7 @@ from wardround.cli.shared.shared import say, table
 
 if TYPE_CHECKING:
     from private_learning.records import Proposal, Records, TableFormat
+    from private_learning.records.proposal import ColumnForms
     from private_learning.records.table_format import Dates, Separator
     from study_protocol.cells.spelling import Decimal
 
@@ -159,10 +160,7 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         ["dates", table_format.dates or "only those that begin with the year", reasons["dates"]],
     ]
     table(f"How {path.name} is written", ["", "", "why"], rows, to_errors=to_errors)
-    first = sorted(
-        proposal.columns,
-        key=lambda column: not (column.point or column.comma or column.thousands or column.day_or_month),
-    )
+    first = sorted(proposal.columns, key=_has_no_numbers)
     table(
         "Its cells",
         ["column", "cells"],
@@ -175,6 +173,10 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         say(f"warning: {remark}", err=True)
     if proposal.doubts:
         say(f"in doubt: {proposal.doubtful}", err=to_errors)
+
+
+def _has_no_numbers(column: ColumnForms) -> bool:
+    return not (column.point or column.comma or column.thousands or column.day_or_month)
 
 
 def _undeclared(path: Path, proposal: Proposal, options: FormatOptions, command: str) -> Exception:

@@ -157,7 +157,7 @@ def _document(
     if (question is None) == (ready is None):
         raise ConfigurationError("pass a question file, or --ready with the name of a ready question")
     if question is not None:
-        if columns is not None or noise is not None or model is not None:
+        if (columns, noise, model) != (None, None, None):
             raise ConfigurationError(
                 "--columns, --noise and --model go with --ready. A question file states them itself"
             )

@@ -34,12 +34,13 @@ def _sections(
     path: str, section_entries: tuple[SettingsEntry, ...], template_values: Mapping[str, Any] | None
 ) -> Iterator[str]:
     """Yield the table of the entries, then the tables of the sections among them."""
-    rows = [_row(entry, (template_values or {}).get(entry.name)) for entry in section_entries if not entry.inner]
+    values = template_values or {}
+    rows = [_row(entry, values.get(entry.name)) for entry in section_entries if not entry.inner]
     if rows:
         yield from (*_HEAD, *rows, "")
     for entry in section_entries:
         if entry.inner:
-            name, value = f"{path}{entry.name}", (template_values or {}).get(entry.name)
+            name, value = f"{path}{entry.name}", values.get(entry.name)
             needed = {"required": "required", "none": "optional"}.get(entry.default, "optional")
             yield f"### `{f'[[{name}]]' if entry.is_repeated else f'[{name}]'}`"
             yield from ("", f"{_cell(entry.about)} ({needed})", "")

@@ -92,6 +92,7 @@ def begun(
     Raises:
         ConfigurationError: no such study can have these numbers.
     """
+    from accounting.plan.schemes import SCHEMES
     from client_sdk.errors import ConfigurationError
     from wardround.cli.lead.templates import study_values
 
@@ -101,7 +102,7 @@ def begun(
         raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
     if len(patients) not in (1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    values = study_values(masked=masked or scheme == "sequential")
+    values = study_values(masked=masked or SCHEMES[scheme].pooled)
     digits = len(str(columns))
     names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
     values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}
