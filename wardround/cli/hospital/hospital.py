@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from client_sdk.api.config import load as load_settings
+from wardround.cli.hospital.agreement import Question, at_a_terminal
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
@@ -33,6 +36,7 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.participation import Outcome
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
@@ -143,49 +147,35 @@ def join(
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from client_sdk.guard.policy import SitePolicy
-    from wardround.cli.hospital.agreement import Question, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
-    from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 
     # A person at the hospital sees warnings and one line for each round.
     console = show_log()
     # An events file that cannot be written fails here, before any charge.
     with plain_errors(), RoundsShown(study, console, events) as display:
         joining_hospital = hospital(home, patient=True)
-        records = read_declared(
-            data,
-            FormatOptions(separator, encoding, decimal, dates),
-            stored_format(joining_hospital.directory, dataset),
-            ask=at_a_terminal() and not yes,
-            command=typed_again(context, FormatOptions),
-            patient_column=patient_column,
-            lazy=lazy,
-        )
-        outcome = joining_hospital.join(
-            study,
-            task,
-            records,
-            device=device,
-            bfloat16=bfloat16,
-            dataset=dataset,
-            data_version=data_version,
-            policy=None if policy is None else SitePolicy.read(policy),
-            accept_lost_ledger=accept_lost_ledger,
-            on_round=display.listener,
-            on_wait=display.on_wait,
-            agree=Question(yes),
-            backbone=backbone_file(backbone, backbone_program),
-            feature_cache=not no_feature_cache,
-            slot=slot,
-        )
+        stored = stored_format(joining_hospital.directory, dataset)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
+        records = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        rules = None if policy is None else SitePolicy.read(policy)
+        weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
+        take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
+        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
+        take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
+        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
+    _show_outcome(outcome, home, as_json)
+
+
+def _show_outcome(outcome: Outcome, home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
-    else:
-        say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
-        say(f"the study has ended: {ending(outcome.reason)}")
-        if outcome.rounds_sent:
-            at = "" if home is None else f" --home {shlex.quote(str(home))}"
-            say(f"its model: wardround study model {study}{at} -o model.safetensors")
+        return
+    say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+    say(f"the study has ended: {ending(outcome.reason)}")
+    if outcome.rounds_sent:
+        at = "" if home is None else f" --home {shlex.quote(str(home))}"
+        say(f"its model: wardround study model {outcome.study}{at} -o model.safetensors")
 
 
 def rotate_key(home: Home = None) -> None:

@@ -119,15 +119,11 @@ def simulate(
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
-        for note in simulation.notes(first_seed):
-            say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))
-        _hand_out(report, plot, output, as_json)
-        if len(report.runs) < seeds:
-            raise typer.Exit(_INTERRUPTED)
+        _hand_out(report, seeds, plot, output, as_json)
 
 
-def _hand_out(report: SimulationReport, plot: Path | None, output: Path | None, as_json: bool) -> None:
+def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: Path | None, as_json: bool) -> None:
     from simulation.chart import draw
 
     # Print first: a full disk cannot lose what is printed.
@@ -141,6 +137,8 @@ def _hand_out(report: SimulationReport, plot: Path | None, output: Path | None, 
     if plot is not None:
         with _naming(plot):
             draw(report, plot)
+    if len(report.runs) < seeds:
+        raise typer.Exit(_INTERRUPTED)
 
 
 def _require_writable(plot: Path | None, output: Path | None) -> None:
@@ -175,13 +173,15 @@ def _errors_alone(logger: str) -> Generator[None]:
 
 
 def _run(simulation: Simulation, seeds: range) -> SimulationReport:
-    """Run the seeds with a progress bar on standard error. After Ctrl-C, return the seeds that are done."""
+    """Run the seeds after notes, with a progress bar on standard error. After Ctrl-C, return those that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
     from simulation.report import SimulationReport
 
+    for note in simulation.notes(seeds[0]):
+        say(f"note: {note}", err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[spent]}"), TimeRemainingColumn())
     runs: list[SeedRun] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
