@@ -117,7 +117,7 @@ def check_cohort(
         _require_own_keys(entry, current, party, proof)
     if current.session.keys not in entries:
         raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered", proof)
-    keys = {entry.share_key for entry in entries} | {entry.mask_key for entry in entries}
+    keys = set[bytes]().union(*((entry.share_key, entry.mask_key) for entry in entries))
     if len(keys) != 2 * len(entries):
         raise CohortRefused("repeated-key", "a masking key occurs twice")
     names = frozenset(entry.client for entry in entries)

@@ -285,11 +285,24 @@ def ring_vectors_of(
     Raises:
         TrainingStopped: a value does not fit its vector. No message is sent.
     """
-    words: dict[str, RingVector] = {}
+    distance, words = contribution.client_distance, dict[str, RingVector]()
+    values_by_name: dict[str | None, Callable[[int], Values]] = {
+        # An address for each vector: no two draw the same.
+        histogram_name(privacy.rules): lambda place: _histogram(
+            privacy,
+            randomness.round,
+            distance,
+            randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(distance).encode()),
+        ),
+        UPDATE: lambda _: flatten(contribution.update, model),
+        METRICS: lambda _: np.array([float(records)]),
+    }
+    if log_moments is not None:
+        values_by_name |= {PAPERS: lambda _: log_moments.paper_costs(), TERMS: lambda _: _terms(log_moments)}
     for place, spec in enumerate(vectors):
-        values = _values_of(
-            spec, place, privacy, model, contribution, log_moments, records=records, randomness=randomness
-        )
+        if spec.name not in values_by_name:
+            raise TrainingStopped(f"vector {spec.name}")
+        values = values_by_name[spec.name](place)
         try:
             blinds = randomness.of(Purpose.THRESHOLDS, step=place, subject=np.ascontiguousarray(values).data)
             words[spec.name] = encode(spec, values, blinds.read)
@@ -301,31 +314,9 @@ def ring_vectors_of(
     return words
 
 
-def _values_of(
-    spec: VectorSpec,
-    place: int,
-    privacy: Privacy,
-    model: tensors.Spec,
-    contribution: Contribution,
-    log_moments: LogMomentBounds | None,
-    *,
-    records: int,
-    randomness: RoundRandomness,
-) -> Values:
-    if spec.name == UPDATE:
-        return flatten(contribution.update, model)
-    if spec.name == histogram_name(privacy.rules):
-        # An address for each vector: no two draw the same.
-        noise = randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode())
-        return _histogram(privacy, randomness.round, contribution.client_distance, noise)
-    if spec.name == METRICS:
-        return np.array([float(records)])
-    if log_moments is not None and spec.name == PAPERS:
-        return log_moments.paper_costs()
-    if log_moments is not None and spec.name == TERMS:
-        reported = log_moments.tensors()
-        return np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
-    raise TrainingStopped(f"vector {spec.name}")
+def _terms(log_moments: LogMomentBounds) -> Values:
+    reported = log_moments.tensors()
+    return np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
 
 
 def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: RandomSource) -> None:

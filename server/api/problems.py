@@ -122,8 +122,7 @@ CATALOGUE: dict[str, ProblemKind] = {
 
 _OF_STATUS = {404: "not-found", 405: "method-not-allowed", 413: "body-too-large"}
 # Codes that are clear among a module's own errors, and too short for the catalogue.
-_OF_TENSORS = {"malformed": "malformed-tensors", "too-large": "body-too-large"}
-_OF_SIGNING = {"bad-key": "invalid-request"}
+_OF_OTHERS = {"malformed": "malformed-tensors", "too-large": "body-too-large", "bad-key": "invalid-request"}
 
 
 class ApiProblem(Exception):
@@ -162,9 +161,7 @@ def answer(
 
 
 def problem_of(error: Exception) -> Response:
-    """Return the answer for an exception, by the one table. Unknown exceptions are `internal` and logged with their
-    place.
-    """
+    """Return the answer for an exception. Unknown exceptions are `internal` and logged with their place."""
     match error:
         case ApiProblem():
             return answer(error.code, error.detail, **error.members)
@@ -172,10 +169,8 @@ def problem_of(error: Exception) -> Response:
             return answer(error.code, error.detail, extra=error.extra or None)
         case ClockSkew():
             return answer(error.code, error.detail, server_time=error.server_time)
-        case SigningError():
-            return answer(_OF_SIGNING.get(error.code, error.code), error.detail)
-        case TensorError():
-            return answer(_OF_TENSORS.get(error.code, error.code), error.detail)
+        case SigningError() | TensorError():
+            return answer(_OF_OTHERS.get(error.code, error.code), error.detail)
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():

@@ -172,13 +172,17 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         if sha256 not in (None, row.sha256):
             continue
         round = newest.get(row.sha256)
-        state = None if round is None else tx.session.scalar(
-            select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
-        )  # fmt: skip
-        states = (row.state, state)
+        states = (row.state, _round_state(tx, study, round))
         if row.round != round or states not in _STATES_AFTER[kinds[round]]:
             difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
             raise DatabaseDiffers(study.name, difference)
+
+
+def _round_state(tx: Transaction, study: StudyRow, round_number: int | None) -> str | None:
+    if round_number is None:
+        return None
+    of_round = (RoundRow.study_id == study.id, RoundRow.number == round_number)
+    return tx.session.scalar(select(RoundRow.state).where(*of_round))
 
 
 _WITHOUT_ANSWER: set[tuple[str, str | None]] = {

@@ -102,9 +102,7 @@ class Attendance:
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
-        """Return whether collecting ends: all have answered, or the deadline is over. Both in seconds since the
-        epoch.
-        """
+        """Return whether collecting ends: all have answered, or the deadline is over. Seconds since the epoch."""
         return not self.waiting or now >= deadline
 
 
@@ -233,9 +231,7 @@ def pauses(reasons: Sequence[str]) -> bool:
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:
-    """Return the report in updates that came in the clear, one of the findings for each. None charges the
-    reservation.
-    """
+    """Return the report in updates that came in the clear, one finding for each. None charges the reservation."""
     if settings.privacy.bayesian is None:
         return None
     if settings.privacy.rules.central:

@@ -73,9 +73,7 @@ class Instruments:
     def answered(
         self, method: str, route: str, status: int, seconds: float, request_bytes: int, response_bytes: int
     ) -> None:
-        """Count one request, by the template of its address. `request_bytes` and `response_bytes` are bytes of
-        bodies.
-        """
+        """Count one request, by the template of its address. The bytes are those of the bodies."""
         duration, into, out_of = self._request(method, route)
         self._answer(method, neutral(route), status).inc()
         duration.observe(seconds)

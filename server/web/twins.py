@@ -231,9 +231,7 @@ def _page_query(query: Queried) -> ShownQuery:
 
 
 def _unless_same(request: Request, body: Message) -> Response:
-    """Return the body with its digest as ETag, or 304 for a client that has it. It is for one key, so no cache
-    keeps it.
-    """
+    """Return the body with its digest as ETag, or 304 for a client that has it. No cache keeps one key's answer."""
     written = body.model_dump_json().encode()
     headers = {"ETag": f'"{hashlib.sha256(written).hexdigest()}"', "Cache-Control": "no-store"}
     if request.headers.get("if-none-match") == headers["ETag"]:

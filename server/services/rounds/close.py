@@ -213,9 +213,7 @@ def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
 
 
 def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: LedgerAccount) -> None:
-    """Stop the round when the operator stops the study: updates that were let in are paid for, and no model is
-    released.
-    """
+    """Stop the round when the operator stops the study: accepted updates are paid for, and no model is released."""
     session = lock_session(tx, study.id, round_row.number)
     present = rows.attendance(tx, rows.participants(tx, round_row), session)
     charged = was_seen(present, None if session is None else end_of(session))
@@ -265,9 +263,7 @@ def _look_again(study: StudyRow, account: LedgerAccount) -> None:
 
 
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
-    """Return, under disclosure `at-end`, the report of every charged round in order, for the ledger's last entry.
-    Else None.
-    """
+    """Return the reports of all charged rounds in order, for the last entry, or None without disclosure `at-end`."""
     settings = rows.settings_of(study)
     if not isinstance(settings, StudySettings) or shows_reports(settings) or settings.privacy.bayesian is None:
         return None
