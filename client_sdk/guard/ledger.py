@@ -19,10 +19,7 @@ from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_ch
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
-from client_sdk.guard.ledger_views import BodyKind
-from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
-from client_sdk.guard.ledger_views import Departure as Departure
-from client_sdk.guard.ledger_views import OwnRound as OwnRound
+from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
 from client_sdk.guard.seen import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat

@@ -1,8 +1,7 @@
 """The tables. Every invariant that the database can keep is a CHECK, and the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
-Of a secure sum: one session a round, every client's messages in it, the place of its octets. After the round the octets
-and shares go. Keys, signatures, sets and digests stay for audit.
+A secure sum has one session a round, with every client's messages. After the round its octets and shares are erased.
 """
 
 from __future__ import annotations
