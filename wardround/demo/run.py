@@ -137,9 +137,10 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     released = sorted(accuracies)
     result = study_model(operator, STUDY)
     model = result.body
-    study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
-    last = accuracies[released[-1]] if released else None
-    averaged = (result.averaged or released[-1:]) if released else ()
+    study, last, averaged = None, None, tuple[int, ...]()
+    if released:
+        study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation))
+        last, averaged = accuracies[released[-1]], result.averaged or tuple(released[-1:])
     rounds = 0 if follower.budget is None else follower.budget.charged_rounds
     reached = Accuracies(study, last, averaged, in_words(settings, averaged), rounds, answer(operator, STUDY))
     board.ending(budget, found, reached)
