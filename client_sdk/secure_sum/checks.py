@@ -141,8 +141,7 @@ def _require_own_keys(entry: KeysMessage, current: Current, party: Party, proof:
 
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     """Check U3: sorted, within U2, large enough, ourselves in it unaltered, and every member's manifest signed over the
-    same
-    U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
+    same U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.

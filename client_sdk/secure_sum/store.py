@@ -175,8 +175,7 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 def erase_expired(folder: Path, now: int) -> None:
     """Erase as `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is
-    needed
-    no more. If another process holds the folder, that process does it.
+    needed no more. If another process holds the folder, that process does it.
     """
     try:
         store = FileStore(folder)

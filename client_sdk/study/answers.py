@@ -132,8 +132,7 @@ def require_never_opened(
     entries: Sequence[Entry], digest: str, round_number: int, has_opened: Callable[[int], bool]
 ) -> None:
     """Require that every earlier round which asked this question was never opened, by the signed ledger and by what
-    this
-    hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
+    this hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
 
     entries     of the coordinator's ledger
     has_opened  whether this hospital was shown the opened sum of a round
