@@ -46,7 +46,7 @@ from private_learning.errors import TrainingStopped as TrainingStopped
 from private_learning.errors import WardroundError as WardroundError
 from study_protocol.study.messages import Problem
 from study_protocol.study.query_words import state_in_words
-from study_protocol.wire.shown import printable
+from study_protocol.wire.printable_text import printable
 
 if TYPE_CHECKING:
     from study_protocol.study.queries import Query

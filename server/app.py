@@ -31,7 +31,7 @@ from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.coordinator import open_coordinator
-from server.db.news import news_of
+from server.db.notifications import news_of
 from server.monitoring import monitored
 from server.observation.observer import ProcessObserver
 from server.observation.requests import ObservedRequests
@@ -42,7 +42,7 @@ from server.services.readiness import Readiness
 from server.services.secure_sum import lists
 from server.services.studies.operators import authenticate_each
 from server.telemetry import RequestLog, configure_logging
-from server.web import pages, twins
+from server.web import page_data, pages
 from server.worker import Worker
 
 # Requests under way may end. A body that still comes in by then is cut off.
@@ -51,7 +51,7 @@ STOP_SECONDS = 20
 # If the server closed it while a request was on its way, the peer could not tell whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, twins, pages)
+NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, page_data, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from server.db.leases import Lease, LeaseLost, acquire, is_free_for, release
 from server.db.ledger_store import require_unchanged
-from server.db.news import ChangeDetector
+from server.db.notifications import ChangeDetector
 from server.db.query_tables import QueryRow
 from server.db.rows import find_study
 from server.db.session import Transaction
@@ -26,13 +26,13 @@ from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, Rou
 from server.domain.rounds import IllegalMove
 from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
-from server.services.differences import stop_differing
 from server.services.rounds.answer import answer_query
 from server.services.rounds.close import close_round
 from server.services.rounds.open import begin_round
 from server.services.rounds.release import release_round
 from server.services.rounds.scrub import scrub_round, tidy
 from server.services.secure_sum.progress import advance_session, open_sums
+from server.services.tampered_studies import stop_differing
 from study_protocol.study.messages import RoundState
 
 # Leftovers only cost space.

@@ -20,7 +20,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritte
 from client_sdk.guard import ledger_file
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
 from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
-from client_sdk.guard.seen import SeenLedger
+from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, LedgerInUse
-from client_sdk.guard.seen import SCHEMA as SEEN_SCHEMA
+from client_sdk.guard.seen_ledger import SCHEMA as SEEN_SCHEMA
 from study_protocol.wire.values import NAME_PATTERN
 
 # An auditor has no data set. What it saw is kept beside those that hospitals have.

@@ -39,7 +39,6 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
 from client_sdk.outbox import Outbox
-from client_sdk.study.alone import SingleInstallation
 from client_sdk.study.answers import AnsweringWork
 from client_sdk.study.consents import HospitalConsents
 from client_sdk.study.delivery import Capabilities, delivery_of
@@ -48,6 +47,7 @@ from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
 from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.permission import Permission
+from client_sdk.study.single_installation import SingleInstallation
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
 from client_sdk.study.work import Make, RoundCharges, TrainingWork, Work

@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
 from client_sdk.errors import LedgerForked, LedgerNotExtended, NotTrusted
-from client_sdk.guard.seen import LedgerStep, SeenHead, SeenLedger
+from client_sdk.guard.seen_ledger import LedgerStep, SeenHead, SeenLedger
 from study_protocol.study.messages import LedgerHead, LedgerPage, WitnessedHead
 
 _REWRITTEN = (

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from private_learning.gradients.attention import AttentionRule
-from private_learning.gradients.bags import Bag
 from private_learning.gradients.composite import Composite
 from private_learning.gradients.convolution import ConvLayer
+from private_learning.gradients.embedding_bag import Bag
 from private_learning.gradients.errors import NotLayerwise, UnsupportedLayer
 from private_learning.gradients.layers import EmbeddingLayer, FixedNorm, Layer, LinearLayer, NormalisedLayer
 from private_learning.gradients.recurrent import RecurrentCell, RecurrentRule
-from private_learning.gradients.spread import ScoreVariance, ScoreVarianceLayer
+from private_learning.gradients.score_variance import ScoreVariance, ScoreVarianceLayer
 
 # Exact types: a subclass may compute something else with the same parameters.
 RULES: dict[type[nn.Module], type[Layer] | type[Composite]] = {

@@ -16,7 +16,7 @@ from private_learning.gradients.composite import Affine, Composite
 from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import Layer
 from private_learning.gradients.packing import PackedLayout
-from private_learning.gradients.sweep import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
+from private_learning.gradients.recurrent_backward import CellSweep, GatedSweep, Maps, PlainSweep, Sweep
 
 
 class RecurrentRule(Composite):

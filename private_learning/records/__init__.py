@@ -7,9 +7,9 @@ Error texts name columns and count rows. They never hold a value of a record.
 from private_learning.records.array_files import read_idx, read_npz
 from private_learning.records.dicom import list_dicom
 from private_learning.records.files import load, propose_format, text_tables
-from private_learning.records.held import AnyRecords, OnDemand, Records, as_declared, one_per_patient, records_of
 from private_learning.records.histories import Histories, read_histories
 from private_learning.records.images import list_images, read_images
+from private_learning.records.in_memory import AnyRecords, OnDemand, Records, as_declared, one_per_patient, records_of
 from private_learning.records.lazy import LazyExamples, Reader
 from private_learning.records.lazy_table import LazyTable, list_table
 from private_learning.records.nifti import list_nifti

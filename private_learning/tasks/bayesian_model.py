@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from private_learning.gradients.losses import SeparateLoss
-from private_learning.gradients.spread import ScoreVariance
+from private_learning.gradients.score_variance import ScoreVariance
 
 # Means of the logistic loss are then within 1e-5 for scores with a standard deviation of up to 2, and 1e-3 up to 5.
 NODES = 32

@@ -27,8 +27,8 @@ from private_learning.tasks.inputs import Inputs
 from private_learning.tasks.parts import part_of
 from private_learning.tasks.reading import dataset_of, inputs_of
 from private_learning.tasks.task import new_model
-from private_learning.training.alone import each_alone
 from private_learning.training.generated import examples_of
+from private_learning.training.per_record_results import each_alone
 from study_protocol.study.training import HEAD
 
 _COMPANIONS = 64

@@ -26,9 +26,9 @@ from private_learning.gradients.inspection import trainable
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.tasks import TaskDataset
 from private_learning.training.accounts import PatientAccount, SampleAccount
-from private_learning.training.ahead import PrefetchedBatches
 from private_learning.training.noise import GridNoise, NoisySum
 from private_learning.training.noise_ahead import NoiseAhead, Pieces
+from private_learning.training.prefetch import PrefetchedBatches
 from private_learning.training.views import Views
 from study_protocol.randomness.source import Purpose, RandomSource, RoundRandomness
 from study_protocol.study.settings import StudySettings

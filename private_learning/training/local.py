@@ -26,7 +26,6 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import Inputs
 from private_learning.tasks.task import new_model
 from private_learning.training.accounts import PatientAccount, SampleAccount
-from private_learning.training.alone import each_alone
 from private_learning.training.checkpoint import Checkpoint, Checkpoints
 from private_learning.training.descent import Descent
 from private_learning.training.devices import devices_of
@@ -38,6 +37,7 @@ from private_learning.training.gradients import (
 )
 from private_learning.training.noise import GridNoise
 from private_learning.training.patients import Loss, LossOfPatients, RowsOfPatients
+from private_learning.training.per_record_results import each_alone
 from private_learning.training.plain import Contribution, PlainGradients, contribution_of
 from private_learning.training.speed import SlowPath, slow_path
 from private_learning.training.views import Views, require_views

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from private_learning.errors import TrainingStopped
 from private_learning.gradients.inspection import gradients_of, trainable
 from private_learning.tasks import TaskDataset
-from private_learning.training.ahead import PrefetchedBatches, whole
 from private_learning.training.gradients import Rows, clipped, norm_of, poisson_batch
 from private_learning.training.patients import Loss
+from private_learning.training.prefetch import PrefetchedBatches, whole
 from private_learning.training.views import Views
 from study_protocol.randomness.source import Purpose, RoundRandomness
 from study_protocol.study.settings import Privacy, StudySettings

@@ -93,7 +93,7 @@ def figures(way: Way) -> dict[str, Any]:
 
 
 def show(results: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for a reader: every file behind its room, `<` where a room is entered again."""
+    """Lines for a reader: every file, with `<` where its room is entered again."""
     for name, package in (("hospital", "client_sdk"), ("coordinator", "server")):
         figures_ = results[name]
         yield f"{name}: {figures_['files']} files, {figures_['returns']} returns {figures_['returns_into']}"
@@ -105,7 +105,7 @@ def show(results: Mapping[str, Any]) -> Iterator[str]:
             if room is not None:
                 been.add(room)
                 before = room
-            yield f"  {'<' if is_return else ' '} {room or '(shared)':24} {path}"
+            yield f"  {'<' if is_return else ' '} {path}"
 
 
 def on_the_page(text: str, results: Mapping[str, Any]) -> str:

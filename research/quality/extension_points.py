@@ -14,7 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+if TYPE_CHECKING:
+    from private_learning.records.formats import RecordFormat
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 HEAD = """# Extension points
@@ -85,6 +88,7 @@ def tables() -> Iterator[ExtensionTable]:
     from accounting.estimation.upper_mean import ESTIMATORS
     from accounting.plan.schemes import SCHEMES
     from private_learning.gradients.inspection import RULES
+    from private_learning.records.formats import FORMATS
     from private_learning.tasks.registry import BUILT_IN
     from server import app
     from study_protocol.queries.kinds import Question
@@ -102,6 +106,11 @@ def tables() -> Iterator[ExtensionTable]:
         "Layer rules",
         "`RULES` in `private_learning/gradients/inspection.py`",
         [described(", ".join(names), rule) for rule, names in layers.items()],
+    )
+    yield ExtensionTable(
+        "Record formats",
+        "`FORMATS` in `private_learning/records/formats.py`, to which a program may add its own",
+        [_of_records(name, entry) for name, entry in FORMATS.items()],
     )
     kinds = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in get_args(get_args(Question)[0])}
     yield ExtensionTable(
@@ -132,6 +141,13 @@ def tables() -> Iterator[ExtensionTable]:
         "`ROLES` in `wardround/cli/commands.py`",
         [Entry(name, _module_of(row.function), first_sentence(name, row.help)) for name, row in COMMANDS.items()],
     )
+
+
+def _of_records(name: str, entry: RecordFormat) -> Entry:
+    """Return the row of a record format, with the endings of its files and the extra that it needs."""
+    endings = f"`{' '.join(entry.endings)}`. " if entry.endings else ""
+    extra = f" Needs the extra `{entry.extra}`." if entry.extra else ""
+    return Entry(name, entry.read.__module__, endings + first_sentence(name, entry.description) + extra)
 
 
 def _module_of(function: str) -> str:

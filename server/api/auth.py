@@ -30,11 +30,11 @@ from server.config import Settings
 from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
-from server.services.differences import UNREADABLE, refused, stop_differing
 from server.services.identities import MemberIdentity
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, operators
 from server.services.studies.operators import Operator
+from server.services.tampered_studies import UNREADABLE, refused, stop_differing
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import (

@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
 from server.db.blobs import StoreAway
-from server.db.soundness import RowBroken
+from server.db.row_checks import RowBroken
 from server.domain.errors import Rejected
-from server.services.differences import WHAT_TO_DO
+from server.services.tampered_studies import WHAT_TO_DO
 from server.telemetry import request_id
 from study_protocol.study import any_settings, messages, queries, robustness, settings
 from study_protocol.study.messages import Problem

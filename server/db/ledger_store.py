@@ -13,10 +13,10 @@ from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, Kind, append, digest
 from accounting.budget.releases import named_models
 from accounting.plan.statistics import AnyPlan
-from server.db.comparison import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.db.rows import active_members, settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, ModelRow, RoundRow, StudyRow
+from server.db.tamper_check import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.signing_key import SigningKey
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.plan_of import plan_of

@@ -13,8 +13,8 @@ from typing import TypeVar
 from sqlalchemy import Select, bindparam, select
 
 from accounting.plan.report import moments_in, report_from_dict
+from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.session import Transaction
-from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import (
     Answer,
     BudgetRow,

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, get_args
 from sqlalchemy import select, update
 
 from server.db import rows
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
-from server.db.soundness import RowBroken
 from server.db.tables import SessionMessageRow, SessionRow, Step
 from server.domain.rounds import SecureSumEnd
 from server.domain.secure_sum_session import Session, changed

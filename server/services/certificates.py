@@ -14,13 +14,13 @@ from accounting.budget.history import Walk
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from server.db import rows
-from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries, require_released
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
+from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
-from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
+from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
 from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
 from study_protocol.study.certificate import SignedCertificate

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import Text, bindparam, cast, select
 
-from server.db.soundness import WRONG_VALUE, RowBroken
+from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
 from study_protocol.study.messages import ClientState

@@ -9,11 +9,11 @@ from datetime import datetime
 from sqlalchemy import func, or_, select
 
 from server.db import rows
-from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import entries, limits_of
+from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.session import Transaction
-from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import Answer, EventRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle

@@ -13,15 +13,15 @@ from sqlalchemy import select
 
 from server.db import rows
 from server.db.blobs import OpenedFile, models_of
-from server.db.comparison import DatabaseDiffers, require_as_signed
 from server.db.ledger_store import limits_of, reports_of, require_released
 from server.db.raw_rows import raw_rows
 from server.db.session import Transaction
 from server.db.session_store import members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
-from server.services.differences import FOUND_BEFORE, stopping_where_rows_differ
+from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from study_protocol.study.messages import (
     BudgetLedger,
     BudgetStatement,

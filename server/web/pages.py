@@ -1,4 +1,4 @@
-"""Two read-only pages. They hold no data: their scripts ask for a viewer's key and read the twins in JSON with it.
+"""Two read-only pages. They hold no data: their scripts ask for a viewer's key and read the page data with it.
 
 So there is no cookie that could be forged, and no cache that could leak.
 """

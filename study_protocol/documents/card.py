@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.words import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
+from study_protocol.documents.phrases import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study

@@ -16,7 +16,7 @@ from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from study_protocol.documents.nist import answers
-from study_protocol.documents.words import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
+from study_protocol.documents.phrases import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import (

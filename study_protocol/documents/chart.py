@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from study_protocol.documents.words import UNIT_NOUNS
+from study_protocol.documents.phrases import UNIT_NOUNS
 from study_protocol.study.certificate import Certificate
 
 _TICKS = 5

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from study_protocol.documents.words import budget_line, exact, observer_phrase, questions
+from study_protocol.documents.phrases import budget_line, exact, observer_phrase, questions
 from study_protocol.study.certificate import Answer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of

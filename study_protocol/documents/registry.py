@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, hospitals
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number
 

@@ -17,8 +17,8 @@ from pydantic import Field, model_validator
 
 from accounting.plan.queries import Bears
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.phrases import who_in_words
 from study_protocol.queries.variables import Condition, Patients, UnreadableColumn
-from study_protocol.queries.words import who_in_words
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message

@@ -103,7 +103,7 @@ def test_one_approval_is_not_answered_twice(
         with here.coordinator.database.engine.begin() as connection:
             connection.execute(text(SET_BACK))
         if dishonest:
-            for module in ("server.db.comparison", "server.services.queries.ask", "server.services.rounds.open"):
+            for module in ("server.db.tamper_check", "server.services.queries.ask", "server.services.rounds.open"):
                 monkeypatch.setattr(f"{module}.require_queries_as_charged", lambda *_: None)
             for module in ("server.services.queries.ask", "server.services.rounds.open"):
                 monkeypatch.setattr(f"{module}.round_that_opened", lambda *_: None)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry, digest
-from server.db.comparison import entry_of
 from server.db.rows import settings_of
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, EventRow, LedgerRow, ModelRow, ParticipantRow, RoundRow, StudyRow
+from server.db.tamper_check import entry_of
 from server.domain.admission import central_noise, coordinates
 from server.services import views
 from server.services.coordinator import Coordinator

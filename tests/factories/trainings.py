@@ -14,6 +14,8 @@ def prepared_training(
     data: Any, rules: SitePolicy, settings: StudySettings, *, party: str = "mercy", **options: Any
 ) -> LocalTraining:
     """Return the training that `able` makes on a processor, with what `options` give it beside."""
-    training = able(None, data, rules, settings, None, "cpu", 60.0, party, "1", **options).training
+    # Without questions, which only tables can answer.
+    trained = settings.model_copy(update={"statistics": None, "evaluation": None})
+    training = able(None, data, rules, trained, None, "cpu", 60.0, party, "1", **options).training
     assert training is not None
     return training

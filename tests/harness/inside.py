@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-import server.db.news
+import server.db.notifications
 import server.worker
 from client_sdk.api.client import Client, OperatorKey, ServerClock
 from client_sdk.api.config import Connection
@@ -33,7 +33,7 @@ from private_learning.records import Table
 from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
 from server.coordinator import open_coordinator
-from server.db.news import news_of
+from server.db.notifications import news_of
 from server.db.session import Database
 from server.telemetry import JsonLines, configure_logging
 from server.worker import Worker
@@ -248,13 +248,13 @@ class _Direct(httpx.BaseTransport):
 @contextmanager
 def hurrying() -> Generator[None]:
     """Shorten the pauses that people wait for, and threads here do not have to."""
-    before = server.db.news._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS
-    server.db.news._LISTEN_SECONDS = 0.1
+    before = server.db.notifications._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS
+    server.db.notifications._LISTEN_SECONDS = 0.1
     server.worker._PAUSE_AFTER_FAILURE_SECONDS = 0.1
     try:
         yield
     finally:
-        server.db.news._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS = before
+        server.db.notifications._LISTEN_SECONDS, server.worker._PAUSE_AFTER_FAILURE_SECONDS = before
 
 
 @contextmanager

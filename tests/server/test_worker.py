@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from server.db.news import ChangeDetector
+from server.db.notifications import ChangeDetector
 from server.db.session import Database
 from server.db.tables import RoundRow
 from server.domain.errors import Rejected

@@ -196,7 +196,13 @@ def upper_mean(method: str, values: Sequence[mpf], counts: Counts, gamma: float,
     unit = [(mp.expm1(x) / mp.expm1(top), n) for x, n in sample]
     if method == "band":
         return min(top, _band(sample, size, gamma, top))
-    mean = _betting(unit, gamma) if method == "betting" else _bernstein(unit, size, gamma)
+    match method:
+        case "betting":
+            mean = _betting(unit, gamma)
+        case "bernstein":
+            mean = _bernstein(unit, size, gamma)
+        case _:
+            raise NotImplementedError(f"write the estimator {method!r} a second time, here")
     return min(top, mp.log1p(min(mpf(1), mean) * mp.expm1(top)))
 
 

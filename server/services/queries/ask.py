@@ -8,17 +8,17 @@ from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
 from accounting.plan.queries import QueryCost
 from server.db import rows
-from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.ledger_store import budget_of, lock_account
 from server.db.query_tables import ConsentRow, QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
+from server.db.tamper_check import require_queries_as_charged, round_that_opened
 from server.domain.errors import Rejected
 from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
-from server.services.differences import stopping_where_rows_differ
 from server.services.queries.schedule import find_same, queue, requeue
 from server.services.queries.show import consents, find, view
+from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 

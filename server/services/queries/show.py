@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 
 from server.db import rows
-from server.db.comparison import require_asked
 from server.db.query_tables import ConsentRow, QueryRow
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
-from server.db.soundness import RowBroken
 from server.db.tables import ClientRow, ModelRow, RoundRow, StudyRow
+from server.db.tamper_check import require_asked
 from server.domain.errors import Rejected
 from server.domain.queries import ConsentTally, consents_of
 from server.services.coordinator import Coordinator

@@ -20,8 +20,8 @@ from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, Rou
 from server.domain.errors import Rejected
 from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator, Prepared
-from server.services.differences import stopping_where_rows_differ
 from server.services.queries.show import asked_of
+from server.services.tampered_studies import stopping_where_rows_differ
 from server.services.views import at, ledger_head, model_info
 from study_protocol.study.messages import Assignment, AssignmentBody, ModelInfo, SignedParameters
 from study_protocol.study.queries import QueryAsked

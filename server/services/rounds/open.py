@@ -6,12 +6,12 @@ from functools import partial
 
 from accounting.budget.ledger import Entry
 from server.db import rows
-from server.db.comparison import require_queries_as_charged, round_that_opened
 from server.db.leases import Lease, commit_under_lease
 from server.db.ledger_store import LedgerAccount, Statement, budget_of, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
+from server.db.tamper_check import require_queries_as_charged, round_that_opened
 from server.domain.queries import NEVER
 from server.domain.rounds import no_session, sample
 from server.services.coordinator import Coordinator

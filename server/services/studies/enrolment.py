@@ -18,8 +18,8 @@ from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow,
 from server.domain.errors import Rejected
 from server.domain.study import require_open
 from server.services.coordinator import Coordinator, Written
-from server.services.differences import stopping_where_rows_differ
 from server.services.secure_sum.exchanges import leave_session
+from server.services.tampered_studies import stopping_where_rows_differ
 from server.services.views import at, roster_entry
 from study_protocol.study.messages import (
     Enrolment,

@@ -13,15 +13,15 @@ from accounting.plan.limits import FirstRoundOverspends, PlanError
 from accounting.plan.statistics import AnyPlan
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
+from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.session import Transaction
-from server.db.soundness import WRONG_VALUE, RowBroken
 from server.db.tables import BudgetRow, ClientRow, InvitationRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
 from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator, Written
-from server.services.differences import stopping_where_rows_differ
 from server.services.rounds.close import finish, stop_round
+from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.bounds import beyond_bounds

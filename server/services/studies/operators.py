@@ -12,8 +12,8 @@ from typing import get_args
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.exc import NoResultFound
 
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
-from server.db.soundness import RowBroken
 from server.db.tables import OperatorKeyRow, Role
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator

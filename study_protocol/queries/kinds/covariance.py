@@ -29,6 +29,7 @@ from study_protocol.queries.kinds.numbers import (
     numbers_table,
     require_numbers_once,
 )
+from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.second_moments import (
     SecondMoments,
@@ -40,7 +41,6 @@ from study_protocol.queries.second_moments import (
     scaled_columns,
 )
 from study_protocol.queries.variables import Indicator, Number, Patients, Range
-from study_protocol.queries.words import listed, number_in_words
 
 MAX_NUMBERS = 64
 # The product of a vector with itself has norm 1 at most after rounding in floats, too.

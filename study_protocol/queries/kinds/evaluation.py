@@ -19,6 +19,7 @@ from study_protocol.queries.evaluation.numbers import read_numbers
 from study_protocol.queries.groups import Partition, evenly, places_of, size_of, sums_by_group
 from study_protocol.queries.kinds.table import require_columns_once
 from study_protocol.queries.kinds.tables import root_up
+from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import Tree
 from study_protocol.queries.variables import (
@@ -30,7 +31,6 @@ from study_protocol.queries.variables import (
     Variable,
     plain,
 )
-from study_protocol.queries.words import listed, variable_in_words
 from study_protocol.wire.values import Finite, Positive, Whole
 
 # Beside the columns of the hospital's table. A control character can be in no column's name.

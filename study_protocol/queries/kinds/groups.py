@@ -22,8 +22,8 @@ from study_protocol.queries.answer import (
     rows_of,
 )
 from study_protocol.queries.counting import Estimates, Floats, join_estimates
+from study_protocol.queries.phrases import variable_in_words
 from study_protocol.queries.variables import Patients, Variable
-from study_protocol.queries.words import variable_in_words
 
 _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 

@@ -31,10 +31,10 @@ from study_protocol.queries.kinds.numbers import (
     numbers_table,
     require_numbers_once,
 )
+from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.second_moments import SecondMoments, covariances
 from study_protocol.queries.variables import Number, Patients, Range
-from study_protocol.queries.words import listed, number_in_words
 
 INTERCEPT = "intercept"
 # Of the number of patients: below it floats decide, not the data.

@@ -27,6 +27,7 @@ from study_protocol.queries.kinds.numbers import (
     require_numbers_once,
 )
 from study_protocol.queries.kinds.tables import root_up
+from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.second_moments import (
     SecondMoments,
@@ -36,7 +37,6 @@ from study_protocol.queries.second_moments import (
     scaled_columns,
 )
 from study_protocol.queries.variables import Number, Patients
-from study_protocol.queries.words import listed, number_in_words
 
 
 class Moments(BaseQuestion):

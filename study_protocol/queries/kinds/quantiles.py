@@ -24,10 +24,10 @@ from study_protocol.queries.kinds.groups import (
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached
+from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import MAX_LEAVES, SumErrors, Tree
 from study_protocol.queries.variables import Patients, Range, Variable, bins_of, column_of, plain
-from study_protocol.queries.words import listed, number_in_words
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 # A quantile needs more patients than this many standard deviations of their number's noise.

@@ -19,9 +19,9 @@ from study_protocol.queries.kinds.groups import (
     take_rows,
 )
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
+from study_protocol.queries.phrases import codes_in_words, listed
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import MISSING, OTHER_LABEL, Indicator, Patients, Variable, plain
-from study_protocol.queries.words import codes_in_words, listed
 from study_protocol.wire.values import Finite
 
 MAX_GROUPS = 64

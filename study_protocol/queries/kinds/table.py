@@ -28,9 +28,9 @@ from study_protocol.queries.answer import (
 )
 from study_protocol.queries.counting import Estimates, estimate_tables
 from study_protocol.queries.groups import evenly
+from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients, Variable
-from study_protocol.queries.words import listed, variable_in_words
 
 Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
 _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)

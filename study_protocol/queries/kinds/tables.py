@@ -14,9 +14,9 @@ from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.counting import estimate_tables, join_estimates
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
+from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients
-from study_protocol.queries.words import listed, variable_in_words
 
 
 class Tables(BaseQuestion):

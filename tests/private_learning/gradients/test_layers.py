@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from private_learning.gradients import layers
 from private_learning.gradients.inspection import RULES
 from private_learning.gradients.layers import Layer, combined, gram, squared_norms
-from private_learning.gradients.spread import ScoreVariance
+from private_learning.gradients.score_variance import ScoreVariance
 
 BATCH = 5
 Case = tuple[nn.Module, Tensor]

@@ -22,7 +22,7 @@ from private_learning.tasks.adapters import adapt
 from study_protocol.randomness.source import SeededSource
 from tests.private_learning.gradients.references import squared_error
 from tests.private_learning.gradients.test_attention import Attends, Encoder
-from tests.private_learning.gradients.test_bags import Bagged
+from tests.private_learning.gradients.test_embedding_bag import Bagged
 from tests.private_learning.gradients.test_layers import fixed
 from tests.private_learning.gradients.test_terms import Cell, Language
 

@@ -1,4 +1,4 @@
-"""Questions on the dashboard: their twins, their words, and what a reader sees of them in Chromium."""
+"""Questions on the dashboard: their page data, their words, and what a reader sees of them in Chromium."""
 
 from __future__ import annotations
 

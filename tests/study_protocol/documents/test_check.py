@@ -23,8 +23,8 @@ from study_protocol.documents import check
 from study_protocol.documents.card import Card, Notes
 from study_protocol.documents.certify import Facts, compute_account, issue_certificate
 from study_protocol.documents.markdown import as_markdown, plain
+from study_protocol.documents.pdf_content import card_pdf, certificate_pdf
 from study_protocol.documents.registry import as_yaml, entry
-from study_protocol.documents.shown import card_pdf, certificate_pdf
 from study_protocol.study.messages import Metrics, ModelInfo, Study
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.plan_of import plan_of

@@ -50,7 +50,7 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
 
 def worker(check: Check = False) -> None:
     """Run the worker that moves rounds on, in its own process."""
-    from server.db.news import news_of
+    from server.db.notifications import news_of
     from server.monitoring import monitored
     from server.telemetry import configure_logging
     from server.worker import Worker

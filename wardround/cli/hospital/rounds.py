@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
 from client_sdk.study.waiting import Watch
-from study_protocol.wire.shown import printable
+from study_protocol.wire.printable_text import printable
 from wardround.cli.shared.shared import number
 
 if TYPE_CHECKING:

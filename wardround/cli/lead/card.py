@@ -41,7 +41,7 @@ def card(
     from client_sdk.errors import ConfigurationError, LedgerNotExtended
     from study_protocol.documents.card import Card, Notes
     from study_protocol.documents.markdown import as_markdown
-    from study_protocol.documents.shown import card_pdf
+    from study_protocol.documents.pdf_content import card_pdf
 
     with plain_errors():
         if output.suffix not in (".md", ".pdf"):

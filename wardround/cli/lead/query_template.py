@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from study_protocol.queries.kinds import Question
 from study_protocol.queries.question import BaseQuestion
-from wardround.cli.shared.described import WIDTH, Node, toml
+from wardround.cli.shared.settings_help import WIDTH, Node, toml
 
 HEAD = """\
 # A question for `wardround ask STUDY FILE`. See first what it costs: `wardround ask STUDY FILE --plan`.

@@ -14,7 +14,7 @@ from typing import Any
 from client_sdk.guard.policy import SitePolicy
 from study_protocol.study.settings import StudySettings
 from wardround.cli.lead.templates import POLICY, study_values
-from wardround.cli.shared.described import SettingsEntry, entries, toml
+from wardround.cli.shared.settings_help import SettingsEntry, entries, toml
 
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = (

@@ -240,7 +240,7 @@ def policy_text() -> str:
 
 
 def _text(head: str, model: type[BaseModel], values: Mapping[str, Any]) -> str:
-    from wardround.cli.shared.described import entries, template
+    from wardround.cli.shared.settings_help import entries, template
 
     def lines() -> Iterator[str]:
         yield head

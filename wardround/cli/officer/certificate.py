@@ -85,7 +85,7 @@ def pdf(file: CertificateFile, output: PdfFile, fonts: Fonts = None) -> None:
     """Render a certificate file as PDF after checking its signature. Use `certificate verify` to see who signed it."""
     from client_sdk.errors import LedgerNotExtended
     from study_protocol.documents import check
-    from study_protocol.documents.shown import certificate_pdf
+    from study_protocol.documents.pdf_content import certificate_pdf
 
     with plain_errors():
         require_writable(output, replaces=True)
@@ -166,7 +166,7 @@ def _written(document: OpenedCertificate, form: str, fonts: Path | None) -> byte
     import json
 
     if form == "pdf":
-        from study_protocol.documents.shown import certificate_pdf
+        from study_protocol.documents.pdf_content import certificate_pdf
 
         return certificate_pdf(document, fonts)
     if form == "registry":
@@ -237,7 +237,7 @@ def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
 
 
 def _print(stated: Certificate) -> None:
-    from study_protocol.documents.words import exact_delta
+    from study_protocol.documents.phrases import exact_delta
 
     for line in stated.summary:
         say(line)

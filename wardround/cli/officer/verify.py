@@ -210,7 +210,7 @@ def trust(
 def _pinned(study: str, home: Path | None, dataset: str) -> Trusted:
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
-    from client_sdk.guard.seen import SeenHead
+    from client_sdk.guard.seen_ledger import SeenHead
     from study_protocol.wire.signing import encode_public_key
 
     asking_hospital = hospital(home)

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load
+from study_protocol.wire.printable_text import escaped, printable
 from study_protocol.wire.rounded import number as number
-from study_protocol.wire.shown import escaped, printable
 from wardround.cli.shared.terminal import output_is_closed
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
-from server.db.soundness import RowBroken
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator

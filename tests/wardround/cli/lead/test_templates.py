@@ -30,8 +30,8 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
-from wardround.cli.shared.described import SettingsEntry, entries
 from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_help import SettingsEntry, entries
 from wardround.demo.scenarios import data_folder
 
 FLAGS = ("--bayesian", "--masked", "--client-level")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_sdk.errors import SessionEnded, UpdateDisputed
-from client_sdk.study.alone import SingleInstallation
+from client_sdk.study.single_installation import SingleInstallation
 
 
 def test_a_message_of_somebody_else_is_certain_in_every_round_but_the_first() -> None:

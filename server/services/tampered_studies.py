@@ -11,12 +11,12 @@ from sqlalchemy.exc import IntegrityError, InvalidRequestError
 
 from accounting.budget.ledger import LedgerError
 from server.db import rows
-from server.db.comparison import DatabaseDiffers
 from server.db.ledger_store import require_unchanged
+from server.db.row_checks import WRONG_VALUE, RowBroken, require_sound
 from server.db.session import Transaction
 from server.db.session_store import require_readable
-from server.db.soundness import WRONG_VALUE, RowBroken, require_sound
 from server.db.tables import RoundRow, SessionRow, StudyRow
+from server.db.tamper_check import DatabaseDiffers
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from study_protocol.wire.shown import escaped, printable
+from study_protocol.wire.printable_text import escaped, printable
 
 
 def test_nothing_that_a_terminal_obeys_is_left() -> None:

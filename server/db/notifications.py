@@ -17,7 +17,7 @@ from server.db.session import CHANNEL, Database
 _LISTEN_SECONDS = 1.0
 _PAUSE_SECONDS = 1.0
 _BLIND_SECONDS = 2.0
-logger = logging.getLogger("wardround.news")
+logger = logging.getLogger("wardround.notifications")
 
 
 @contextmanager

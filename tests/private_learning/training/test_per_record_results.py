@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from private_learning.training.alone import each_alone
+from private_learning.training.per_record_results import each_alone
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dense": (

@@ -13,7 +13,7 @@ from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.words import UNIT_NOUNS, charged_rounds, exact, exact_delta
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number, percent
 from study_protocol.wire.signing import canonical_json

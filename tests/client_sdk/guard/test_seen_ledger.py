@@ -11,7 +11,7 @@ from accounting.budget.ledger import Entry, append
 from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger, OwnRound
-from client_sdk.guard.seen import LedgerStep, SeenHead
+from client_sdk.guard.seen_ledger import LedgerStep, SeenHead
 from study_protocol.study.messages import LedgerHead, WitnessedHead
 from study_protocol.study.witness import sign_head
 

@@ -22,8 +22,8 @@ from private_learning.records.lazy import ReadBy
 from private_learning.records.records import Array
 from private_learning.tasks import Task, dataset_of, load
 from private_learning.tasks.inputs import LazyInputs
-from private_learning.training import LocalTraining, ahead
-from private_learning.training.ahead import Batch, PrefetchedBatches
+from private_learning.training import LocalTraining, prefetch
+from private_learning.training.prefetch import Batch, PrefetchedBatches
 from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import Purpose, SeededRandomness
 from study_protocol.study.settings import StudySettings
@@ -159,7 +159,7 @@ def test_predictions_are_those_of_records_in_memory(monkeypatch: pytest.MonkeyPa
 
 def test_no_more_is_held_than_the_pass_that_runs_and_what_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read and is not yet given out, at every moment."""
-    monkeypatch.setattr(ahead, "ROOM", 40 * 36 * 4)
+    monkeypatch.setattr(prefetch, "ROOM", 40 * 36 * 4)
     reader = Images(FEATURES.inputs)
     inputs = dataset_of(TASK, LazyExamples.of(reader, FEATURES.labels)).inputs
     assert isinstance(inputs, LazyInputs)
@@ -223,7 +223,7 @@ def test_a_round_over_many_records_never_holds_more_than_a_pass_and_twice_the_ro
     """2,000 records, steps of about 1,000: what has been read less what passes have taken, at every reading."""
     draw = np.random.default_rng(1)
     features = draw.normal(0, 1, (2000, 36)).astype(np.float32)
-    monkeypatch.setattr(ahead, "ROOM", 50 * features[0].nbytes)
+    monkeypatch.setattr(prefetch, "ROOM", 50 * features[0].nbytes)
     held, given, lock = [0], [0], threading.Lock()
 
     class Counted(Images):

@@ -377,7 +377,7 @@ def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordi
 def test_a_difference_that_is_gone_under_the_lock_stops_nothing(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.services.differences import stop_differing
+    from server.services.tampered_studies import stop_differing
 
     hospitals = running(coordinator)
     assert stop_differing(coordinator, "sepsis") == (None, False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from server.db.news import news_of
+from server.db.notifications import news_of
 from server.db.session import CHANNEL, Database, Transaction
 
 
