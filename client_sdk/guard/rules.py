@@ -128,9 +128,7 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[PolicyRule]:
     code = "policy-unnoised" if rules.central else "policy-limits"
     for entry, is_set in (("limits.instance", policy.limits.instance), ("individual", policy.individual)):
         yield PolicyRule(
-            not rules.clips_updates or is_set is None,
-            code,
-            f"[{entry}] is set, {uncounted}: remove it, {_OTHER_STUDY}",
+            not rules.clips_updates or is_set is None, code, f"[{entry}] is set, {uncounted}: remove it, {_OTHER_STUDY}"
         )
     yield PolicyRule(
         noise >= policy.least_noise_multiplier,

@@ -38,14 +38,7 @@ from study_protocol.secure_sum.parameters import (
     histogram_name,
     sums_as_in_papers,
 )
-from study_protocol.secure_sum.vectors import (
-    EncodingError,
-    RingVector,
-    Values,
-    VectorSpec,
-    encode,
-    require_in_range,
-)
+from study_protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode, require_in_range
 from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from study_protocol.study.settings import Privacy, StudySettings

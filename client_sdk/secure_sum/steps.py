@@ -11,23 +11,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.secure_sum.refusals import (
-    CohortRefused,
-    SharesRefused,
-    StateRefused,
-    VectorsRefused,
-)
+from client_sdk.secure_sum.refusals import CohortRefused, SharesRefused, StateRefused, VectorsRefused
 from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
 from study_protocol.secure_sum import masking, shamir, transcript
 from study_protocol.secure_sum import vectors as secure_sum_vectors
 from study_protocol.secure_sum.graph import Graph, graph_of
-from study_protocol.secure_sum.messages import (
-    SLOT_BYTES,
-    Inbox,
-    KeysMessage,
-    SessionParameters,
-    opened_shares,
-)
+from study_protocol.secure_sum.messages import SLOT_BYTES, Inbox, KeysMessage, SessionParameters, opened_shares
 from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec
 from study_protocol.wire.signing import public_key_of
 

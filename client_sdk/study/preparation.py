@@ -197,12 +197,7 @@ class DataCheck:
 
 
 def check_data(
-    data: Any,
-    rules: SitePolicy,
-    settings: StudySettings,
-    *,
-    device: str = "auto",
-    backbone: BackboneFile | None = None,
+    data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "auto", backbone: BackboneFile | None = None
 ) -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
 

@@ -66,10 +66,7 @@ def remaining(records: Records, rules: SitePolicy) -> Remaining:
 
 
 def _without(
-    records: Records,
-    rows: NDArray[np.bool_],
-    events: Mapping[str, Table],
-    event_rows: Iterable[NDArray[np.bool_]],
+    records: Records, rows: NDArray[np.bool_], events: Mapping[str, Table], event_rows: Iterable[NDArray[np.bool_]]
 ) -> Records:
     remaining_records = records.take(np.flatnonzero(~rows)) if rows.any() else records
     if not isinstance(remaining_records, Histories):

@@ -39,12 +39,7 @@ Other signatures in bodies, but those of a secure sum, are Ed25519 over the leng
 first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no
 spaces). Octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
-    "client": {
-        "type": "http",
-        "scheme": "bearer",
-        "bearerFormat": "JWT",
-        "description": _SIGNED,
-    },
+    "client": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": _SIGNED},
     "key": {
         "type": "http",
         "scheme": "bearer",

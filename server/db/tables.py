@@ -179,10 +179,7 @@ class WitnessRow(Base):
     """The newest head of the ledger that each client, and each outside witness, has signed."""
 
     __tablename__ = "witnesses"
-    __table_args__ = (
-        CheckConstraint("entries >= 1", name="entries"),
-        hexadecimal("sha256", "sha256"),
-    )
+    __table_args__ = (CheckConstraint("entries >= 1", name="entries"), hexadecimal("sha256", "sha256"))
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
     client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who signed")

@@ -43,8 +43,7 @@ DropOut = Annotated[
 ]
 Unmasked = Annotated[bool, typer.Option("--unmasked", help="no secure sum (parallel, client)")]
 Epsilon = Annotated[
-    float | None,
-    typer.Option(callback=_positive, help="another limit; parallel, sequential: the noise follows it"),
+    float | None, typer.Option(callback=_positive, help="another limit; parallel, sequential: the noise follows it")
 ]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="so many fit the budget: the noise follows (parallel, sequential)")

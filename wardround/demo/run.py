@@ -175,10 +175,7 @@ def _start_evaluator(coordinator: LiveCoordinator, scenario: Scenario, data: Pat
     env = environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file)
     name = f"{len(scenario.evaluation)} held out, outside the guarantee"
     return coordinator.processes.start(
-        "evaluator",
-        [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)],
-        env=env,
-        log=log,
+        "evaluator", [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)], env=env, log=log
     )
 
 

@@ -141,11 +141,7 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
     def by_order(order: float) -> float:
         try:
             return calibrate_noise(
-                epsilon=limit.epsilon,
-                delta=limit.delta,
-                sampling_rate=privacy.sampling_rate,
-                steps=rounds,
-                order=order,
+                epsilon=limit.epsilon, delta=limit.delta, sampling_rate=privacy.sampling_rate, steps=rounds, order=order
             )
         except Unreachable:
             return math.inf

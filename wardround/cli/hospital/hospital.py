@@ -48,8 +48,7 @@ Data = Annotated[
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column with the patient of each row")]
 Separator = Annotated[
-    Literal["comma", "semicolon", "tab", "bar"] | None,
-    typer.Option(help="separator between the cells of a text table"),
+    Literal["comma", "semicolon", "tab", "bar"] | None, typer.Option(help="separator between the cells of a text table")
 ]
 Encoding = Annotated[str | None, typer.Option(help="encoding of a text table that is not Unicode, for example cp1252")]
 Decimal = Annotated[Literal["point", "comma"] | None, typer.Option(help="decimal mark of numbers in texts: 1.5 or 1,5")]

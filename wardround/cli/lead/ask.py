@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wardround.cli.lead.answers_shown import (
-    show_expected,
-    show_forecast,
-    show_query,
-    tables_of,
-    write_csv,
-)
+from wardround.cli.lead.answers_shown import show_expected, show_forecast, show_query, tables_of, write_csv
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 

@@ -17,10 +17,7 @@ from wardround.cli.lead.templates import POLICY, study_values
 from wardround.cli.shared.settings_help import SettingsEntry, entries, toml
 
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEAD = (
-    "| entry | values | template | default | meaning |",
-    "|---|---|---|---|---|",
-)
+_HEAD = ("| entry | values | template | default | meaning |", "|---|---|---|---|---|")
 
 
 def page(text: str) -> str:

@@ -29,17 +29,13 @@ ClientLevel = Annotated[
 ]
 
 Evaluated = Annotated[
-    bool,
-    typer.Option("--evaluation", help="set a fifth of the patients aside, and evaluate models on them by queries"),
+    bool, typer.Option("--evaluation", help="set a fifth of the patients aside, and evaluate models on them by queries")
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="built-in task to train. Default: logistic-regression")]
 Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone, without training")]
 
 DEFAULT_TASK = "logistic-regression"
-_TRAINING: Mapping[str, Any] = {
-    "algorithm": "fedsgd",
-    "local_steps": 1,
-}
+_TRAINING: Mapping[str, Any] = {"algorithm": "fedsgd", "local_steps": 1}
 # The squared error has eight times the curvature of a logistic loss. With steps of 1 the model oscillates.
 _SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
 # Four hospitals with about 120 patients each. All patients take part in every step: the largest sum for one noise.

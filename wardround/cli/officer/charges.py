@@ -104,10 +104,7 @@ def _queries(client: Client, study: str, views: list[RoundView]) -> dict[int, Qu
 
 
 def _charge(
-    view: RoundView,
-    past: tuple[float, ...] | None,
-    queries: Mapping[int, Query],
-    allowances: Sequence[float | None],
+    view: RoundView, past: tuple[float, ...] | None, queries: Mapping[int, Query], allowances: Sequence[float | None]
 ) -> RoundCharge:
     from study_protocol.study.query_words import title_of
 
