@@ -33,7 +33,6 @@ from server.config import Settings
 from server.coordinator import open_coordinator
 from server.db.notifications import news_of
 from server.monitoring import monitored
-from server.observation.observer import ProcessObserver
 from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
@@ -84,7 +83,7 @@ def create_app(
         # The framework's own would start as soon as a variable of the environment or a package sets it up. It would
         # send whole addresses, with hospitals' names in them, and texts of exceptions.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        middleware=_middleware(settings, opened.observer),
+        middleware=_middleware(settings, opened),
         # The framework answers these itself before `Problems` can see them.
         exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
     )
@@ -102,13 +101,14 @@ def create_app(
     return app
 
 
-def _middleware(settings: Settings, observer: ProcessObserver) -> list[Middleware]:
+def _middleware(settings: Settings, coordinator: Coordinator) -> list[Middleware]:
     intake = Middleware(
         Intake,
         limit=settings.body_limit_bytes,
         idle_seconds=settings.body_idle_seconds,
         min_rate=settings.body_least_rate,
     )
+    observer = coordinator.observer
     observed = [] if observer.idle else [Middleware(ObservedRequests, observer=observer)]
     return [*observed, Middleware(RequestLog), intake, Middleware(Problems)]
 

@@ -140,9 +140,9 @@ def require_never_opened(
     Raises:
         Refused: one was opened.
     """
-    asked = {entry.round or 0 for entry in entries if entry.kind == "asked" and entry.body["query"] == digest}
+    question_rounds = {entry.round or 0 for entry in entries if entry.kind == "asked" and entry.body["query"] == digest}
     nothing = {entry.round for entry in entries if entry.kind in ("cancelled", "charged-in-full")}
-    for earlier in sorted(asked - {0, round_number}):
+    for earlier in sorted(question_rounds - {0, round_number}):
         if earlier not in nothing or has_opened(earlier):
             raise Refused("opened-before", f"round {earlier} opened a sum of this question: it is answered only once")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.bodies import ChargedRounds, Standing, event_in, settings_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.floors import min_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
@@ -71,27 +71,6 @@ class Audited:
             *models,
             "every report is one that as many members could have made; whether it is theirs, only they can tell",
         ]
-
-
-class ChargedRounds:
-    """Follows a ledger, and lists its charged rounds of training, each with the members that it was reserved for."""
-
-    def __init__(self) -> None:
-        self.rounds: list[tuple[int, int]] = []
-        self._members, self._query_rounds = 0, set[int]()
-
-    def take(self, entry: Entry) -> None:
-        """Take in the next entry."""
-        if entry.kind == "reserved":
-            self._members = Standing.within(entry).members
-        elif entry.kind == "asked":
-            self._query_rounds.add(entry.round or 0)
-        elif entry.kind in ("settled", "charged-in-full") and not self.is_query(entry):
-            self.rounds.append((entry.round or 0, self._members))
-
-    def is_query(self, entry: Entry) -> bool:
-        """Return whether the entry is of a round that answers a query."""
-        return entry.round in self._query_rounds
 
 
 def audited(study: str, entries: Sequence[Entry]) -> Audited:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.bodies import ChargedRounds, Standing, event_in, settings_in
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.budget.releases import NamedModel, Releases, named_models
@@ -25,7 +25,6 @@ from accounting.plan.report import (
 )
 from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
-from client_sdk.study.audit import ChargedRounds
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of

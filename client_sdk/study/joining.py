@@ -9,18 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from client_sdk.api.client import Client
-from client_sdk.errors import PolicyRefused
-from client_sdk.guard.charges import Charge
-from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
-from client_sdk.guard.rules import require_allowed
 from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Identity, Membership
-from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
+from client_sdk.study.agreed import accept_loss, freeze, require_joinable, require_split_known, settings_shown
 from client_sdk.study.events import OnRound
-from client_sdk.study.evidence import Evidence
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
@@ -28,7 +23,6 @@ from private_learning.records import DataError, Records, Table, as_declared
 from study_protocol.randomness.source import HospitalRandomness, Randomness
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import largest_classical
-from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
@@ -152,7 +146,6 @@ class Joining:
         if self.terms.accept_lost_ledger:
             accept_loss(self.client, ledger, self.membership, settings)
         # 5. Take part.
-        folder = self.identity.directory
         return Participation(
             self.client,
             self.membership,
@@ -160,8 +153,7 @@ class Joining:
             self.terms.policy,
             capabilities,
             self.terms.dataset,
-            folder / "outbox" / study,
-            Evidence(folder / "evidence", study),
+            self.identity.directory,
             self.listeners.on_round,
             watch,
             slot_seconds,
@@ -174,7 +166,7 @@ class Joining:
         opened = self.ledger.opened(study)
         require_compatible(self.client.spoken, joined_with(opened, settings), settings)
         check = partial(
-            _require_allowed, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
+            require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
         )
         if self.listeners.agree is not None:
             is_joined = opened is not None
@@ -223,26 +215,6 @@ class Joining:
         if slot_seconds is not None:
             ledger.declare_slot(membership.study, slot_seconds)
             warn_of_slot(settings, slot_seconds, capabilities.records)
-
-
-def _require_allowed(
-    rules: SitePolicy, received_study: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool
-) -> None:
-    """Raises PolicyRefused, OwnBudgetExceeded: what would be refused in every round is refused here."""
-    study, settings = received_study.study, received_study.settings
-    check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
-    check()
-    expected = max(received_study.clients, received_study.invited, settings.schedule.min_clients)
-    try:
-        check(expected=expected)
-    except PolicyRefused as refused:
-        # Until it is started others may still be invited.
-        if received_study.state not in ("draft", "enrolling"):
-            raise
-        _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
-    # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
-    if isinstance(settings, StudySettings) and not ledger.rounds_known(study):
-        require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:

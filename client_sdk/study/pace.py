@@ -6,8 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from client_sdk.api.attempts import ServerClock
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, ServerClock
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.study.waiting import Waiting

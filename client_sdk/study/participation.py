@@ -33,8 +33,7 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.approvals import Approvals
-from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_views import ChargedRound
+from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
@@ -106,18 +105,18 @@ class Participation:
         policy: SitePolicy,
         able: Capabilities,
         dataset: str,
-        outbox: Path,
-        evidence: Evidence,
+        directory: Path,
         on_round: OnRound | None = None,
         watch: Watch | None = None,
         slot: float | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
-        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self.study, self.name = membership.study, membership.client
+        outbox = directory / "outbox" / self.study
+        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
-        self._evidence = evidence
+        self._evidence = Evidence(directory / "evidence", self.study)
         self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
         books = RoundCharges(self.study, ledger, policy, self._outbox)
         self._training = self._answers = self._consents = None

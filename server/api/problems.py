@@ -210,8 +210,8 @@ def _failure(error: Exception) -> Response:
             logger.critical("a file is gone", exc_info=error)
             return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
         case _ if isinstance(error, StoreAway) or _is_passing(error):
-            away = isinstance(error, StoreAway)
-            logger.warning("the object store is away" if away else "unavailable", exc_info=error)
+            is_store_away = isinstance(error, StoreAway)
+            logger.warning("the object store is away" if is_store_away else "unavailable", exc_info=error)
             detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:

@@ -104,8 +104,8 @@ def require_sound(tx: Transaction, study_id: int) -> None:
         (RoundRow.base_version, ModelRow, "models lacks the model that a round began with"),
         (RoundRow.query, QueryRow, "queries lacks the query that a round asked"),
     ):
-        named = select(column).where(RoundRow.study_id == study_id, column.is_not(None)).distinct()
-        if any(tx.session.get(kind, (study_id, number)) is None for number in tx.session.scalars(named)):
+        numbers = select(column).where(RoundRow.study_id == study_id, column.is_not(None)).distinct()
+        if any(tx.session.get(kind, (study_id, number)) is None for number in tx.session.scalars(numbers)):
             raise RowBroken(problem)
 
 

@@ -17,7 +17,6 @@ import torch
 
 from accounting.budget.budget import Budget
 from accounting.plan.report import CumulativeMoments
-from accounting.plan.schemes import Noise
 from client_sdk.guard.log_moments import LogMomentBounds
 from private_learning.records import load as load_records
 from private_learning.tasks import Task, TaskDataset, load
@@ -86,7 +85,7 @@ def compute(
         "pooled": plain(pooled),
         "alone": {name: plain(own) for name, own in hospitals.items()},
     }
-    if settings.privacy.rules.noise is Noise.EACH_CLIENT:
+    if not any((settings.privacy.rules.central, settings.privacy.rules.pooled)):
         private = {name: alone_and_private(task, own, settings) for name, own in hospitals.items()}
         result["private"] = {name: accuracy(task, model, evaluation) for name, (model, _) in private.items()}
         result["private_rounds"] = {name: rounds for name, (_, rounds) in private.items()}

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 
 from accounting.budget.budget import Budget
-from accounting.plan.schemes import Noise
 from client_sdk.api.client import Client
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryDocument
@@ -37,7 +36,8 @@ class OwnPatients:
 
 def with_evaluation(study: StudySettings) -> StudySettings:
     """The same study with a fifth set aside, and its last model evaluated: scheme parallel on two classes."""
-    if study.privacy.rules.noise is not Noise.EACH_CLIENT or study.privacy.bayesian is not None:
+    rules = study.privacy.rules
+    if rules.central or rules.pooled or study.privacy.bayesian is not None:
         return study
     if study.training.task != "logistic-regression":
         return study

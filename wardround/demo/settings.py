@@ -115,8 +115,8 @@ def settings(
         pydantic.ValidationError: a scheme that counts on masks, without them.
         Unreachable: no noise keeps this limit.
     """
-    other = OTHER_SCHEMES.get(scheme)
-    study = other(scenario, epsilon) if other else _for_patients(scenario, scheme, epsilon, bayesian, rounds)
+    of_scheme = OTHER_SCHEMES.get(scheme)
+    study = of_scheme(scenario, epsilon) if of_scheme else _for_patients(scenario, scheme, epsilon, bayesian, rounds)
     values = study.model_dump(mode="json")
     if len(scenario.hospitals) >= LEAST_WITH_ONE_TO_SPARE:
         values["schedule"]["min_clients"] = len(scenario.hospitals) - 1

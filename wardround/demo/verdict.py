@@ -27,9 +27,11 @@ def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence
     return f"{within}is better than {of} hospitals alone WITHOUT privacy ({gains}){ending}."
 
 
-def _unbeaten(accuracy: float, alone: Mapping[str, float]) -> str:
-    better = [f"; {name} alone does better ({value:.3f})" for name, value in alone.items() if value > accuracy]
-    equal = [f"; {name} alone does as well" for name, value in alone.items() if value == accuracy]
+def _unbeaten(accuracy: float, local_accuracies: Mapping[str, float]) -> str:
+    better = [
+        f"; {name} alone does better ({value:.3f})" for name, value in local_accuracies.items() if value > accuracy
+    ]
+    equal = [f"; {name} alone does as well" for name, value in local_accuracies.items() if value == accuracy]
     return "".join(better + equal)
 
 

@@ -33,9 +33,7 @@ from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, 
 if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import DataCheck
-    from private_learning.records import Proposal, Records, TableFormat
-    from private_learning.tasks.backbone_file import BackboneFile
-    from private_learning.tasks.task import InputUse
+    from private_learning.records import Proposal, TableFormat
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
@@ -76,6 +74,7 @@ def check(
     Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
     stores the format, and `join` reads the records with it.
     """
+    from client_sdk.study.preparation import check_data
     from private_learning.records import load
 
     show_log()
@@ -90,7 +89,8 @@ def check(
         report: dict[str, Any] = declaration.report()
         if study is not None:
             file = backbone_file(backbone, backbone_program)
-            report = _report_study(read, rules, study, device, file, show=not as_json) | report
+            checked = check_data(read, rules, study, device=device, backbone=file)
+            report = _report_study(checked, study, show=not as_json) | report
         if question:
             report["questions"] = [_report_question(path, read, rules, show=not as_json) for path in question]
         if declaration.new is not None:
@@ -98,7 +98,7 @@ def check(
         if as_json:
             print_json(report)
         else:
-            declaration.say_read(len(read), alone=study is None and not question)
+            declaration.say_read(len(read), records_only=study is None and not question)
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ class _Declaration:
         if self.proposal is not None:
             show_proposal(self.records, self.proposal)
 
-    def say_read(self, count: int, *, alone: bool) -> None:
-        """Print how the records were read, if their format is not to be kept. alone: without a study or question."""
+    def say_read(self, count: int, *, records_only: bool) -> None:
+        """Print how the records were read, if their format is not to be kept."""
         if self.format is not None and self.new is None:
             say(f"read as declared: {self.format}")
-        elif self.format is None and alone:
+        elif self.format is None and records_only:
             say(
                 f"{count} records are read, and need no declared format. Add --settings or --question to see how they "
                 "fit a study or a question"
@@ -184,13 +184,8 @@ class _Declaration:
         return f"wardround data check {shlex.join(typed)} --confirm"
 
 
-def _report_study(
-    read: Records, rules: SitePolicy, study: StudySettings, device: str, backbone: BackboneFile | None, *, show: bool
-) -> dict[str, Any]:
+def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> dict[str, Any]:
     """Return how the records fit a study's training."""
-    from client_sdk.study.preparation import check_data
-
-    checked = check_data(read, rules, study, device=device, backbone=backbone)
     if show:
         _show(checked, study)
     _warn(checked.counts)
@@ -259,30 +254,30 @@ def _show(report: DataCheck, study: StudySettings) -> None:
         ["drawn in a step", expected],
     ]
     table("These records in this study", ["", ""], [row for row in rows if row[1]])
-    _show_inputs(report.inputs)
+    _show_inputs(report)
     if report.unused:
-        say(f"columns that the study does not use: {_named(report.unused)}")
+        say(f"columns that the study does not use: {_column_list(report.unused)}")
     say("no data was sent or charged. These counts are about your patients and stay here")
 
 
-def _show_inputs(inputs: Sequence[InputUse]) -> None:
+def _show_inputs(report: DataCheck) -> None:
     shares = [
         [
             *(use.name, str(use.values)),
             *(_share(part, use.values) for part in (use.missing, use.clipped, use.wrong, use.other)),
             str(use.of_others),
         ]
-        for use in inputs
+        for use in report.inputs
     ]
     # The last two are about events.
-    column_count = 7 if any(use.other or use.of_others for use in inputs) else 5
+    column_count = 7 if any(use.other or use.of_others for use in report.inputs) else 5
     heads = ["input", "values", "missing", "clipped to the range", "neither a value nor a code", "other codes"]
     heads.append("of patients not used")
     if shares:
         table("Inputs", heads[:column_count], [row[:column_count] for row in shares])
 
 
-def _named(columns: Sequence[str]) -> str:
+def _column_list(columns: Sequence[str]) -> str:
     more = len(columns) - _MAX_NAMED_COLUMNS
     return ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (f", and {more} more" if more > 0 else "")
 

@@ -13,7 +13,6 @@ from wardround.cli.shared.shared import say, table
 
 if TYPE_CHECKING:
     from private_learning.records import Proposal, Records, TableFormat
-    from private_learning.records.proposal import ColumnForms
     from private_learning.records.table_format import Dates, Separator
     from study_protocol.cells.spelling import Decimal
 
@@ -160,7 +159,7 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         ["dates", table_format.dates or "only those that begin with the year", reasons["dates"]],
     ]
     table(f"How {path.name} is written", ["", "", "why"], rows, to_errors=to_errors)
-    first = sorted(proposal.columns, key=_has_no_numbers)
+    first = sorted(proposal.columns, key=lambda c: not any((c.point, c.comma, c.thousands, c.day_or_month)))
     table(
         "Its cells",
         ["column", "cells"],
@@ -173,10 +172,6 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         say(f"warning: {remark}", err=True)
     if proposal.doubts:
         say(f"in doubt: {proposal.doubtful}", err=to_errors)
-
-
-def _has_no_numbers(column: ColumnForms) -> bool:
-    return not (column.point or column.comma or column.thousands or column.day_or_month)
 
 
 def _undeclared(path: Path, proposal: Proposal, options: FormatOptions, command: str) -> Exception:

@@ -134,7 +134,7 @@ def plan(
     the accuracy to expect.
     """
     if suggest:
-        numbers = PublicNumbers(patients or [], hospitals, columns, classes, epsilon, delta, scheme, masked)
+        numbers = SuggestOptions(patients or [], hospitals, columns, classes, epsilon, delta, scheme, masked)
         _suggest(settings, numbers, solve, output, rounds, commonest, as_json)
     else:
         _plan(settings, solve, by, tuple(records or SIZES), parameters, output, commonest, as_json)
@@ -182,7 +182,7 @@ def _plan(
 
 
 @dataclass(frozen=True)
-class PublicNumbers:
+class SuggestOptions:
     """The options that --suggest takes instead of a settings file, with their defaults."""
 
     patients: list[int] = field(default_factory=list[int])
@@ -197,7 +197,7 @@ class PublicNumbers:
 
 def _suggest(
     settings: Path | None,
-    numbers: PublicNumbers,
+    numbers: SuggestOptions,
     solve: Solve | None,
     output: Path | None,
     rounds: int | None,
@@ -213,7 +213,9 @@ def _suggest(
         _show_suggested(_suggested(settings, numbers, rounds, commonest), output, as_json)
 
 
-def _suggested(settings: Path | None, numbers: PublicNumbers, rounds: int | None, commonest: float | None) -> Suggested:
+def _suggested(
+    settings: Path | None, numbers: SuggestOptions, rounds: int | None, commonest: float | None
+) -> Suggested:
     """Return the suggestion from the file or from the numbers. Raises ConfigurationError: too few numbers."""
     from client_sdk.errors import ConfigurationError
     from wardround.cli.lead.suggest import begun, suggested
@@ -224,7 +226,7 @@ def _suggested(settings: Path | None, numbers: PublicNumbers, rounds: int | None
                 "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
             )
         values = begun(**asdict(numbers))
-    elif replace(numbers, patients=[]) == PublicNumbers():
+    elif replace(numbers, patients=[]) == SuggestOptions():
         values = read_settings(settings).as_json()
     else:
         raise ConfigurationError("the settings file says these numbers: name it with --patients alone, or leave it")

@@ -112,9 +112,9 @@ def simulate(
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
         dealer = Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
-        chosen = backend_called(backend, workers, address)
+        runner = backend_called(backend, workers, address)
         file = backbone_file(backbone, backbone_program)
-        simulation = Simulation(study_settings, dealer, backend, chosen, not no_baselines, checkpoints, file)
+        simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_writable(plot, output)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
