@@ -46,10 +46,10 @@ class _Section(BaseModel):
 class LimitSection(_Section):
     """The hospital's own classical limit at one level. `order` is chosen from epsilon and delta if left out."""
 
-    epsilon: Positive = Field(description="ε is never more, whatever any coordinator claims")
+    epsilon: Positive = Field(description="ε is never more")
     delta: Probability = Field(description="δ is never more: below 1 / patients")
     order: Positive | None = Field(
-        default=None, description="the one order λ by which it is enforced; left out: 2 ln(1/δ) / ε"
+        default=None, description="the one order λ by which it is enforced. Left out: 2 ln(1/δ) / ε"
     )
 
     def fixed_order(self) -> float:
@@ -67,8 +67,8 @@ class LimitSection(_Section):
 class Limits(_Section):
     """The hospital's own limits. None: no limit at this level."""
 
-    instance: LimitSection | None = Field(default=None, description="of each patient; not in scheme client")
-    client: LimitSection | None = Field(default=None, description="of this hospital as a whole; in scheme client only")
+    instance: LimitSection | None = Field(default=None, description="of each patient, not in scheme client")
+    client: LimitSection | None = Field(default=None, description="of this hospital as a whole, in scheme client only")
 
     def by_level(self) -> dict[LevelName, LimitSection]:
         """Those that are set."""
@@ -94,27 +94,27 @@ class QueryRules(_Section):
 
     queries: Literal["ask", "allow", "refuse"] = Field(
         default="ask",
-        description="ask: a person here approves each (wardround query approve); allow: those that the other rules let "
-        "through; refuse: none",
+        description="ask: a person here approves each (wardround query approve). allow: those that the other rules "
+        "let through",
     )
     max_sessions_per_approval: Annotated[int, Field(ge=1)] = Field(
         default=2,
-        description="ask: in so many sums this hospital puts its part of an approved question, each charged, where "
-        "earlier ones came to nothing; then a person is asked again",
+        description="ask: this hospital answers an approved question in so many sums, each charged, if earlier ones "
+        "came to nothing. Then a person is asked again",
     )
     allowed_columns: frozenset[str] | None = Field(
         default=None,
-        description="columns that questions, training and evaluation may read; left out: any but the denied ones",
+        description="columns that questions, training and evaluation may read. Left out: any but the denied ones",
     )
     denied_columns: frozenset[str] = Field(
         default=frozenset(),
-        description="columns that no question, training or evaluation may read; each has to be there",
+        description="columns that no question, training or evaluation may read. Each has to be there",
     )
     least_noise_multiplier: Positive = Field(
         default=MIN_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
     )
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most numbers that one question may sum; left out: as many as the study allows"
+        default=None, description="the most numbers that one question may sum. Left out: as many as the study allows"
     )
 
 
@@ -122,16 +122,16 @@ class SitePolicy(_Section):
     """The rules of this hospital. An entry that is left out has the strict value."""
 
     studies: Set | None = Field(
-        default=None, description="studies that it may take part in; left out: any that a person here joins"
+        default=None, description="studies that it may take part in. Left out: any that a person here joins"
     )
     datasets: Set | None = Field(
         default=None,
-        description="data sets that may be used, as `wardround join --dataset NAME` says them; left out: any",
+        description="data sets that may be used, as named by `wardround join --dataset NAME`. Left out: any",
     )
     excluded_patients: tuple[str, ...] = Field(
         default=(),
         repr=False,
-        description="patients who are left out of every training, evaluation and answer; longer lists: "
+        description="patients who are left out of every training, evaluation and answer. For longer lists: "
         "excluded_patients_file",
     )
     least_noise_multiplier: Positive = Field(
@@ -139,56 +139,56 @@ class SitePolicy(_Section):
         description="noise that must be sure in every step, over what one patient (or hospital) can change",
     )
     largest_epsilon: Positive = Field(
-        default=LARGEST_EPSILON, description="the study's classical limits may not be larger; 20 says next to nothing"
+        default=LARGEST_EPSILON, description="the study's classical limits may not be larger. 20 says next to nothing"
     )
     largest_delta: Probability = Field(
-        default=LARGEST_DELTA, description="the same of their delta; below 1 / patients is sensible"
+        default=LARGEST_DELTA, description="the same of their delta. Below 1 / patients is sensible"
     )
     backbone_programs: frozenset[Sha256] = Field(
         default=frozenset(),
-        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records; left out: none",
+        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records",
     )
     limits: Limits = Field(
         default=Limits(), description="own budget of one data set, over all studies that use it, kept here"
     )
     individual: IndividualLimit | None = Field(
         default=None,
-        description="each patient's own limit, over all studies on one data set; it cannot be changed later",
+        description="each patient's own limit, over all studies on one data set. It cannot be changed later",
     )
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(
         default=1, description="a secure sum must keep its secrets from the coordinator and so many hospitals together"
     )
     least_survivors: Annotated[int, Field(ge=3)] = Field(
-        default=4, description="no sum of fewer hospitals is opened; left out beside allow_three: 3"
+        default=4, description="no sum of fewer hospitals is opened. Left out beside allow_three: 3"
     )
     allow_three: bool = Field(
         default=False, description="allow sums of three hospitals, of which only two need be honest"
     )
     plain_disclosure: bool = Field(
         default=False,
-        description="allow studies that show this hospital's log-moments (its Bayesian costs) without noise; classical "
-        "guarantees do not cover what they show",
+        description="allow studies that show this hospital's log-moments (its Bayesian costs) without noise. "
+        "Classical guarantees do not cover them",
     )
     unnoised_updates: bool = Field(
         default=False,
-        description="allow scheme client with the coordinator's noise, whose updates, under masks their sum, reach the "
-        "coordinator without noise",
+        description="allow scheme client with the coordinator's noise. It sees updates without noise, or under masks "
+        "their sum",
     )
     statistics: QueryRules = Field(
         default=QueryRules(),
-        description="questions about the patients: which of them are answered, and by whom decided",
+        description="questions about the patients, and the person or rule that decides",
     )
     min_witnesses: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=0, description="so many pinned members and auditors must have signed the ledger lately; 0: none need to"
+        default=0, description="so many pinned members and auditors must have signed the ledger lately"
     )
     witness_window: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10, description="for so many rounds a signature counts, and so many may begin before the first"
     )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
-        description="studies that may do without a roster that was compared and pinned: refused, none; unmasked, those "
-        "without masks; laboratory, any, though made-up hospitals could then read this one's values",
+        description="studies that may do without a compared and pinned roster. refused: none. unmasked: those without "
+        "masks. laboratory: any, though made-up hospitals could then read this one's values",
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.

@@ -300,7 +300,8 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
         raise LostLedger(
             "lost-ledger",
             f"the coordinator holds updates of this hospital from round {min(missing)} on that the ledger of data "
-            f"set {dataset!r} does not know: restore it, or accept the loss with --accept-lost-ledger",
+            f"set {dataset!r} does not know. If a second installation sent them, stop one of the two. Otherwise "
+            "restore the ledger, or accept the loss with --accept-lost-ledger",
         )
     for departure in ledger.departures(study):
         # Killed between the answer and its line in the log.

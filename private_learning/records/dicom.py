@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from private_learning.records.images import patients_listed
-from private_learning.records.labelled import LABELS_FILE, labelled
+from private_learning.records.labelled import LABELS_FILE, FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
@@ -44,6 +44,7 @@ _TAGS = (
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
 )
 _LOG = logging.getLogger(__name__)
+_UNREADABLE = "cannot be read as images of the size of the others"
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MAX_PIXELS = 1 << 28
 # Bytes of a file before its data set: preamble, DICM, and the element with the length of its group.
@@ -117,34 +118,8 @@ def list_dicom(folder: Path) -> LazyExamples:
     without_patient = patients.count("")
     if without_patient:
         raise DataError(f"DICOM: {without_patient} of {len(patients)} headers name no patient (PatientID)")
-    reader = _DicomFiles(folder, records.files, descriptions[0].shape)
+    reader = FileReader(folder, records.files, "DICOM", _UNREADABLE, descriptions[0].shape, _pixels)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
-
-
-@dataclass(frozen=True)
-class _DicomFiles:
-    """A reader of the pixels. files: paths below the folder."""
-
-    folder: Path
-    files: tuple[str, ...] = field(repr=False)
-    shape: tuple[int, int]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, rows: Array) -> Array:
-        row_numbers: list[int] = rows.tolist()
-        images = np.empty((len(row_numbers), *self.shape), np.float32)
-        broken = 0
-        for place, row in enumerate(row_numbers):
-            image = _pixels(self.folder / self.files[row])
-            if image is None or image.shape != self.shape:
-                broken += 1
-            else:
-                images[place] = image
-        if broken:
-            raise _unreadable(broken, len(row_numbers))
-        return images
 
 
 def _pydicom() -> Any:
@@ -273,7 +248,7 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
     count = len(descriptions)
     whole = [description for description in descriptions if description is not None]
     if len(whole) < count:
-        raise _unreadable(count - len(whole), count)
+        raise DataError(f"DICOM: {count - len(whole)} of {count} files {_UNREADABLE}")
     flaws = Counter(description.flaw for description in whole)
     if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
         raise DataError(
@@ -281,9 +256,7 @@ def _require_form(descriptions: Sequence[_Description | None]) -> list[_Descript
             f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or "
             "volumes as separate files, or as NIfTI"
         )
-    for flaw in _DicomFlaw:
-        if flaws[flaw]:
-            raise DataError(f"DICOM: {flaws[flaw]} of {count} files {flaw.value}")
+    refuse_flaws("DICOM", [description.flaw for description in whole], _DicomFlaw)
     if len({description.shape for description in whole}) > 1:
         raise DataError("DICOM: bring the images to one number of rows and columns first")
     closed = [description.compression for description in whole if description.compression is not None]
@@ -358,7 +331,3 @@ def _scaled(stored: Array, image: Any, description: _Description) -> Array:
         return np.asarray(_pydicom().pixels.apply_modality_lut(stored, image), np.float64)
     slope, intercept = description.scale
     return np.asarray(stored, np.float64) * slope + intercept
-
-
-def _unreadable(unreadable: int, count: int) -> DataError:
-    return DataError(f"DICOM: {unreadable} of {count} files cannot be read as images of the size of the others")

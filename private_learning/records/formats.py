@@ -19,7 +19,7 @@ from private_learning.records.masks import holds_masks, list_masked
 from private_learning.records.nifti import SUFFIXES as NIFTI_ENDS
 from private_learning.records.nifti import list_nifti
 from private_learning.records.paths import require_there, visible_paths
-from private_learning.records.pictures import SUFFIXES as IMAGE_ENDS
+from private_learning.records.pictures import SUFFIXES
 from private_learning.records.records import DataError, Examples
 from private_learning.records.row_groups import SUFFIXES as COLUMNAR_ENDS
 from private_learning.records.shards import list_shards, shards_at
@@ -27,6 +27,7 @@ from private_learning.records.table_files import read_csv, read_heart_disease
 from private_learning.records.table_format import TableFormat
 from study_protocol.cells import AS_WRITTEN
 
+IMAGE_ENDS = tuple(sorted(SUFFIXES))
 TEXT_ENDS = (".csv", ".tsv", ".tab", ".txt", ".data")
 
 
@@ -45,16 +46,14 @@ class ReadOptions:
 class RecordFormat:
     """One format of records.
 
-    description  a line for docs/extending.md
-    endings      of file names in lower case, without .gz
-    read         the reader. `load` reads its result on demand or into memory
-    holds        whether a path has this format by itself. None: only a folder of its files has it
-    is_record    whether a file in a folder is a record of this format. None: no such folder is read
-    extra        the extra of this package that the reader needs
-    is_table     whether it takes the column of patients and the declared format
+    endings    of file names in lower case, without .gz
+    read       the reader, whose docstring describes the format. `load` reads its result on demand or into memory
+    holds      whether a path has this format by itself. None: only a folder of its files has it
+    is_record  whether a file in a folder is a record of this format. None: no such folder is read
+    extra      the extra of this package that the reader needs
+    is_table   whether it takes the column of patients and the declared format
     """
 
-    description: str
     endings: tuple[str, ...]
     read: Callable[[Path, ReadOptions], Records | OnDemand]
     holds: Callable[[Path], bool] | None = None
@@ -79,9 +78,9 @@ def format_of(path: Path) -> RecordFormat:
             f"{path.name}: this is one image. Name its folder, which holds a sub-folder for each class, or labels.csv"
         )
     single = [entry.endings for entry in FORMATS.values() if entry.holds is not None and entry.endings != TEXT_ENDS]
-    *others, last = (ending for endings in single for ending in endings)
+    *ends, last = (ending for group in single for ending in group)
     raise DataError(
-        f"{path.name}: a text table ({', '.join(TEXT_ENDS)}, also with .gz), a {', '.join(others)} or {last} file or a "
+        f"{path.name}: a text table ({', '.join(TEXT_ENDS)}, also with .gz), a {', '.join(ends)} or {last} file or a "
         "folder of images is expected"
     )
 
@@ -112,6 +111,14 @@ def is_text_table(path: Path) -> bool:
     return _bare_name(path).endswith(TEXT_ENDS)
 
 
+def _is_columnar(path: Path) -> bool:
+    return path.suffix.lower() in COLUMNAR_ENDS or bool(table_files(path))
+
+
+def _is_idx(path: Path) -> bool:
+    return not path.is_dir() and "images-idx" in _bare_name(path)
+
+
 def is_folder_of_histories(path: Path) -> bool:
     """Return whether the path is a folder of patients and their events."""
     return path.is_dir() and holds_histories(path) and not kinds_within(path)
@@ -135,17 +142,20 @@ def _refuse_lazy(path: Path, options: ReadOptions, records: str, advice: str = "
 
 
 def _histories(path: Path, options: ReadOptions) -> Records:
+    """Read a folder of tables: patients.csv with one row for each patient, and tables of events."""
     _refuse_lazy(path, options, "histories are")
     return read_histories(path, options.table_format, patient_column=options.patient_column, encoding=options.encoding)
 
 
 def _columnar(path: Path, options: ReadOptions) -> LazyTable:
+    """Read a table in Parquet or Arrow, or a folder of only such files."""
     spelling = AS_WRITTEN if options.table_format is None else options.table_format.spelling
     table = list_table(path, patient_column=options.patient_column, spelling=spelling)
     return replace(table, format=options.table_format)
 
 
 def _text_table(path: Path, options: ReadOptions) -> Records:
+    """Read a text table with a header, or processed.<site>.data of UCI's heart disease data."""
     _refuse_lazy(path, options, "a text table is", ", or write it as Parquet")
     if is_heart_disease(path) and options.patient_column is None:
         return read_heart_disease(path)
@@ -153,11 +163,13 @@ def _text_table(path: Path, options: ReadOptions) -> Records:
 
 
 def _npz(path: Path, options: ReadOptions) -> Records:
+    """Read arrays inputs, labels and optionally patients, or those of MedMNIST."""
     rows = list_npz(path, split=options.split)
     return _rows_or_whole(path, rows, options, lambda: read_npz(path, split=options.split))
 
 
 def _npy(path: Path, options: ReadOptions) -> Records:
+    """Read inputs.npy beside labels.npy and optionally patients.npy."""
     return _rows_or_whole(path, list_npy(path), options, lambda: read_npy(path))
 
 
@@ -174,6 +186,7 @@ def _rows_or_whole(
 
 
 def _idx(path: Path, options: ReadOptions) -> Examples:
+    """Read IDX images beside their labels."""
     labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
     require_there(labels)
     _refuse_lazy(path, options, "IDX files are")
@@ -181,11 +194,23 @@ def _idx(path: Path, options: ReadOptions) -> Examples:
 
 
 def _shards(path: Path, options: ReadOptions) -> LazyExamples:
+    """Read a shard of WebDataset, several as shards-{000..012}.tar, or a folder of them."""
     shards = shards_at(path)
     return list_shards(shards) if shards else _images(path, options)
 
 
+def _dicom(path: Path, _: ReadOptions) -> LazyExamples:
+    """Read a folder with a sub-folder for each class or labels.csv."""
+    return list_dicom(path)
+
+
+def _nifti(path: Path, _: ReadOptions) -> LazyExamples:
+    """Read a folder of volumes with a sub-folder for each class or labels.csv."""
+    return list_nifti(path)
+
+
 def _images(path: Path, _: ReadOptions) -> LazyExamples:
+    """Read a folder with a sub-folder for each class or labels.csv, or with images and masks."""
     if holds_masks(path):
         return list_masked(path)
     _refuse_other_files(path)
@@ -195,7 +220,7 @@ def _images(path: Path, _: ReadOptions) -> LazyExamples:
 def _refuse_other_files(folder: Path) -> None:
     """Require a folder of images. Raises DataError: it holds arrays or tables instead."""
     paths = visible_paths(folder)
-    if any(path.is_dir() or path.suffix.lower() in IMAGE_ENDS for path in paths):
+    if any(path.is_dir() or path.suffix.lower() in SUFFIXES for path in paths):
         return
     names = [path.name.lower() for path in paths]
     if "inputs.npy" in names:
@@ -208,72 +233,14 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 FORMATS: dict[str, RecordFormat] = {
-    "histories": RecordFormat(
-        "A folder of tables: patients.csv with one row for each patient, and tables of events beside it.",
-        (),
-        _histories,
-        holds=is_folder_of_histories,
-        is_table=True,
-    ),
-    "columnar table": RecordFormat(
-        "A table in Parquet or Arrow, or a folder of only such files: one table in several files.",
-        COLUMNAR_ENDS,
-        _columnar,
-        holds=lambda path: path.suffix.lower() in COLUMNAR_ENDS or bool(table_files(path)),
-        extra="parquet",
-        is_table=True,
-    ),
-    "text table": RecordFormat(
-        "A text table with a header, or processed.<site>.data of UCI's heart disease data without one.",
-        TEXT_ENDS,
-        _text_table,
-        holds=is_text_table,
-        is_table=True,
-    ),
-    "npz": RecordFormat(
-        "Arrays inputs, labels and optionally patients, or those of MedMNIST, from which `split` is read.",
-        (".npz",),
-        _npz,
-        holds=_file_named(".npz"),
-    ),
-    "npy": RecordFormat(
-        "The array inputs.npy beside labels.npy and optionally patients.npy.",
-        (".npy",),
-        _npy,
-        holds=_file_named(".npy"),
-    ),
-    "shards": RecordFormat(
-        "A shard of WebDataset, several as shards-{000..012}.tar, or a folder of only such files.",
-        (".tar",),
-        _shards,
-        holds=_file_named(".tar"),
-        is_record=_ending_in(".tar"),
-    ),
-    "IDX": RecordFormat(
-        "IDX images beside their IDX labels.",
-        ("images-idx",),
-        _idx,
-        holds=lambda path: not path.is_dir() and "images-idx" in _bare_name(path),
-    ),
-    "DICOM": RecordFormat(
-        "A folder with one sub-folder of images for each class or labels.csv.",
-        DICOM_ENDS,
-        lambda path, _: list_dicom(path),
-        is_record=is_dicom,
-        extra="imaging",
-    ),
-    "NIfTI": RecordFormat(
-        "A folder with one sub-folder of volumes for each class or labels.csv.",
-        NIFTI_ENDS,
-        lambda path, _: list_nifti(path),
-        is_record=_ending_in(*NIFTI_ENDS),
-        extra="imaging",
-    ),
-    "images": RecordFormat(
-        "A folder with one sub-folder of images for each class or labels.csv, or with sub-folders images and masks.",
-        tuple(sorted(IMAGE_ENDS)),
-        _images,
-        is_record=_ending_in(*IMAGE_ENDS),
-        extra="images",
-    ),
+    "histories": RecordFormat((), _histories, is_folder_of_histories, is_table=True),
+    "columnar table": RecordFormat(COLUMNAR_ENDS, _columnar, _is_columnar, extra="parquet", is_table=True),
+    "text table": RecordFormat(TEXT_ENDS, _text_table, is_text_table, is_table=True),
+    "npz": RecordFormat((".npz",), _npz, _file_named(".npz")),
+    "npy": RecordFormat((".npy",), _npy, _file_named(".npy")),
+    "shards": RecordFormat((".tar",), _shards, _file_named(".tar"), _ending_in(".tar")),
+    "IDX": RecordFormat(("images-idx",), _idx, _is_idx),
+    "DICOM": RecordFormat(DICOM_ENDS, _dicom, is_record=is_dicom, extra="imaging"),
+    "NIfTI": RecordFormat(NIFTI_ENDS, _nifti, is_record=_ending_in(*NIFTI_ENDS), extra="imaging"),
+    "images": RecordFormat(IMAGE_ENDS, _images, is_record=_ending_in(*IMAGE_ENDS), extra="images"),
 }

@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from private_learning.records.labelled import labelled
+from private_learning.records.labelled import labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
 from private_learning.records.records import Array, DataError, Examples
@@ -100,10 +100,7 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
     """
     descriptions = list(headers)
     pictures = [description for description in descriptions if isinstance(description, Header)]
-    flaws = Counter(description for description in descriptions if isinstance(description, Flaw))
-    for flaw in Flaw:
-        if flaws[flaw]:
-            raise DataError(f"images: {flaws[flaw]} of {count} files {flaw.value}")
+    refuse_flaws("images", descriptions, Flaw)
     depths = Counter(picture.dtype for picture in pictures)
     if len(depths) > 1:
         counts = ", ".join(f"{_DEPTHS[dtype]}: {depths[dtype]}" for dtype in _DEPTHS if depths[dtype])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,48 @@ class Labelled:
     labels: Array = field(repr=False)
     patients: tuple[Any, ...] | None = field(default=None, repr=False)
     columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """A reader of float32 arrays of one shape, with one record in each file.
+
+    files    paths below the folder
+    kind     name of the files in messages. problem: what is wrong with unreadable ones
+    decode   path -> array, or None if the file cannot be read
+    """
+
+    folder: Path
+    files: tuple[str, ...] = field(repr=False)
+    kind: str
+    problem: str
+    shape: tuple[int, ...]
+    decode: Callable[[Path], Array | None] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, rows: Array) -> Array:
+        row_numbers: list[int] = rows.tolist()
+        arrays = np.empty((len(row_numbers), *self.shape), np.float32)
+        broken = 0
+        for place, row in enumerate(row_numbers):
+            array = self.decode(self.folder / self.files[row])
+            if array is None or array.shape != self.shape:
+                broken += 1
+            else:
+                arrays[place] = array
+        if broken:
+            raise DataError(f"{self.kind}: {broken} of {len(row_numbers)} files {self.problem}")
+        return arrays
+
+
+def refuse_flaws(kind: str, descriptions: Sequence[object], flaws: type[Enum]) -> None:
+    """Require files without flaws. Raises DataError: some have one, and the message counts those of the first kind."""
+    counts = Counter(description for description in descriptions if isinstance(description, flaws))
+    for flaw in flaws:
+        if counts[flaw]:
+            raise DataError(f"{kind}: {counts[flaw]} of {len(descriptions)} files {flaw.value}")
 
 
 def labelled(

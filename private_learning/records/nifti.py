@@ -6,19 +6,18 @@ import gzip
 import logging
 import math
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from private_learning.records.images import patients_listed
-from private_learning.records.labelled import labelled
+from private_learning.records.labelled import FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
@@ -88,35 +87,11 @@ def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExam
     if not slice_numbers or min(slice_numbers) < 0 or max(slice_numbers) >= shape[0]:
         raise DataError(f"NIfTI: slices must be some of 0 to {shape[0] - 1}")
     patients = records.patients or patients_listed(folder, records.files)
-    reader = _Volumes(folder, records.files, shape, slice_numbers)
+    # A volume of one slice is a grey image.
+    sides = shape[1:] if len(slice_numbers) == 1 else (len(slice_numbers), *shape[1:])
+    decode = partial(_slices, shape, slice_numbers)
+    reader = FileReader(folder, records.files, "NIfTI", _NiftiFlaw.UNREADABLE.value, sides, decode)
     return LazyExamples.of(reader, records.labels, patients, label_columns=records.columns)
-
-
-@dataclass(frozen=True)
-class _Volumes:
-    """A reader of the voxels. files: paths below the folder. shape: (slices, height, width) of each file."""
-
-    folder: Path
-    files: tuple[str, ...] = field(repr=False)
-    shape: Shape
-    slices: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, rows: Array) -> Array:
-        row_numbers: list[int] = rows.tolist()
-        volumes = np.empty((len(row_numbers), len(self.slices), *self.shape[1:]), np.float32)
-        broken = 0
-        for place, row in enumerate(row_numbers):
-            volume = _voxels(self.folder / self.files[row])
-            if volume is None or volume.shape != self.shape:
-                broken += 1
-            else:
-                volumes[place] = volume[list(self.slices)]
-        if broken:
-            raise _unreadable(broken, len(row_numbers))
-        return volumes[:, 0] if len(self.slices) == 1 else volumes
 
 
 def _nibabel() -> Any:
@@ -191,10 +166,7 @@ def _flaw(image: Any, path: Path) -> _NiftiFlaw | None:
 
 def _require_form(descriptions: Sequence[_Volume | _NiftiFlaw]) -> list[_Volume]:
     """Require volumes of one shape that can be read. Raises DataError: some are not."""
-    flaws = Counter(description for description in descriptions if isinstance(description, _NiftiFlaw))
-    for flaw in _NiftiFlaw:
-        if flaws[flaw]:
-            raise DataError(f"NIfTI: {flaws[flaw]} of {len(descriptions)} files {flaw.value}")
+    refuse_flaws("NIfTI", descriptions, _NiftiFlaw)
     volumes = [description for description in descriptions if isinstance(description, _Volume)]
     if len({volume.shape for volume in volumes}) > 1:
         raise DataError("NIfTI: bring the volumes to one shape first (three axes, one time point)")
@@ -215,6 +187,14 @@ def _volume(image: Any) -> _Volume:
     return _Volume((high, deep, across), oriented)
 
 
+def _slices(shape: Shape, numbers: tuple[int, ...], path: Path) -> Array | None:
+    """Return these slices of a volume of this shape, or None if it cannot be read so. One slice has two axes."""
+    volume = _voxels(path)
+    if volume is None or volume.shape != shape:
+        return None
+    return volume[numbers[0] if len(numbers) == 1 else list(numbers)]
+
+
 def _voxels(path: Path) -> Array | None:
     """Return the voxels, (slices, height, width) float32, or None if they cannot be read."""
     image = _opened(path)
@@ -228,7 +208,3 @@ def _voxels(path: Path) -> Array | None:
         # From back to front becomes from front to back.
         return np.ascontiguousarray(turned.transpose(2, 1, 0)[:, ::-1])
     return None
-
-
-def _unreadable(unreadable: int, count: int) -> DataError:
-    return DataError(f"NIfTI: {unreadable} of {count} files {_NiftiFlaw.UNREADABLE.value}")

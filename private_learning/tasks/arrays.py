@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from private_learning.records import DataError, Records
+from private_learning.records import DataError, Examples, Records
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.scaled import ImageShape, ScaledArrays, examples_of, labels_of
+from private_learning.tasks.scaled import ClassifiedArrays, ImageShape, examples_of, labels_of
 from private_learning.tasks.task import Classification, InputUse
+from private_learning.tasks.weights import uniform, zeros
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,7 +31,7 @@ class ImageParameters(ImageShape, ClassLossParameters):
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of the hidden layer")
 
 
-class SmallCnn(ScaledArrays, Classification):
+class SmallCnn(ClassifiedArrays):
     """Two strided 3 × 3 convolutions and one hidden layer, tanh throughout, no normalisation across records."""
 
     name, kind = "cnn", ImageParameters
@@ -57,8 +59,15 @@ class SmallCnn(ScaledArrays, Classification):
             nn.Linear(p.hidden, self.outputs),
         )
 
-    def targets(self, data: Records) -> Tensor:
-        return self.integer_labels(labels_of(self.name, data))
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        p = self.parameters
+        flat = 2 * p.filters * -(-p.height // 4) * -(-p.width // 4)
+        filters = {"0": (p.filters, p.channels, 3, 3), "2": (2 * p.filters, p.filters, 3, 3)}
+        return uniform(filters | {"5": (p.hidden, flat), "7": (self.outputs, p.hidden)}, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"height": 28, "width": 28, "classes": 2, "filters": 8}
 
 
 class FeatureParameters(ClassLossParameters):
@@ -81,6 +90,18 @@ class LastLayer(Classification):
 
     def model(self) -> nn.Module:
         return self.linear(self.parameters.features)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return zeros({"weight": (self.outputs, self.parameters.features), "bias": (self.outputs,)})
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"features": 512, "classes": 4, "bound": 1.0}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, self.classes, count)
+        return Examples.of(draw.normal(size=(count, self.parameters.features)) + labels[:, None], labels)
 
     def inputs(self, data: Records) -> Tensor:
         import torch

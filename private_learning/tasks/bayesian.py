@@ -18,7 +18,9 @@ from pydantic import Field, model_validator
 
 from private_learning.records import DataError
 from private_learning.tasks.columns import categories_of
-from private_learning.tasks.tables import TableClassifier, TableParameters
+from private_learning.tasks.tables import COLUMNS, TableClassifier, TableParameters
+from private_learning.tasks.weights import zeros
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,6 +61,20 @@ class BayesianLogisticRegression(TableClassifier[BayesianParameters]):
         from private_learning.tasks.bayesian_model import NormalScore
 
         return NormalScore(self.features, self.start_log_std)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        shape = (1, self.features + 1)
+        return zeros({"mean.weight": shape}) | {"spread.weight": np.full(shape, self.start_log_std, np.float32)}
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {
+            "label": "ill",
+            "label-values": "no|yes",
+            "patients": 2400,
+            "prior-std": 2.5,
+            **COLUMNS,
+        }
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:

@@ -11,8 +11,9 @@ from pydantic import Field, model_validator
 
 from private_learning.records import WrongRows
 from private_learning.tasks.columns import Columns, categories_of, indices_of
-from private_learning.tasks.tables import LayersParameters, TableTask, network
+from private_learning.tasks.tables import COLUMNS, LayersParameters, TableTask, network
 from private_learning.tasks.task import Task, TaskParameters, require_metrics
+from private_learning.tasks.weights import network_weights
 from study_protocol.cells import column_name
 
 if TYPE_CHECKING:
@@ -171,6 +172,18 @@ class TableMultiLabel(TableTask[MultiLabelParameters], MultiLabel):
 
     def model(self) -> nn.Module:
         return network(self.widths)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return network_weights(self.widths, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"labels": "stroke|infarction|sepsis", **COLUMNS}
+
+    def synthetic_targets(self, scores: Array, draw: np.random.Generator) -> dict[str, Any]:
+        labels = {name: (scores[:, k % 5] > 0).astype(float) for k, name in enumerate(self.labels)}
+        labels[self.labels[0]][::7] = np.nan
+        return labels
 
     def targets_of(self, columns: Columns) -> Tensor:
         return self.known_labels(np.stack([self._read(name, columns[name]) for name in self.labels], axis=1))

@@ -21,7 +21,9 @@ from private_learning.records import DataError, Examples, LazyExamples, Records
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.scaled import range_warning
 from private_learning.tasks.task import Classification, InputUse, TaskError, reason
+from private_learning.tasks.weights import zeros
 from study_protocol.study.training import PROGRAM_TASK
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -112,6 +114,26 @@ class ModuleFeatures(Classification):
                 f"{digest or 'none, for it has no weights'}, the study's state-sha256 is {p.state_sha256}"
             )
         return OnFeatures(module, p.features, p.bound, self.linear(p.features))
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        """Return the weights of the one layer that is trained, for every module."""
+        return zeros({"head.weight": (self.outputs, self.parameters.features), "head.bias": (self.outputs,)})
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {
+            "module": ORIENTED_GRADIENTS,
+            "shape": "1x28x28",
+            "features": 392,
+            "classes": 2,
+            "bound": 1.0,
+        }
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        draw, p = np.random.default_rng(seed), self.parameters
+        labels = draw.integers(0, self.classes, count)
+        numbers = draw.uniform(p.low, p.high, (count, *p.sides))
+        return Examples.of(np.where(labels.reshape(-1, *[1] * len(p.sides)) > 0, numbers, 0.0), labels)
 
     def inputs(self, data: Records) -> Tensor:
         import torch

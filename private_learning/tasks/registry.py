@@ -42,6 +42,7 @@ _KINDS = (
     ModuleFeatures,
 )
 BUILT_IN: Mapping[str, Callable[[Mapping[str, Any]], Task]] = {kind.name: kind for kind in _KINDS}
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {kind.name: kind.example() for kind in _KINDS}
 # Names that a reader may look for, and the reasons why no task can offer them.
 REFUSED: Mapping[str, str] = {
     "cox": "Cox's partial likelihood sets every patient against all who are still at risk, so that one patient's "
@@ -115,20 +116,40 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
+def example_of(name: str) -> dict[str, Any]:
+    """Return example parameters of a task that is built in or installed here.
+
+    Raises:
+        TaskError: there is no such task, or it has no example.
+    """
+    make = BUILT_IN.get(name) or _maker(name)[1]
+    if isinstance(make, type) and issubclass(make, Task):
+        return dict(make.example())
+    raise TaskError(f"task {name!r} has no example of its own")
+
+
 def _installed(name: str, parameters: Mapping[str, Any]) -> Task:
+    subject, make = _maker(name)
+    try:
+        return make(parameters)
+    except TaskError:
+        raise
+    # Foreign code may raise any error, which a person has to look at.
+    except Exception as error:
+        raise TaskError(f"{subject} cannot be made with these parameters: {reason(error)}") from error
+
+
+def _maker(name: str) -> tuple[str, Callable[[Mapping[str, Any]], Task]]:
+    """Return an installed task in words, and what its package makes it with."""
     points = list(entry_points(group=GROUP, name=name))
     if len(points) != 1:
         problem = f"no package here offers it: there are {names()}" if not points else "several packages here offer it"
         raise TaskError(f"task {name!r}: {problem}")
     (point,) = points
     subject = f"task {name!r} of package {point.dist.name if point.dist else point.module}"
-    doing = f"{subject} cannot be imported"
     try:
-        make = point.load()
-        doing = f"{subject} cannot be made with these parameters"
-        return make(parameters)
+        return subject, point.load()
     except TaskError:
         raise
-    # Foreign code may raise any error, which a person has to look at.
     except Exception as error:
-        raise TaskError(f"{doing}: {reason(error)}") from error
+        raise TaskError(f"{subject} cannot be imported: {reason(error)}") from error

@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 
 from private_learning.records import Records
 from private_learning.tasks.columns import Columns, NumberColumn, numbers_in
-from private_learning.tasks.tables import LayersParameters, TableTask, network
+from private_learning.tasks.tables import COLUMNS, LayersParameters, TableTask, network
 from private_learning.tasks.task import ColumnText, InputUse, Task, TaskParameters, require_metrics
+from private_learning.tasks.weights import network_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -60,6 +61,10 @@ class Regression(Task):
         metrics = {"rmse": square**0.5, "mae": errors.abs().mean().item()}
         spread = outcomes.var(correction=0).item()
         return metrics | ({"r2": 1 - square / spread} if spread > 0 else {})
+
+    def evaluation(self) -> dict[str, Any]:
+        largest_error = (self.high - self.low) / 2
+        return {"prediction": "number", "low": self.low, "high": self.high, "largest_error": largest_error}
 
     # Halved before the difference, so that public bounds near the largest float do not overflow.
     @property
@@ -116,6 +121,16 @@ class TableRegression(TableTask[RegressionParameters], Regression):
 
     def model(self) -> nn.Module:
         return network(self.widths)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return network_weights(self.widths, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"label": "los", "low": 0, "high": 30, "loss": "huber", "delta": 5, **COLUMNS}
+
+    def synthetic_targets(self, scores: Array, draw: np.random.Generator) -> dict[str, Any]:
+        return {self.parameters.label: self.low + (self.high - self.low) / (1 + np.exp(-scores[:, 0]))}
 
     def targets_of(self, columns: Columns) -> Tensor:
         return self.scaled(numbers_in(self.parameters.label, columns[self.parameters.label]))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from private_learning.records import DataError, Records
+from private_learning.records import DataError, Examples, Records
 from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.multilabel import MultiLabel, names_between_bars
-from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
-from private_learning.tasks.task import Classification
+from private_learning.tasks.scaled import ClassifiedArrays, ImageShape, ScaledArrays, labels_of
+from private_learning.tasks.weights import normalised
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -79,7 +80,7 @@ class ResidualParameters(ResidualShape, ClassLossParameters):
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
 
 
-class ResidualNetwork(ScaledArrays, Classification):
+class ResidualNetwork(ClassifiedArrays):
     """Residual blocks of 3 × 3 convolutions with GroupNorm and ReLU, the mean over the image, and a linear layer."""
 
     name, kind = "resnet", ResidualParameters
@@ -97,8 +98,12 @@ class ResidualNetwork(ScaledArrays, Classification):
     def model(self) -> nn.Module:
         return self.parameters.network(self.outputs)
 
-    def targets(self, data: Records) -> Tensor:
-        return self.integer_labels(labels_of(self.name, data))
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return normalised(self.layout, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"height": 28, "width": 28, "classes": 2, "filters": 8, "stages": 2}
 
 
 class ImageLabelsParameters(ResidualShape):
@@ -129,6 +134,21 @@ class ImageLabels(ScaledArrays, MultiLabel):
 
     def model(self) -> nn.Module:
         return self.parameters.network(len(self.labels))
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return normalised(self.layout, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"height": 28, "width": 28, "labels": "effusion|nodule|edema", "filters": 8, "stages": 2}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 2, (count, len(self.labels))).astype(float)
+        pixels, low = self.random_values(count, draw)
+        images = np.where(labels[:, :1, None, None] > 0, pixels, low)
+        labels[::7, 0] = np.nan
+        return Examples.of(images, labels)
 
     def targets(self, data: Records) -> Tensor:
         """Return (n, labels) of 0 and 1, and NaN where the records say NaN or −1: not known."""

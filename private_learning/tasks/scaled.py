@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from private_learning.records import DataError, Examples, LazyExamples, Records
-from private_learning.tasks.task import InputUse, Task, TaskParameters
+from private_learning.tasks.task import Classification, InputUse, Task, TaskParameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,6 +101,11 @@ class ScaledArrays(Task):
         warning = range_warning(self._arrays(data), self.reach, self.kind_of_input[1], self.range_settings)
         return () if warning is None else (warning,)
 
+    def random_values(self, count: int, draw: np.random.Generator) -> tuple[Array, float | Array]:
+        """Return (count, *shape) values of the range, and its smallest value."""
+        low, high = self.reach
+        return low + (high - low) * draw.uniform(size=(count, *self.shape)), low
+
     def _arrays(self, data: Records) -> Array:
         """Return (n, *shape) arrays as they are in the records."""
         inputs = examples_of(self.name, data).inputs
@@ -109,6 +114,20 @@ class ScaledArrays(Task):
             kind, shape = self.kind_of_input[0], arrays.shape[1:]
             raise DataError(f"inputs: {kind} of shape {self.shape} are expected, not {shape}")
         return arrays
+
+
+class ClassifiedArrays(ScaledArrays, Classification):
+    """A classifier of such arrays."""
+
+    def targets(self, data: Records) -> Tensor:
+        return self.integer_labels(labels_of(self.name, data))
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Examples:
+        """Return random arrays. Those of class 0 have the smallest value everywhere."""
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, self.classes, count)
+        values, low = self.random_values(count, draw)
+        return Examples.of(np.where(labels.reshape(-1, *(1,) * len(self.shape)) > 0, values, low), labels)
 
 
 def range_warning(

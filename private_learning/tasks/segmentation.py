@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from private_learning.records import DataError, Records, WrongRows
+from private_learning.records import DataError, Examples, Records, WrongRows
 from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import LARGEST_WEIGHT, numbers_of
 from private_learning.tasks.scaled import ImageShape, ScaledArrays, labels_of
 from private_learning.tasks.task import Task, require_metrics
+from private_learning.tasks.weights import normalised
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -107,6 +108,22 @@ class Segmentation(ScaledArrays, Task):
         from private_learning.tasks.networks import UNet
 
         return UNet(self.layout, self.parameters.groups, self.parameters.depth)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return normalised(self.layout, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"height": 32, "width": 32, "classes": 2, "mask-values": "0|255", "filters": 8, "dice": 1.0}
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        """Return random images in which every class is a band of rows, brighter than the one before."""
+        draw, p = np.random.default_rng(seed), self.parameters
+        edges = np.sort(draw.integers(0, p.height + 1, (count, p.classes - 1)), axis=1)
+        classes = (np.arange(p.height) >= edges[:, :, None]).sum(1)
+        shades = classes[:, None, :, None] + draw.uniform(size=(count, *p.shape))
+        masks = np.repeat(np.array(p.values)[classes][:, :, None], p.width, axis=2)
+        return Examples.of(p.low + (p.high - p.low) * shades / p.classes, masks)
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from private_learning.records import DataError, Records
+from private_learning.records import DataError, Records, Table
 from private_learning.records.histories import Histories
 from private_learning.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
 from private_learning.tasks.events import PREFIX as EVENTS
 from private_learning.tasks.events import read_events, sequences, uses
 from private_learning.tasks.tables import ClassifierParameters, TableClassifier
 from private_learning.tasks.task import InputUse
+from private_learning.tasks.weights import even, uniform
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+# Gates of a unit, which torch stacks in one weight.
+_GATES = {"gru": 3, "lstm": 4}
 
 
 class SequenceParameters(ClassifierParameters):
@@ -102,6 +108,45 @@ class CodeSequences(TableClassifier[SequenceParameters]):
         encoded.append(np.where(np.arange(length) < ends, tokens, 0))
         return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        p = self.parameters
+        weights = {"embed.weight": _normal((self.tokens, p.embedding), random)}
+        # The row of no event stays zero: no gradient reaches it.
+        weights["embed.weight"][0] = 0.0
+        weights |= _encoder(p, random) if p.model == "transformer" else _recurrent(p, random)
+        state = p.embedding if p.model == "transformer" else p.hidden
+        return weights | uniform({"head": (self.outputs, state + self.features)}, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {
+            "label": "died",
+            "label-values": "no|yes",
+            "length": 50,
+            "events.diagnoses": "code=icd; time=day; codes=I10|E11|N18|J44",
+            "events.drugs": "code=atc; time=day; codes=C07|A10|B01",
+            "column.age": "18..90",
+            "column.sex": "f|m",
+        }
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Histories:
+        """Return random histories. Some patients have no event. Many of the first code lead to a higher class."""
+        draw, patients = np.random.default_rng(seed), [f"p{k}" for k in range(count)]
+        events: dict[str, Table] = {}
+        hits = np.zeros(count)
+        for table in self.events:
+            owners: list[int] = draw.integers(0, count, 6 * count).tolist()
+            codes = draw.choice([*table.codes, "something else"], len(owners))
+            hits += np.bincount(owners, codes == table.codes[0], minlength=count)
+            times, names = draw.uniform(0, 365, len(owners)), [patients[k] for k in owners]
+            events[table.name] = Table.of(
+                {table.code: codes, table.time: times, "patient": names}, patient_column="patient"
+            )
+        labels = np.argsort(np.argsort(hits + 1e-3 * draw.normal(size=count))) * self.classes // count
+        declared = {column.name: column.random(count, draw) for column in self.columns}
+        columns = declared | {self.parameters.label: self.label_cells(labels), "patient": patients}
+        return Histories.with_events(Table.of(columns, patient_column="patient"), events)
+
     def _table(self, data: Records) -> Histories:
         if not isinstance(data, Histories):
             raise DataError(
@@ -109,3 +154,34 @@ class CodeSequences(TableClassifier[SequenceParameters]):
                 "for each kind of events"
             )
         return data
+
+
+def _recurrent(p: SequenceParameters, random: np.random.Generator) -> dict[str, Array]:
+    bound = 1 / math.sqrt(p.hidden)
+    rows, weights = _GATES[p.model] * p.hidden, dict[str, Array]()
+    for layer in range(p.layers):
+        wide = p.hidden if layer else p.embedding
+        shapes = {"weight_ih": (rows, wide), "weight_hh": (rows, p.hidden), "bias_ih": (rows,), "bias_hh": (rows,)}
+        weights |= {f"units.{kind}_l{layer}": even(shape, bound, random) for kind, shape in shapes.items()}
+    return weights
+
+
+def _encoder(p: SequenceParameters, random: np.random.Generator) -> dict[str, Array]:
+    wide = p.embedding
+    weights = {"places.weight": _normal((p.length, wide), random)}
+    for layer in range(p.layers):
+        at = f"units.layers.{layer}"
+        # Glorot and Bengio 2010, over the three maps together.
+        weights[f"{at}.self_attn.in_proj_weight"] = even((3 * wide, wide), math.sqrt(6 / (4 * wide)), random)
+        weights[f"{at}.self_attn.in_proj_bias"] = np.zeros(3 * wide, np.float32)
+        weights |= uniform({f"{at}.self_attn.out_proj": (wide, wide)}, random)
+        weights[f"{at}.self_attn.out_proj.bias"] = np.zeros(wide, np.float32)
+        weights |= uniform({f"{at}.linear1": (p.hidden, wide), f"{at}.linear2": (wide, p.hidden)}, random)
+        for norm in ("norm1", "norm2"):
+            weights[f"{at}.{norm}.weight"] = np.ones(wide, np.float32)
+            weights[f"{at}.{norm}.bias"] = np.zeros(wide, np.float32)
+    return weights
+
+
+def _normal(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    return random.standard_normal(shape).astype(np.float32)

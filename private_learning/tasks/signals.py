@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from private_learning.records import Records
 from private_learning.tasks.convolutions import ConvolutionLayout, strided, why_not_normalised
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.scaled import ScaledArrays, labels_of
-from private_learning.tasks.task import Classification
+from private_learning.tasks.scaled import ClassifiedArrays
+from private_learning.tasks.weights import normalised
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 # The number of filters doubles up to so many times.
 _DOUBLED = 2
@@ -73,7 +73,7 @@ class SignalParameters(ClassLossParameters):
         return [self.filters << min(place, _DOUBLED) for place in range(self.layers)]
 
 
-class SignalNetwork(ScaledArrays, Classification):
+class SignalNetwork(ClassifiedArrays):
     """Strided convolutions with GroupNorm and ReLU, then the mean over time and a linear layer."""
 
     name, kind = "signal-cnn", SignalParameters
@@ -104,5 +104,9 @@ class SignalNetwork(ScaledArrays, Classification):
 
         return signal(self.layout, self.parameters.groups)
 
-    def targets(self, data: Records) -> Tensor:
-        return self.integer_labels(labels_of(self.name, data))
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return normalised(self.layout, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"channels": 2, "length": 250, "classes": 2, "range": "-2..2", "filters": 8, "layers": 3}

@@ -20,8 +20,9 @@ from pydantic import Field, model_validator
 from private_learning.records import Records, WrongRows
 from private_learning.tasks.columns import Columns, NumberColumn, categories_of, indices_of, missing_rows, numbers_in
 from private_learning.tasks.losses import numbers_of
-from private_learning.tasks.tables import LayersParameters, TableTask, network
+from private_learning.tasks.tables import COLUMNS, LayersParameters, TableTask, network
 from private_learning.tasks.task import ColumnText, InputUse, TaskParameters, require_metrics
+from private_learning.tasks.weights import network_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -122,6 +123,26 @@ class SurvivalTask(TableTask[SurvivalParameters]):
         nn.init.constant_(constants.bias, self.start)
         return nn.Sequential(*layers, constants)
 
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        """Return the weights of the network, but for the constants of the intervals."""
+        weights, hidden = network_weights(self.widths, random), self.parameters.layers
+        constants = np.full(len(self.cuts), self.start, np.float32)
+        if not self.parameters.proportional:
+            return weights | {f"{2 * hidden}.bias" if hidden else "bias": constants}
+        last = f"{2 * hidden}"
+        score = weights.pop(f"{last}.weight" if hidden else "weight")
+        del weights[f"{last}.bias" if hidden else "bias"]
+        return weights | {f"{last}.weight": score, f"{2 * hidden + 1}.bias": constants}
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"time": "days", "event": "died", "cuts": "30|90|180|365", **COLUMNS}
+
+    def synthetic_targets(self, scores: Array, draw: np.random.Generator) -> dict[str, Any]:
+        deaths = draw.exponential(self.ends[-1] * np.exp(-scores[:, 0]))
+        exits = draw.uniform(0, 2 * self.ends[-1], len(scores))
+        return {self.parameters.time: np.minimum(deaths, exits), self.parameters.event: (deaths <= exits).astype(int)}
+
     def targets_of(self, columns: Columns) -> Tensor:
         import torch
 
@@ -171,6 +192,7 @@ class DiscreteTime(SurvivalTask):
     """Logistic hazards: with `proportional` the odds of an event in every interval are multiplied alike."""
 
     name = "discrete-survival"
+    initial_weights = SurvivalTask.initial_weights
 
     @property
     def start(self) -> float:
@@ -195,6 +217,7 @@ class PiecewiseConstant(SurvivalTask):
     """Constant hazards in each interval: with `proportional` they are multiplied alike, as in Cox's model."""
 
     name = "piecewise-exponential"
+    initial_weights = SurvivalTask.initial_weights
 
     @property
     def start(self) -> float:

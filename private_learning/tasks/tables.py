@@ -23,13 +23,18 @@ from private_learning.tasks.columns import (
     require_no_label,
 )
 from private_learning.tasks.losses import ClassLossParameters
-from private_learning.tasks.task import Classification, ColumnText, InputUse, Task, TaskParameters
+from private_learning.tasks.task import Classification, ColumnText, InputUse, Task, TaskError, TaskParameters
+from private_learning.tasks.weights import network_weights, zeros
 from study_protocol.cells import Column, column_of, read_numbers
+from study_protocol.wire.tensors import Array
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from private_learning.tasks.dataset import TaskDataset
+
+# Columns of the examples.
+COLUMNS = {"column.age": "18..90", "column.chol": "100..400; missing=240", "column.pain": "1|2|3|4"}
 
 
 class TableParameters(TaskParameters):
@@ -145,6 +150,18 @@ class TableTask(Task, Generic[P]):
         encoded = [column.encode(column.random(count, generator)) for column in self.columns]
         return torch.as_tensor(np.concatenate(encoded, axis=1)).float()
 
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        draw = np.random.default_rng(seed)
+        columns: dict[str, Any] = {column.name: column.random(count, draw) for column in self.columns}
+        inputs = np.concatenate([column.encode(columns[column.name]) for column in self.columns], axis=1)
+        # (n, 5) scores that a linear model can find.
+        scores = inputs @ draw.normal(size=(inputs.shape[1], 5)) + 0.3 * draw.normal(size=(count, 5))
+        return Table.of(columns | self.synthetic_targets(scores, draw))
+
+    def synthetic_targets(self, scores: np.ndarray, draw: np.random.Generator) -> dict[str, Any]:
+        """Return target column -> (n,) cells that depend on (n, 5) scores. Raises TaskError: the task makes none."""
+        raise TaskError(f"task {self.name} has no synthetic_targets of its own")
+
     def _table(self, data: Records) -> Table:
         if not isinstance(data, Table):
             raise DataError(f"task {self.name} takes a table, not arrays")
@@ -177,6 +194,14 @@ class TableClassifier(TableTask[C], Classification):
             raise missing_rows(subject, absent)
         return torch.as_tensor(places)
 
+    def synthetic_targets(self, scores: np.ndarray, draw: np.random.Generator) -> dict[str, Any]:
+        labels = np.argsort(np.argsort(scores[:, 0])) * self.classes // len(scores)
+        return {self.parameters.label: self.label_cells(labels)}
+
+    def label_cells(self, labels: np.ndarray) -> Any:
+        """Return (n,) cells of the label column out of (n,) classes."""
+        return labels if self.label_values is None else [self.label_values[k] for k in labels]
+
     def _whole_numbers(self, labels: Column, subject: str) -> Tensor:
         """Texts of numbers, Booleans and numbers alike. Raises WrongRows: others."""
         read = read_numbers(labels)
@@ -198,6 +223,13 @@ class LogisticRegression(TableClassifier[ClassifierParameters]):
     def model(self) -> nn.Module:
         return self.linear(self.features)
 
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return zeros({"weight": (self.outputs, self.features), "bias": (self.outputs,)})
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {"label": "ill", "classes": 2, **COLUMNS}
+
 
 class MultilayerPerceptron(TableClassifier[PerceptronParameters]):
     """`layers` hidden layers of `hidden` units with tanh (Papernot et al. 2021: bounded activations clip less)."""
@@ -206,6 +238,20 @@ class MultilayerPerceptron(TableClassifier[PerceptronParameters]):
 
     def model(self) -> nn.Module:
         return network(self.widths)
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array]:
+        return network_weights(self.widths, random)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        return {
+            "label": "triage",
+            "classes": 3,
+            "hidden": 8,
+            "column.age": "0..110",
+            "column.pulse": "20..220; missing=80; missing-values=0",
+            "column.ward": "medical|surgical; missing",
+        }
 
     @property
     def widths(self) -> list[int]:

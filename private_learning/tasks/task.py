@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from private_learning.tasks.dataset import TaskDataset
+    from study_protocol.wire.tensors import Array
 
 
 class TaskError(ValueError):
@@ -93,6 +94,31 @@ class Task(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """Return a new model. No layer may mix the records of a batch (no batch normalisation)."""
+
+    def initial_weights(self, random: np.random.Generator) -> dict[str, Array] | None:
+        """Return parameter name -> float32 array, as in a new model, but drawn without torch.
+
+        It holds for the class that defines it alone, because a derived class may have another model. None: only `model`
+        makes them.
+        """
+        return None
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        """Return example parameters for templates, documents and tests. Raises TaskError: the task has none."""
+        raise TaskError(f"task {cls.__name__} has no example of its own")
+
+    def synthetic_records(self, count: int, seed: int = 0) -> Records:
+        """Return random records of `count` patients, one of each, with targets that depend on the inputs.
+
+        Raises:
+            TaskError: the task does not say what its records look like.
+        """
+        raise TaskError("the task has no synthetic_records of its own")
+
+    def evaluation(self) -> dict[str, Any] | None:
+        """Return entries of a question that evaluates the predictions. None: no question evaluates them yet."""
+        return None
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -236,6 +262,9 @@ class Classification(Task):
         values, counts = np.unique(targets.numpy(), return_counts=True)
         names = self.class_names
         return {str(names[int(value)]): int(count) for value, count in zip(values, counts, strict=True)}
+
+    def evaluation(self) -> dict[str, Any]:
+        return {} if self.classes == 2 else {"prediction": "classes", "classes": self.classes}
 
     @property
     def class_names(self) -> tuple[int | str, ...]:

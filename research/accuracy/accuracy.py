@@ -26,7 +26,7 @@ from accounting import ClassicalAccountant, calibrate_noise
 from private_learning.gradients import ClippedSum, PerRecordGradients
 from private_learning.training.gradients import poisson_batch
 from private_learning.training.noise import add_noise
-from research.accuracy.accuracy_data import WORKLOADS, Split, Workload
+from research.accuracy.accuracy_data import WORKLOADS, AccuracySplit, Workload
 from study_protocol.randomness.source import RandomSource, SeededSource
 
 DELTA = 1e-5
@@ -41,7 +41,7 @@ Step = Callable[[Tensor, Tensor], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class AccuracyPlan:
     """What is public before a run, and what it costs. steps counts the release of the mean where there is one."""
 
     epsilon: float
@@ -52,7 +52,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AccuracyOutcome:
     """Accuracy per seed in [0, 1], and the median seconds of one training step."""
 
     accuracies: list[float]
@@ -67,7 +67,7 @@ class Outcome:
         return standard_error(self.accuracies)
 
 
-def plan(workload: Workload, epsilon: float) -> Plan:
+def plan(workload: Workload, epsilon: float) -> AccuracyPlan:
     """The least noise within ε, and the ε of exactly that noise."""
     steps = workload.steps + workload.centred
     noise = calibrate_noise(
@@ -75,7 +75,7 @@ def plan(workload: Workload, epsilon: float) -> Plan:
     )
     accountant = ClassicalAccountant(delta=DELTA, method="pld")
     accountant.step(noise_multiplier=noise, sampling_rate=workload.sampling_rate, count=steps)
-    return Plan(accountant.epsilon(), DELTA, noise, workload.sampling_rate, steps)
+    return AccuracyPlan(accountant.epsilon(), DELTA, noise, workload.sampling_rate, steps)
 
 
 def private_step(workload: Workload, model: nn.Module, expected: float, noise: float, source: RandomSource) -> Step:
@@ -127,7 +127,7 @@ def plain_step(workload: Workload, model: nn.Module, expected: float) -> Step:
     return step
 
 
-def train(workload: Workload, split: Split, method: str, noise: float, seed: int) -> tuple[float, float]:
+def train(workload: Workload, split: AccuracySplit, method: str, noise: float, seed: int) -> tuple[float, float]:
     """(accuracy on the held-out records, median seconds of a step)."""
     # A real site draws from SecureSource; here a run must be repeatable. Batches have a source of their own, so that
     # the methods see the same ones.
@@ -155,9 +155,9 @@ def train(workload: Workload, split: Split, method: str, noise: float, seed: int
     return right, statistics.median(seconds)
 
 
-def measure(workload: Workload, seeds: Sequence[int], method: str, noise: float = 0.0) -> Outcome:
+def measure(workload: Workload, seeds: Sequence[int], method: str, noise: float = 0.0) -> AccuracyOutcome:
     done = [train(workload, workload.split(seed), method, noise, seed) for seed in seeds]
-    return Outcome([accuracy for accuracy, _ in done], statistics.median(seconds for _, seconds in done))
+    return AccuracyOutcome([accuracy for accuracy, _ in done], statistics.median(seconds for _, seconds in done))
 
 
 def compare(workload: Workload, epsilons: Sequence[float], seeds: Sequence[int]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def main() -> None:
             RESULTS.write_text(json.dumps(recorded | {name: measured}, indent=1) + "\n")
 
 
-def _centred(split: Split, workload: Workload, noise: float | None, source: RandomSource) -> Split:
+def _centred(split: AccuracySplit, workload: Workload, noise: float | None, source: RandomSource) -> AccuracySplit:
     """Features less their mean, at norm 1 again. With noise the mean is released, as one more accounted step."""
     if noise is None:
         mean = split.inputs.mean(0)
@@ -231,10 +231,10 @@ def _centred(split: Split, workload: Workload, noise: float | None, source: Rand
         noisy = add_noise(total, noise_multiplier=noise, source=source)
         mean = noisy.gradients["sum"] / (workload.sampling_rate * len(split.inputs))
     inputs, tests = (nn.functional.normalize(x - mean, dim=1) for x in (split.inputs, split.test_inputs))
-    return Split(inputs, split.targets, tests, split.test_targets)
+    return AccuracySplit(inputs, split.targets, tests, split.test_targets)
 
 
-def _batches(split: Split, workload: Workload, source: RandomSource) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(split: AccuracySplit, workload: Workload, source: RandomSource) -> Iterator[tuple[Tensor, Tensor]]:
     for _ in range(workload.steps):
         if workload.sampling_rate == 1.0:
             yield split.inputs, split.targets
@@ -247,11 +247,11 @@ def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-def _reported(outcome: Outcome) -> dict[str, Any]:
+def _reported(outcome: AccuracyOutcome) -> dict[str, Any]:
     return asdict(outcome) | {"mean": outcome.mean, "standard_error": outcome.standard_error}
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: AccuracyOutcome) -> str:
     return f"{100 * outcome.mean:.2f} ± {100 * outcome.standard_error:.2f}"
 
 

@@ -17,7 +17,7 @@ from wardround.demo.scenarios import DataMissing, Scenario, breast_cancer, data_
 
 
 @dataclass(frozen=True)
-class Split:
+class AccuracySplit:
     """inputs: (n, d) float32. targets: (n,) int64. The same for the held-out records."""
 
     inputs: Tensor
@@ -37,7 +37,7 @@ class Workload:
 
     name: str
     about: str
-    split: Callable[[int], Split]
+    split: Callable[[int], AccuracySplit]
     classes: int
     hidden: int
     centred: bool
@@ -63,16 +63,16 @@ class Workload:
         return {name: getattr(self, name) for name in names}
 
 
-def _pooled(scenario: Scenario) -> Split:
+def _pooled(scenario: Scenario) -> AccuracySplit:
     task = load(scenario.task, scenario.task_parameters)
     parts = [task.dataset(records) for records in scenario.hospitals.values()]
     test = task.dataset(scenario.evaluation)
     inputs, targets = torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
-    return Split(inputs, targets, test.inputs, test.targets)
+    return AccuracySplit(inputs, targets, test.inputs, test.targets)
 
 
 @lru_cache(maxsize=1)
-def _digits() -> Split:
+def _digits() -> AccuracySplit:
     folder = data_folder() / "mnist"
     if not folder.is_dir():
         raise DataMissing(f"{folder} is missing: set WARDROUND_DATA to the folder that holds mnist/")
@@ -82,10 +82,12 @@ def _digits() -> Split:
         labels = read_idx(folder / f"{name}-labels-idx1-ubyte.gz").astype(np.int64)
         return oriented_gradients(torch.from_numpy(images)), torch.from_numpy(labels)
 
-    return Split(*part("train"), *part("t10k"))
+    return AccuracySplit(*part("train"), *part("t10k"))
 
 
-def _table(name: str, about: str, split: Callable[[int], Split], *, hidden: int, learning_rate: float) -> Workload:
+def _table(
+    name: str, about: str, split: Callable[[int], AccuracySplit], *, hidden: int, learning_rate: float
+) -> Workload:
     return Workload(
         name,
         about,
@@ -102,11 +104,11 @@ def _table(name: str, about: str, split: Callable[[int], Split], *, hidden: int,
     )
 
 
-def _cancer(seed: int) -> Split:
+def _cancer(seed: int) -> AccuracySplit:
     return _pooled(breast_cancer(seed, by_size=False))
 
 
-def _heart(seed: int) -> Split:
+def _heart(seed: int) -> AccuracySplit:
     return _pooled(heart_disease(seed))
 
 

@@ -46,7 +46,7 @@ CHANGES = {"shift": 2, "rotation": 10.0, "scale": 0.1}
 
 
 @dataclass(frozen=True)
-class Case:
+class AugmentationCase:
     """Training, validation and test records of one task."""
 
     task: Task
@@ -56,7 +56,7 @@ class Case:
 
 
 @cache
-def mnist() -> Case:
+def mnist() -> AugmentationCase:
     """The first 5,000 training images; validated on the last 5,000 of the training file."""
     folder = data_folder() / "mnist"
     images, labels = (read_idx(folder / f"train-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
@@ -65,21 +65,23 @@ def mnist() -> Case:
 
 
 @cache
-def pneumonia() -> Case:
+def pneumonia() -> AugmentationCase:
     """PneumoniaMNIST by its own three splits."""
     path = next((data_folder() / "pneumoniamnist").glob("*.npz"))
     return _case(2, *(read_npz(path, split=part) for part in ("train", "val", "test")))
 
 
-def _case(classes: int, train: Examples, validation: Examples, test: Examples) -> Case:
+def _case(classes: int, train: Examples, validation: Examples, test: Examples) -> AugmentationCase:
     task = load("cnn", {"height": 28, "width": 28, "classes": classes})
-    return Case(task, *(task.dataset(part) for part in (train, validation, test)))
+    return AugmentationCase(task, *(task.dataset(part) for part in (train, validation, test)))
 
 
-CASES: dict[str, Callable[[], Case]] = {"PneumoniaMNIST": pneumonia, "MNIST, 5,000 images": mnist}
+CASES: dict[str, Callable[[], AugmentationCase]] = {"PneumoniaMNIST": pneumonia, "MNIST, 5,000 images": mnist}
 
 
-def trained(case: Case, views: int, learning_rate: float, noise_multiplier: float, seed: int) -> torch.nn.Module:
+def trained(
+    case: AugmentationCase, views: int, learning_rate: float, noise_multiplier: float, seed: int
+) -> torch.nn.Module:
     """A model after all steps. Seeded: a hospital's own draws are cryptographic."""
     coins, places, looks, noise = (SeededSource(1000 * seed + k, allow_insecure=True) for k in range(4))
     torch.manual_seed(seed)
@@ -105,12 +107,14 @@ def trained(case: Case, views: int, learning_rate: float, noise_multiplier: floa
     return model
 
 
-def accuracy(case: Case, model: torch.nn.Module, records: TaskDataset) -> float:
+def accuracy(case: AugmentationCase, model: torch.nn.Module, records: TaskDataset) -> float:
     with torch.no_grad():
         return case.task.metrics(model(records.inputs), records.targets)["accuracy"]
 
 
-def reachable_score(case: Case, views: int, noise_multiplier: float, trial_scores: dict[str, float]) -> float:
+def reachable_score(
+    case: AugmentationCase, views: int, noise_multiplier: float, trial_scores: dict[str, float]
+) -> float:
     """The learning rate of the best mean accuracy on the validation records; what was tried is written down."""
     for rate in LEARNING_RATES:
         accuracies = [
@@ -171,7 +175,7 @@ def main() -> None:
         RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _majority(case: Case) -> float:
+def _majority(case: AugmentationCase) -> float:
     """Accuracy on the test records of always naming the commonest class."""
     return float(np.bincount(case.test.targets.numpy()).max() / len(case.test))
 

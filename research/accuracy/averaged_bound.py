@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from accounting import AveragedAccountant, ClassicalAccountant, EstimateSpec
-from research.accuracy.gradient_norms import FloatArray, Run, clipped_norms
+from research.accuracy.gradient_norms import FloatArray, GradientNormRun, clipped_norms
 
 
-def classical(run: Run) -> dict[str, float]:
+def classical(run: GradientNormRun) -> dict[str, float]:
     """ε by loss distribution and by Rényi divergence; they know σ, q and T only."""
     bounds: dict[str, float] = {}
     for method in ("pld", "rdp"):
@@ -23,7 +23,7 @@ def classical(run: Run) -> dict[str, float]:
     return bounds
 
 
-def averaged(run: Run, norms: FloatArray, estimator: str) -> float:
+def averaged(run: GradientNormRun, norms: FloatArray, estimator: str) -> float:
     """ε of the averaged bound for one path of norms (steps, records)."""
     spec = EstimateSpec(
         delta=run.delta,
@@ -37,7 +37,7 @@ def averaged(run: Run, norms: FloatArray, estimator: str) -> float:
     return account.epsilon()
 
 
-def measure(run: Run, seeds: list[int]) -> dict[str, object]:
+def measure(run: GradientNormRun, seeds: list[int]) -> dict[str, object]:
     """All numbers of the table, one row per noise seed."""
     rows = []
     for seed in seeds:
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("research/benchmarks/results/averaged_bound.json"))
     arguments = parser.parse_args()
-    result = measure(Run(), list(range(arguments.seeds)))
+    result = measure(GradientNormRun(), list(range(arguments.seeds)))
     print(f"classical: {result['classical']}")
     for row in result["averaged"]:  # type: ignore[attr-defined]
         print("  ".join(f"{name} {value:.4g}" for name, value in row.items()))

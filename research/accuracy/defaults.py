@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from research.accuracy.defaults_data import CASES, Case, Floats
-from research.accuracy.defaults_run import AVERAGES, Setting, Study, accuracies, noise_multiplier
+from research.accuracy.defaults_data import CASES, Floats, TableCase
+from research.accuracy.defaults_run import AVERAGES, DefaultsSetting, DefaultsStudy, accuracies, noise_multiplier
 from research.accuracy.defaults_sweep import ALONE_SIZES, CLIPS, ROUNDS, SEEDS, TRAVELS, studies
 from study_protocol.study.suggestion import LEARNABLE, MARGIN, PublicNumbers, per_class, relative_noise
 
@@ -40,9 +40,9 @@ class Rule:
     power: float
     longest_step: float
 
-    def setting(self, noise: float, rounds: int) -> Setting:
+    def setting(self, noise: float, rounds: int) -> DefaultsSetting:
         step = min(self.travel / noise**self.power / rounds, self.longest_step)
-        return Setting(1.0, rounds, self.clip_norm, step * rounds)
+        return DefaultsSetting(1.0, rounds, self.clip_norm, step * rounds)
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Losses:
 class Measured:
     """One case under one limit. grid: accuracies (seeds, *GRID); beside: majority, pooled, alone (seeds, 2 + K)."""
 
-    case: Case
-    study: Study
+    case: TableCase
+    study: DefaultsStudy
     numbers: PublicNumbers
     grid: Floats
     beside: Floats
@@ -156,7 +156,7 @@ def fitted_losses(cases: Sequence[Measured], rule: Rule, lone_losses: Iterable[t
 
 
 @cache
-def run_exactly(name: str, study: Study, setting: Setting) -> Floats:
+def run_exactly(name: str, study: DefaultsStudy, setting: DefaultsSetting) -> Floats:
     """Accuracies (seeds, averages) of one setting: the sweep's seeds, records and noise."""
     case = CASES[name]
     return np.stack([accuracies(case.split(seed), case.classes, study, [setting], seed)[0] for seed in range(SEEDS)])

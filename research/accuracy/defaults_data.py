@@ -28,7 +28,7 @@ HELD_OUT = 0.2
 
 
 @dataclass(frozen=True)
-class Split:
+class SiteSplit:
     """One dealing. inputs: encoded columns and a last column of ones; site: whose record each training record is."""
 
     inputs: Floats
@@ -39,7 +39,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Case:
+class TableCase:
     """columns: of the table, before they are encoded; classes: values of the label; split: by its seed."""
 
     name: str
@@ -47,7 +47,7 @@ class Case:
     about: str
     columns: int
     classes: int
-    split: Callable[[int], Split]
+    split: Callable[[int], SiteSplit]
 
 
 def _encoded(frame: Mapping[str, Any], described: Mapping[str, str]) -> Floats:
@@ -57,7 +57,7 @@ def _encoded(frame: Mapping[str, Any], described: Mapping[str, str]) -> Floats:
     return np.column_stack([inputs, np.ones(len(inputs))])
 
 
-def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> Split:
+def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> SiteSplit:
     """At random: a test set, and hospitals of equal size; records: of one hospital, None: all there are."""
     order = np.random.default_rng([seed, 7]).permutation(len(labels))
     held_out = max(round(HELD_OUT * len(labels)), 1)
@@ -65,7 +65,7 @@ def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: i
     # A large test set costs time and shows nothing more.
     test, train = order[: min(held_out, 8_000)], order[held_out : held_out + hospitals * each]
     site = np.arange(len(train)) % hospitals
-    return Split(inputs[train], labels[train], site, inputs[test], labels[test])
+    return SiteSplit(inputs[train], labels[train], site, inputs[test], labels[test])
 
 
 def _random_case(
@@ -78,16 +78,16 @@ def _random_case(
     records: int | None = None,
     classes: int = 2,
     family: str | None = None,
-) -> Case:
+) -> TableCase:
     @cache
     def encoded() -> tuple[Floats, Labels]:
         frame, labels = load()
         return _encoded(frame, described), labels
 
-    def split(seed: int) -> Split:
+    def split(seed: int) -> SiteSplit:
         return _dealt(*encoded(), seed, hospitals, records)
 
-    return Case(name, family or name, about, len(described), classes, split)
+    return TableCase(name, family or name, about, len(described), classes, split)
 
 
 def _site_case(
@@ -97,7 +97,7 @@ def _site_case(
     load: Callable[[], tuple[Mapping[str, Any], Labels, Labels]],
     *,
     family: str,
-) -> Case:
+) -> TableCase:
     """The site is the split; a fifth of each site's patients is the test set."""
 
     @cache
@@ -105,7 +105,7 @@ def _site_case(
         frame, labels, site = load()
         return _encoded(frame, described), labels, site
 
-    def split(seed: int) -> Split:
+    def split(seed: int) -> SiteSplit:
         inputs, labels, site = encoded()
         order = np.random.default_rng([seed, 7]).permutation(len(labels))
         held_out, remaining = list[int](), list[int]()
@@ -113,15 +113,15 @@ def _site_case(
             site_rows = [int(row) for row in order if site[row] == number]
             held_out += site_rows[: len(site_rows) // 5]
             remaining += site_rows[len(site_rows) // 5 :]
-        return Split(inputs[remaining], labels[remaining], site[remaining], inputs[held_out], labels[held_out])
+        return SiteSplit(inputs[remaining], labels[remaining], site[remaining], inputs[held_out], labels[held_out])
 
-    return Case(name, family, about, len(described), 2, split)
+    return TableCase(name, family, about, len(described), 2, split)
 
 
 def _scenario_case(
     name: str, family: str, about: str, described: Mapping[str, str], make: Callable[[int], Any]
-) -> Case:
-    def split(seed: int) -> Split:
+) -> TableCase:
+    def split(seed: int) -> SiteSplit:
         scenario = make(seed)
         label = scenario.task_parameters["label"]
         tables = [cast("Table", records) for records in scenario.hospitals.values()]
@@ -129,9 +129,9 @@ def _scenario_case(
         inputs = np.concatenate([_encoded(table.columns, described) for table in tables])
         labels = np.concatenate([table.numbers(label) for table in tables]).astype(np.int64)
         test = cast("Table", scenario.evaluation)
-        return Split(inputs, labels, site, _encoded(test.columns, described), test.numbers(label).astype(np.int64))
+        return SiteSplit(inputs, labels, site, _encoded(test.columns, described), test.numbers(label).astype(np.int64))
 
-    return Case(name, family, about, len(described), 2, split)
+    return TableCase(name, family, about, len(described), 2, split)
 
 
 def _existing(path: Path) -> Path:

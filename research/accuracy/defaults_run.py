@@ -19,7 +19,7 @@ from accounting.budget.solve import least_noise
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Level, Observer
-from research.accuracy.defaults_data import Floats, Labels, Split
+from research.accuracy.defaults_data import Floats, Labels, SiteSplit
 
 Singles = npt.NDArray[np.float32]
 AVERAGES = ("none", "tail", "exponential")
@@ -30,7 +30,7 @@ COLLUDERS = 1
 
 
 @dataclass(frozen=True)
-class Study:
+class DefaultsStudy:
     """Who takes part under which limit. scheme: parallel or sequential (masked, all hospitals needed)."""
 
     scheme: str
@@ -44,7 +44,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Setting:
+class DefaultsSetting:
     """One way of training.
 
     travel  T · η · C: how far the model would go if every clipped gradient were as long as the clip norm and all agreed
@@ -83,13 +83,15 @@ def noise_multiplier(scheme: str, records: int, epsilon: float, sampling_rate: f
     return least_noise(plan).noise_multiplier
 
 
-def pooled_noise(study: Study, setting: Setting) -> float:
+def pooled_noise(study: DefaultsStudy, setting: DefaultsSetting) -> float:
     """Of all hospitals' noise together, as a multiple of the clip norm."""
     noise = noise_multiplier(study.scheme, study.counted, study.epsilon, setting.sampling_rate, setting.rounds)
     return noise * study.hospitals**0.5
 
 
-def accuracies(split: Split, classes: int, study: Study, settings: Sequence[Setting], seed: int) -> Floats:
+def accuracies(
+    split: SiteSplit, classes: int, study: DefaultsStudy, settings: Sequence[DefaultsSetting], seed: int
+) -> Floats:
     """On the test records, shape (settings, averages). Settings that share rate and rounds run together.
 
     Raises ValueError: they do not.

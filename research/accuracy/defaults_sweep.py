@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from research.accuracy.defaults_data import CASES, Case, Floats, Labels, Split
-from research.accuracy.defaults_run import AVERAGES, Setting, Study, accuracies
+from research.accuracy.defaults_data import CASES, Floats, Labels, SiteSplit, TableCase
+from research.accuracy.defaults_run import AVERAGES, DefaultsSetting, DefaultsStudy, accuracies
 
 SEEDS = 24
 RATES, ROUNDS = (1.0, 0.25), (10, 30, 100)
@@ -34,29 +34,29 @@ ALONE_SIZES, ALONE_SEEDS = (15, 30, 60, 125, 250, 500, 1000), 12
 GRID = (len(RATES), len(ROUNDS), len(CLIPS), len(TRAVELS), len(AVERAGES))
 
 
-def studies(case: Case) -> list[Study]:
+def studies(case: TableCase) -> list[DefaultsStudy]:
     hospitals = len(np.unique(case.split(0).site))
-    return [Study(scheme, epsilon, hospitals) for scheme, epsilon in LIMITS]
+    return [DefaultsStudy(scheme, epsilon, hospitals) for scheme, epsilon in LIMITS]
 
 
-def swept(case: Case, study: Study, seed: int) -> Floats:
+def swept(case: TableCase, study: DefaultsStudy, seed: int) -> Floats:
     """Accuracies of every setting, in the shape of `GRID`."""
     split, grid_accuracies = case.split(seed), np.empty(GRID)
     for place, rate in enumerate(RATES):
         for number, rounds in enumerate(ROUNDS):
-            settings = [Setting(rate, rounds, clip, travel) for clip in CLIPS for travel in TRAVELS]
+            settings = [DefaultsSetting(rate, rounds, clip, travel) for clip in CLIPS for travel in TRAVELS]
             grid_accuracies[place, number] = accuracies(split, case.classes, study, settings, seed).reshape(GRID[2:])
     return grid_accuracies
 
 
-def without_privacy(split: Split, seed: int) -> Floats:
+def without_privacy(split: SiteSplit, seed: int) -> Floats:
     """Accuracies of the majority class, of all records together, and of every hospital alone."""
     majority = float(np.mean(split.test_labels == np.bincount(split.labels).argmax()))
     lone_models = [_fitted(split, split.site == number, seed) for number in np.unique(split.site)]
     return np.array([majority, _fitted(split, np.ones(len(split.labels), bool), seed), *lone_models])
 
 
-def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
+def _fitted(split: SiteSplit, rows: np.ndarray, seed: int) -> float:
     """Logistic regression with the library's own penalty; one class alone is what such a hospital predicts."""
     labels: Labels = split.labels[rows]
     if len(np.unique(labels)) == 1:
@@ -68,7 +68,7 @@ def _fitted(split: Split, rows: np.ndarray, seed: int) -> float:
         return float(model.fit(split.inputs[rows], labels).score(split.test_inputs, split.test_labels))
 
 
-def lost_alone(case: Case) -> list[tuple[str, int, float]]:
+def lost_alone(case: TableCase) -> list[tuple[str, int, float]]:
     """Accuracy that n records drawn from all hospitals lose against all of them: (family, n, loss)."""
     results: list[tuple[str, int, float]] = []
     for size in ALONE_SIZES:

@@ -15,7 +15,7 @@ import numpy as np
 
 from accounting import ClassicalAccountant, FilterSpec, IndividualFilter, calibrate_noise
 from accounting.accountants.calibration import most_steps, rdp_epsilon
-from research.accuracy.frontier import Setting, accuracy, filter_order, gradients
+from research.accuracy.frontier import FrontierSetting, accuracy, filter_order, gradients
 from research.accuracy.frontier_data import DATA, Floats, Pair
 
 EPSILON, DELTA, NOISE = 2.0, 1e-5, 20.0
@@ -85,7 +85,7 @@ def descend(
 
 def measure(size: int, seeds: int) -> dict[str, object]:
     """Best over clip norm and learning rate of both ways; chosen and reported on the same seeds, for both alike."""
-    order = filter_order(Setting(EPSILON, 1.0, reaches()["Rényi"], 1.0, NOISE))
+    order = filter_order(FrontierSetting(EPSILON, 1.0, reaches()["Rényi"], 1.0, NOISE))
     longer: dict[int, tuple[float, float, float]] = {}
     fewer: dict[int, float] = {}
     for clip in CLIP_NORMS:

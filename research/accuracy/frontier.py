@@ -46,7 +46,7 @@ OUT = Path("research/benchmarks/results/frontier.json")
 
 
 @dataclass(frozen=True)
-class Setting:
+class FrontierSetting:
     """noise_multiplier: the least whose classical ε (loss distributions) is `epsilon` after all steps."""
 
     epsilon: float
@@ -57,7 +57,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class FrontierRun:
     """One seed of one setting. spent: ε by definition. clipped: share of the gradients above the clip norm."""
 
     seed: int
@@ -67,18 +67,18 @@ class Run:
 
 
 @cache
-def settings(name: str) -> tuple[Setting, ...]:
+def settings(name: str) -> tuple[FrontierSetting, ...]:
     """The 36 of one data set, in a fixed order."""
-    settings: list[Setting] = []
+    settings: list[FrontierSetting] = []
     for (steps, rate), doubled in product(PLANS, range(6)):
         epsilon = DATA[name].least_epsilon * 2**doubled
         noise = calibrate_noise(epsilon=epsilon, delta=DELTA, sampling_rate=rate, steps=steps, method="pld")
-        settings += [Setting(epsilon, clip, steps, rate, noise) for clip in CLIP_NORMS]
+        settings += [FrontierSetting(epsilon, clip, steps, rate, noise) for clip in CLIP_NORMS]
     return tuple(settings)
 
 
 @cache
-def classical(setting: Setting) -> dict[str, float]:
+def classical(setting: FrontierSetting) -> dict[str, float]:
     """What is known before any record is seen; loss distributions, and Rényi at its best order."""
     account = ClassicalAccountant(delta=DELTA, method="pld")
     plan = {"sampling_rate": setting.sampling_rate}
@@ -109,7 +109,7 @@ def accuracy(inputs: Floats, labels: Labels, weights: Floats) -> float:
 
 
 def train(
-    pair: Pair, setting: Setting, pace: float, random: np.random.Generator, watched: Pair | None = None
+    pair: Pair, setting: FrontierSetting, pace: float, random: np.random.Generator, watched: Pair | None = None
 ) -> tuple[Floats, Doubles, Doubles]:
     """The mean of the weights of the later half of the steps, and clipped norms (steps, records) of two samples.
 
@@ -140,7 +140,7 @@ def train(
 
 
 @lru_cache(maxsize=8)
-def _costs(setting: Setting) -> tuple[Doubles, dict[float, Doubles]]:
+def _costs(setting: FrontierSetting) -> tuple[Doubles, dict[float, Doubles]]:
     """Edges of distance and, per λ, what a step at each edge costs; λ, 2λ+1 and the filter's."""
     edges = setting.clip_norm * (1 + 1e-6) * np.arange(_BINS + 1) / _BINS
     all_orders = sorted({order for each in orders(setting) for order in (each, 2 * each + 1)})
@@ -150,7 +150,7 @@ def _costs(setting: Setting) -> tuple[Doubles, dict[float, Doubles]]:
 
 
 @cache
-def filter_order(setting: Setting) -> float:
+def filter_order(setting: FrontierSetting) -> float:
     """The integer λ at which the worst case is least: from public numbers, before round 1."""
     candidates = np.arange(1.0, 2000.0)
     each = log_moment(candidates, 1.0, noise_std=setting.noise_multiplier, sampling_rate=setting.sampling_rate)
@@ -158,19 +158,19 @@ def filter_order(setting: Setting) -> float:
 
 
 @cache
-def orders(setting: Setting) -> tuple[float, ...]:
+def orders(setting: FrontierSetting) -> tuple[float, ...]:
     """λ of the estimates, around the filter's. Few, because each takes its share of γ."""
     best = filter_order(setting)
     return tuple(sorted({max(1.0, round(best * factor)) for factor in (0.25, 0.5, 1, 2)}))
 
 
-def sums(norms: Doubles, setting: Setting, order: float) -> Doubles:
+def sums(norms: Doubles, setting: FrontierSetting, order: float) -> Doubles:
     """Each record's own Σ φ(λ, d), every distance rounded up to its edge; norms (steps, records)."""
     edges, costs = _costs(setting)
     return costs[order][np.searchsorted(edges, norms)].sum(axis=0)
 
 
-def spent(members: Doubles, other_members: Doubles, setting: Setting) -> dict[str, float]:
+def spent(members: Doubles, other_members: Doubles, setting: FrontierSetting) -> dict[str, float]:
     """ε by definition."""
     costs = _costs(setting)[1]
     candidates = orders(setting)
@@ -198,7 +198,7 @@ def spent(members: Doubles, other_members: Doubles, setting: Setting) -> dict[st
     return curves | {name: min(curves[name], classical_curve["classical"]) for name in capped}
 
 
-def papers(members: Doubles, setting: Setting) -> float:
+def papers(members: Doubles, setting: FrontierSetting) -> float:
     """The seeds' accountant on the same path: Student t, Hölder over the steps, Chernoff."""
     spec = BayesianSpec(
         orders=orders(setting),
@@ -218,13 +218,13 @@ def papers(members: Doubles, setting: Setting) -> float:
     return account.epsilon()
 
 
-def run_once(name: str, setting: Setting, seed: int) -> Run:
+def run_once(name: str, setting: FrontierSetting, seed: int) -> FrontierRun:
     """One run and its numbers."""
     pair, test = DATA[name].load(seed)
     random = np.random.default_rng([seed, 1])
     weights, members, other_members = train(pair, setting, DATA[name].pace, random, test)
     clipped = float((members >= setting.clip_norm).mean())
-    return Run(seed, accuracy(*test, weights), clipped, spent(members, other_members, setting))
+    return FrontierRun(seed, accuracy(*test, weights), clipped, spent(members, other_members, setting))
 
 
 def _job(arguments: tuple[str, int, int]) -> list[dict[str, object]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from accounting import AveragedAccountant, EstimateSpec
-from research.accuracy.frontier import DELTA, FAILURE, OUT, PLANS, Setting, accuracy, train
+from research.accuracy.frontier import DELTA, FAILURE, OUT, PLANS, FrontierSetting, accuracy, train
 from research.accuracy.frontier_data import DATA
 
 DEFINITIONS = ("classical", "bayesian", "averaged", "certified", "individual-99", "papers")
@@ -27,10 +27,10 @@ _BINS = 64
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSetting:
     """The setting whose ε is least among those that reached the accuracy on the choosing seeds."""
 
-    setting: Setting
+    setting: FrontierSetting
     epsilon: float
     accuracy: float
     error: float
@@ -40,7 +40,7 @@ def plain(name: str, seeds: range) -> float:
     """Accuracy without noise, clip norm 2, by the better of the two plans."""
     epsilons: list[float] = []
     for steps, rate in PLANS:
-        setting = Setting(0.0, 2.0, steps, rate, 0.0)
+        setting = FrontierSetting(0.0, 2.0, steps, rate, 0.0)
         reached: list[float] = []
         for seed in seeds:
             pair, test = DATA[name].load(seed)
@@ -50,7 +50,7 @@ def plain(name: str, seeds: range) -> float:
     return max(epsilons)
 
 
-def choose(measured: list[dict[str, Any]], definition: str, target: float) -> Choice | None:
+def choose(measured: list[dict[str, Any]], definition: str, target: float) -> ChosenSetting | None:
     """By the even seeds; ε and accuracy are those of the odd ones. None: no setting reached it."""
     reached = [setting for setting in measured if np.mean(_of(setting, 0, "accuracy")) >= target]
     if not reached:
@@ -59,10 +59,10 @@ def choose(measured: list[dict[str, Any]], definition: str, target: float) -> Ch
     accuracies = _of(best, 1, "accuracy")
     error = float(np.std(accuracies, ddof=1) / np.sqrt(len(accuracies)))
     epsilon = float(np.mean(_spent(best, 1, definition)))
-    return Choice(Setting(**best["setting"]), epsilon, float(np.mean(accuracies)), error)
+    return ChosenSetting(FrontierSetting(**best["setting"]), epsilon, float(np.mean(accuracies)), error)
 
 
-def averaged(name: str, setting: Setting, seeds: range) -> float:
+def averaged(name: str, setting: FrontierSetting, seeds: range) -> float:
     """The averaged classical bound of a few runs of one setting."""
     spec = EstimateSpec(delta=DELTA, estimator_failure_probability=FAILURE)
     noise = setting.noise_multiplier * setting.clip_norm
@@ -106,7 +106,7 @@ def rows(name: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return best_rows
 
 
-def _row(name: str, plain: float, loss: float, kind: str, choice: Choice, epsilon: float) -> dict[str, Any]:
+def _row(name: str, plain: float, loss: float, kind: str, choice: ChosenSetting, epsilon: float) -> dict[str, Any]:
     setting = choice.setting
     return {
         "data": name,

@@ -11,7 +11,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Run:
+class GradientNormRun:
     """Public settings of DP-SGD with Poisson batches, noise σ·C on the sum, step 1/(q·records)."""
 
     clip_norm: float = 1.0
@@ -33,7 +33,7 @@ def records() -> tuple[FloatArray, FloatArray]:
     return np.column_stack([features, np.ones(labels.size)])[rows], labels[rows].astype(np.float64)
 
 
-def clipped_norms(run: Run, seed: int, *, accounting_sample: bool = False) -> FloatArray:
+def clipped_norms(run: GradientNormRun, seed: int, *, accounting_sample: bool = False) -> FloatArray:
     """Norms (steps, records) along one run that trains on the first `run.records` records.
 
     Everybody is measured at every step, sampled or not; with `accounting_sample` the records held out of training too.

@@ -31,7 +31,7 @@ from accounting import forecast, least_noise
 from private_learning.tasks import Task, TaskDataset, of_study
 from private_learning.training.features import Features
 from private_learning.training.weights import load_weights, weights_of
-from research.accuracy.transfer_data import CASES, HOSPITALS, Case, of_rows, public_network
+from research.accuracy.transfer_data import CASES, HOSPITALS, TransferCase, of_rows, public_network
 from simulation.backends.base import Loop
 from simulation.baselines import metrics_of
 from simulation.engine import Engine, initial_weights
@@ -54,7 +54,7 @@ WAYS = (OWN, ALL, LOW_RANK, HEAD, EDGES)
 
 
 @dataclass(frozen=True)
-class Setting:
+class TransferSetting:
     """What is chosen on the validation records."""
 
     clip_norm: float
@@ -65,14 +65,14 @@ class Setting:
         return self.travel / self.clip_norm
 
 
-GRID = tuple(Setting(clip, travel) for clip in CLIPS for travel in TRAVELS)
+GRID = tuple(TransferSetting(clip, travel) for clip in CLIPS for travel in TRAVELS)
 
 
 @dataclass
-class Bench:
+class TransferBench:
     """One case with its public network in a file."""
 
-    case: Case
+    case: TransferCase
     backbone: Path
     sha256: str
 
@@ -103,7 +103,7 @@ class Bench:
         features = Features.of(task)
         return task if features is None else features.task()
 
-    def settings(self, way: str, setting: Setting, noise_multiplier: float) -> StudySettings:
+    def settings(self, way: str, setting: TransferSetting, noise_multiplier: float) -> StudySettings:
         trained: dict[str, Any] = {"trainable": way, "backbone": {"sha256": self.sha256}}
         patients = {"mnist": 6000, "pneumonia": 4708}[next(n for n, c in CASES.items() if c is self.case)]
         training = {
@@ -138,7 +138,7 @@ class Bench:
             {"training": training, "privacy": privacy, "schedule": schedule, "beyond_bounds": True}
         )
 
-    def study(self, way: str, setting: Setting) -> StudySettings:
+    def study(self, way: str, setting: TransferSetting) -> StudySettings:
         """With the noise that the limit needs."""
         settings = self.settings(way, setting, self.noise_multiplier)
         order = least_noise(plan_of(settings)).classical_order
@@ -156,7 +156,7 @@ class Bench:
         )
         return {name: array if name.startswith("7.") else public[name] for name, array in weights.items()}
 
-    def accuracy(self, way: str, setting: Setting, seed: int, *, judged_by: int) -> float:
+    def accuracy(self, way: str, setting: TransferSetting, seed: int, *, judged_by: int) -> float:
         """judged_by: 1, the validation records; 2, the test records."""
         task, parts = self.task(way), self.parts(way)
         rows = iid(len(parts[0]), HOSPITALS, np.random.default_rng(seed))
@@ -174,13 +174,13 @@ def compared(
     name: str,
     seeds: Sequence[int],
     choosing: Sequence[int],
-    grid: Sequence[Setting],
+    grid: Sequence[TransferSetting],
     recorded: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Everything that is reported of one case; known: results of before, of which nothing is computed again."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(case, *public_network(case, Path(folder)))
+        bench = TransferBench(case, *public_network(case, Path(folder)))
         ways = {way: _way(bench, way, seeds, choosing, grid, recorded.get(way)) for way in WAYS}
         study = bench.study(OWN, grid[0])
         stated = forecast(plan_of(study), tight=False)
@@ -204,15 +204,15 @@ def compared(
 
 
 def _way(
-    bench: Bench,
+    bench: TransferBench,
     way: str,
     seeds: Sequence[int],
     choosing: Sequence[int],
-    grid: Sequence[Setting],
+    grid: Sequence[TransferSetting],
     recorded: dict[str, Any] | None,
 ) -> dict[str, Any]:
     before = [] if recorded is None else recorded["validation"]
-    scores = {Setting(trial["clip_norm"], trial["travel"]): float(trial["accuracy"]) for trial in before}
+    scores = {TransferSetting(trial["clip_norm"], trial["travel"]): float(trial["accuracy"]) for trial in before}
     for setting in grid:
         if setting not in scores:
             judged = [bench.accuracy(way, setting, seed, judged_by=1) for seed in choosing]

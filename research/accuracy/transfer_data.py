@@ -26,7 +26,7 @@ _DIGITS, _JUDGING = 6000, 4000
 
 
 @dataclass(frozen=True)
-class Records:
+class TransferRecords:
     """What the hospitals have, what settings are judged by, and what the result is reported on."""
 
     train: Examples
@@ -35,13 +35,13 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Case:
+class TransferCase:
     """One comparison: private records, and public images of another kind with the labels a network learns from."""
 
     about: str
     classes: int
     public_classes: int
-    records: Callable[[], Records]
+    records: Callable[[], TransferRecords]
     public: Callable[[], Examples]
 
     @property
@@ -65,7 +65,7 @@ def _parameters(classes: int) -> dict[str, Any]:
     return {"height": 28, "width": 28, "classes": classes, "filters": _FILTERS, "hidden": _HIDDEN}
 
 
-def public_network(case: Case, folder: Path) -> tuple[Path, str]:
+def public_network(case: TransferCase, folder: Path) -> tuple[Path, str]:
     """A network of the task cnn, trained on the public images without noise: its file, and the file's SHA-256."""
     task = load("cnn", _parameters(case.public_classes))
     dataset = task.dataset(case.public())
@@ -101,29 +101,29 @@ def _examples(images: np.ndarray, labels: np.ndarray) -> Examples:
     return Examples(images, labels.astype(np.int64).reshape(-1), tuple(str(row) for row in range(len(images))))
 
 
-def _digits() -> Records:
+def _digits() -> TransferRecords:
     whole = _mnist("train")
     train = whole.take(np.arange(_DIGITS))
-    return Records(train, whole.take(np.arange(_DIGITS, _DIGITS + _JUDGING)), _mnist("t10k"))
+    return TransferRecords(train, whole.take(np.arange(_DIGITS, _DIGITS + _JUDGING)), _mnist("t10k"))
 
 
-def _x_rays() -> Records:
+def _x_rays() -> TransferRecords:
     path = data_folder() / "pneumoniamnist" / "pneumoniamnist_rebuilt.npz"
     if not path.is_file():
         raise DataMissing(f"{path} is missing: set WARDROUND_DATA to the folder that holds pneumoniamnist/")
     train, validation, test = (read_npz(path, split=part) for part in ("train", "val", "test"))
-    return Records(*(_examples(each.inputs, each.labels) for each in (train, validation, test)))
+    return TransferRecords(*(_examples(each.inputs, each.labels) for each in (train, validation, test)))
 
 
-CASES: Mapping[str, Case] = {
-    "mnist": Case(
+CASES: Mapping[str, TransferCase] = {
+    "mnist": TransferCase(
         "6,000 digits of MNIST at four hospitals; public: invented handwriting, 100 glyphs of 200 copies",
         10,
         100,
         _digits,
         lambda: _examples(*handwriting(100, 200, _PUBLIC_SEED)),
     ),
-    "pneumonia": Case(
+    "pneumonia": TransferCase(
         "4,708 chest X-rays of PneumoniaMNIST at four hospitals; taken as public: 20,000 digits of MNIST",
         2,
         10,

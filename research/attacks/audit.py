@@ -193,20 +193,20 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
         for name, member_rows in zip(names, members, strict=True)
     }
     sums: list[Floats] = []
-    for round in range(1, ROUNDS + 1):
+    for number in range(1, ROUNDS + 1):
 
-        def words(name: str, vectors: Any, round: int = round, start: Any = weights) -> Any:
+        def words(name: str, vectors: Any, number: int = number, start: Any = weights) -> Any:
             training = trainings[name]
-            contribution = training.contribution(start, None, round_number=round)
-            source = training.randomness_in(round)
+            contribution = training.contribution(start, None, round_number=number)
+            source = training.randomness_in(number)
             return ring_vectors_of(
                 settings.privacy, model, vectors, contribution, None, records=len(training.dataset), randomness=source
             )
 
-        spec, total = hospitals.summed(round, words)[UPDATE]
-        longest = longest_update(settings, coordinates(model), round, anchor=0.0, clients=len(names))
+        spec, total = hospitals.summed(number, words)[UPDATE]
+        longest = longest_update(settings, coordinates(model), number, anchor=0.0, clients=len(names))
         opened = OpenedSum(spec, lambda start, stop, total=total: total[start:stop], longest)
-        summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(round))
+        summed = noised_sum(settings, model, (), opened, DiscreteGaussianNoise().of(number))
         (flat,) = (values.ravel() for values in summed.values())
         sums.append(-flat * settings.privacy.expected_batch_size)
         weights, _ = released(settings, Arrays(weights), Arrays(summed), begin())
@@ -333,7 +333,7 @@ def batches(randomness: SeededRandomness) -> float:
 
 
 @dataclass(frozen=True)
-class Count:
+class AlarmCount:
     """How many of so many seeds raised an alarm, by which attack."""
 
     seeds: int
@@ -343,9 +343,9 @@ class Count:
     by_batches: int
 
 
-def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, Count]:
+def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, AlarmCount]:
     """Twin -> alarms."""
-    counts: dict[str, Count] = {}
+    counts: dict[str, AlarmCount] = {}
     for name, twin in TWINS.items():
         attacks = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
@@ -354,11 +354,11 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, C
             [f.differences < ALARM_LAW for f in attacks],
         )
         caught = sum(map(any, zip(one_run, differences, sizes, strict=True)))
-        counts[name] = Count(len(seeds), caught, sum(one_run), sum(differences), sum(sizes))
+        counts[name] = AlarmCount(len(seeds), caught, sum(one_run), sum(differences), sum(sizes))
         bounds = [f.at_least for f in attacks]
         print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
     sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
-    counts["batches shuffled"] = Count(len(seeds), sum(sizes), 0, 0, sum(sizes))
+    counts["batches shuffled"] = AlarmCount(len(seeds), sum(sizes), 0, 0, sum(sizes))
     print(f"batches shuffled: {counts['batches shuffled']}", flush=True)
     return counts
 

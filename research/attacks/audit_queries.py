@@ -27,8 +27,8 @@ from research.attacks.audit import (
     ALARM_ONE_RUN,
     DELTA,
     SIGNAL,
+    AlarmCount,
     AttackResult,
-    Count,
     Floats,
     ReusedNoise,
     guessed,
@@ -65,7 +65,7 @@ def every_row(records: Table, question: BaseQuestion) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Twin:
+class QueryTwin:
     """A study of queries as it should be, or with one defect."""
 
     noise_factor: float = 1.0
@@ -74,10 +74,10 @@ class Twin:
 
 
 TWINS = {
-    "queries, sound": Twin(),
-    "queries, noise halved": Twin(noise_factor=0.5),
-    "queries, patients counted twice": Twin(patients=every_row),
-    "queries, noise reused": Twin(randomness=lambda seed: ReusedNoise(seed, allow_insecure=True)),
+    "queries, sound": QueryTwin(),
+    "queries, noise halved": QueryTwin(noise_factor=0.5),
+    "queries, patients counted twice": QueryTwin(patients=every_row),
+    "queries, noise reused": QueryTwin(randomness=lambda seed: ReusedNoise(seed, allow_insecure=True)),
 }
 
 
@@ -134,7 +134,7 @@ def _value(place: NDArray[np.int64]) -> Floats:
     return np.where(place == SIDE - 1, np.nan, place - 0.5)
 
 
-def sums(twin: Twin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
+def sums(twin: QueryTwin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
     """(queries, cells): the noised sum of each masked query, in patients."""
     settings, names = study(len(members)), [f"hospital-{i:02d}" for i in range(len(members))]
     hospitals = MaskedHospitals(settings, {}, names)
@@ -160,7 +160,7 @@ def sums(twin: Twin, members: Sequence[NDArray[np.int64]], seed: int) -> Floats:
     return np.array(scores)
 
 
-def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult:
+def attack(twin: QueryTwin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult:
     """Run one study of queries and attack what it released."""
     inside = np.random.default_rng(seed).random(CANARIES) < 0.5
     members = [np.flatnonzero(inside[start::hospitals]) * hospitals + start for start in range(hospitals)]
@@ -176,16 +176,16 @@ def attack(twin: Twin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult
     )
 
 
-def audit_queries(seeds: Sequence[int]) -> dict[str, Count]:
+def audit_queries(seeds: Sequence[int]) -> dict[str, AlarmCount]:
     """Twin -> alarms."""
-    counts: dict[str, Count] = {}
+    counts: dict[str, AlarmCount] = {}
     for name, twin in TWINS.items():
         attacks = [attack(twin, seed=seed) for seed in seeds]
         one_run, differences = (
             [f.one_run < ALARM_ONE_RUN for f in attacks],
             [f.differences < ALARM_LAW for f in attacks],
         )
-        counts[name] = Count(len(seeds), sum(f.caught for f in attacks), sum(one_run), sum(differences), 0)
+        counts[name] = AlarmCount(len(seeds), sum(f.caught for f in attacks), sum(one_run), sum(differences), 0)
         bounds = [f.at_least for f in attacks]
         print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
     return counts

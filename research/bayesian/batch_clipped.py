@@ -26,7 +26,7 @@ _SEED_OFFSET = 66_000_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BatchClippedRecipe:
     """As the thesis says, and what it does not: learning rate and the inputs' length.
 
     noise_std  of the noise in the batch's gradient, 2Cσ
@@ -44,7 +44,7 @@ class Recipe:
         return round(self.epochs * records / self.batch)
 
 
-def fitted(inputs: Tensor, labels: Tensor, recipe: Recipe, seed: int) -> tuple[Tensor, Floats]:
+def fitted(inputs: Tensor, labels: Tensor, recipe: BatchClippedRecipe, seed: int) -> tuple[Tensor, Floats]:
     """(10, d) weights for inputs of norm `length`, and how far records of a sample would move each step's result.
 
     inputs: (n, d) of norm 1. labels: (n,). The first SAMPLE records do not train. The distances: (steps, SAMPLE).
@@ -74,7 +74,7 @@ def clipped(slope: Tensor, clip_norm: float) -> Tensor:
     return slope * min(1.0, clip_norm / max(float(slope.norm()), 1e-30))
 
 
-def moved(slope: Tensor, weights: Tensor, inputs: Tensor, targets: Tensor, recipe: Recipe) -> Floats:
+def moved(slope: Tensor, weights: Tensor, inputs: Tensor, targets: Tensor, recipe: BatchClippedRecipe) -> Floats:
     """(n,) ‖clip(g + g_x/B) − clip(g)‖ of each record x that may come in addition, rounded up, and at most 2C.
 
     Around g = ‖g‖u: with f = clip factor of g + h, the difference is (f − f₀)g + f h, whose norm follows from ⟨g, h⟩.

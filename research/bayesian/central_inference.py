@@ -19,7 +19,7 @@ from private_learning.gradients import ClippedSum
 from private_learning.tasks.bayesian import start_log_std
 from private_learning.tasks.bayesian_model import NODES
 from private_learning.training.noise import add_noise
-from research.bayesian.survey_data import Records
+from research.bayesian.survey_data import SurveyRecords
 from study_protocol.randomness.source import RandomSource, SeededSource
 from study_protocol.study.prior import Prior
 
@@ -73,7 +73,7 @@ class Posterior:
         centred = inputs - self.centre
         return centred @ self.mean, np.sqrt(np.square(centred) @ np.exp(2 * self.log_std))
 
-    def accuracy(self, records: Records) -> float:
+    def accuracy(self, records: SurveyRecords) -> float:
         """Share of records whose likelier class, averaged over the posterior, is their own."""
         return float(((self.scores(records.inputs)[0] > 0) == records.labels).mean())
 
@@ -88,7 +88,7 @@ def noise_for(epsilon: float, delta: float, steps: int) -> tuple[float, float]:
 
 
 def fitted(
-    records: Records,
+    records: SurveyRecords,
     recipe: Recipe,
     noise_multiplier: float | None,
     seed: int,
@@ -124,7 +124,7 @@ def fitted(
     return Posterior(last[:size], last[size:], centre)
 
 
-def _mean(records: Records, bound: float, noise_multiplier: float | None, source: RandomSource) -> Floats:
+def _mean(records: SurveyRecords, bound: float, noise_multiplier: float | None, source: RandomSource) -> Floats:
     """The inputs' mean, released; 0 for the last one, the constant."""
     lengths = np.linalg.norm(records.inputs, axis=1, keepdims=True)
     total = (records.inputs * np.minimum(1.0, bound * (1 - 2.0**-40) / lengths)).sum(0)
@@ -138,7 +138,7 @@ def noised(total: Floats, clip_norm: float, noise_multiplier: float, source: Ran
     return add_noise(sum_of, noise_multiplier=noise_multiplier, source=source).gradients["sum"].double().numpy()
 
 
-def clipped_sum(records: Records, at: Posterior, clip_norm: float) -> Floats:
+def clipped_sum(records: SurveyRecords, at: Posterior, clip_norm: float) -> Floats:
     """(2d,) Σ of the records' gradients by (mean, log_std), each clipped to L2 norm clip_norm.
 
     ∂E ℓ/∂μ = x E(σ − y); ∂E ℓ/∂ρ_j = x_j² e^{2ρ_j} E σ(1 − σ) (Bonnet and Price).
@@ -151,12 +151,12 @@ def clipped_sum(records: Records, at: Posterior, clip_norm: float) -> Floats:
     return total
 
 
-def norms(records: Records, at: Posterior) -> Floats:
+def norms(records: SurveyRecords, at: Posterior) -> Floats:
     """(n,) L2 norms of the records' gradients by (mean, log_std)."""
     return np.linalg.norm(gradients(records, at), axis=1)
 
 
-def gradients(records: Records, at: Posterior) -> Floats:
+def gradients(records: SurveyRecords, at: Posterior) -> Floats:
     """(n, 2d)."""
     slope, curvature = derivatives(records, at)
     centred = records.inputs - at.centre
@@ -164,7 +164,7 @@ def gradients(records: Records, at: Posterior) -> Floats:
     return np.concatenate([slope[:, None] * centred, curvature[:, None] * spread], axis=1)
 
 
-def derivatives(records: Records, at: Posterior) -> tuple[Floats, Floats]:
+def derivatives(records: SurveyRecords, at: Posterior) -> tuple[Floats, Floats]:
     """(n,) E(σ − y) and E σ(1 − σ) over the posterior of each score."""
     means, stds = at.scores(records.inputs)
     likely = 1 / (1 + np.exp(-(means[:, None] + stds[:, None] * _NODES)))

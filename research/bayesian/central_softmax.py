@@ -27,7 +27,7 @@ _SEED_OFFSET = 55_000_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SoftmaxRecipe:
     """Public before a run. steps: of the whole data; one more releases the features' mean where `centred`.
 
     averaged  the weights of the last so many steps are averaged: post-processing
@@ -47,7 +47,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearSoftmax:
     """means: (seeds, d), taken off the inputs before they are scaled to norm 1. weights: (seeds, classes, d)."""
 
     means: Tensor
@@ -65,11 +65,11 @@ class Linear:
 def fitted(
     inputs: Tensor,
     labels: Tensor,
-    recipe: Recipe,
+    recipe: SoftmaxRecipe,
     noise_multiplier: float | None,
     seeds: Sequence[int],
     watched: list[Floats] | None = None,
-) -> Linear:
+) -> LinearSoftmax:
     """The recipe's steps for every seed; noise_multiplier None: without noise.
 
     watched  takes, for every seed, the clipped norms of the first SAMPLE records at each gradient: (steps, SAMPLE)
@@ -77,13 +77,13 @@ def fitted(
     inputs: (n, d) float32. labels: (n,) of ten classes.
     """
     models = [_run_once(inputs, labels, recipe, noise_multiplier, seed, watched) for seed in seeds]
-    return Linear(torch.stack([mean for mean, _ in models]), torch.stack([weights for _, weights in models]))
+    return LinearSoftmax(torch.stack([mean for mean, _ in models]), torch.stack([weights for _, weights in models]))
 
 
 def _run_once(
     inputs: Tensor,
     labels: Tensor,
-    recipe: Recipe,
+    recipe: SoftmaxRecipe,
     noise_multiplier: float | None,
     seed: int,
     watched: list[Floats] | None,

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from private_learning.tasks.bayesian import start_log_std
 from research.bayesian.central_inference import Posterior, Recipe, derivatives, fitted
-from research.bayesian.survey_data import Records, Split
+from research.bayesian.survey_data import SurveyRecords, SurveySplit
 
 Floats = npt.NDArray[np.float64]
 # Of a standard normal variable: 90 % lie within.
@@ -39,17 +39,17 @@ class Coverage:
     widened: float
 
 
-def measured(splits: Sequence[Split], recipe: Recipe, noise_multiplier: float) -> Coverage:
+def measured(splits: Sequence[SurveySplit], recipe: Recipe, noise_multiplier: float) -> Coverage:
     """One split for each seed 0, 1, …"""
     intervals = [_measure_once(split, seed, recipe, noise_multiplier) for seed, split in enumerate(splits)]
     return Coverage(*np.mean(intervals, axis=0).tolist())
 
 
-def _measure_once(split: Split, seed: int, recipe: Recipe, noise_multiplier: float) -> tuple[float, float, float]:
+def _measure_once(split: SurveySplit, seed: int, recipe: Recipe, noise_multiplier: float) -> tuple[float, float, float]:
     truth = _truth(split.train, recipe.prior_std)
     random = np.random.default_rng([seed, 90])
     chances = 1 / (1 + np.exp(-split.train.inputs @ truth))
-    synthetic = Records(split.train.inputs, (random.random(len(chances)) < chances).astype(np.int64))
+    synthetic = SurveyRecords(split.train.inputs, (random.random(len(chances)) < chances).astype(np.int64))
     exact = optimum(synthetic, recipe.prior_std)
     private = fitted(synthetic, recipe, noise_multiplier, seed)
     scores, added = split.test.inputs @ truth, noise_std(recipe, noise_multiplier, len(synthetic))
@@ -77,7 +77,7 @@ def noise_std(recipe: Recipe, noise_multiplier: float, records: int) -> float:
     return each * recipe.steps**0.5
 
 
-def optimum(records: Records, prior_std: float) -> Posterior:
+def optimum(records: SurveyRecords, prior_std: float) -> Posterior:
     """The variational posterior: where μ/s² = Σ x (y − E σ) and e^{−2ρ} = 1/s² + Σ x² E σ(1 − σ), by Newton's steps."""
     size = records.inputs.shape[1]
     at = Posterior(np.zeros(size), np.full(size, start_log_std(prior_std, len(records))), np.zeros(size))
@@ -90,7 +90,7 @@ def optimum(records: Records, prior_std: float) -> Posterior:
     return at
 
 
-def _truth(records: Records, prior_std: float) -> Floats:
+def _truth(records: SurveyRecords, prior_std: float) -> Floats:
     """(d,) the most probable weights under the prior."""
     model = LogisticRegression(C=prior_std**2, fit_intercept=False, max_iter=2000, tol=1e-6)
     return model.fit(records.inputs, records.labels).coef_[0]

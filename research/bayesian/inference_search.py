@@ -19,9 +19,9 @@ from typing import Any
 from research.accuracy.accuracy_data import WORKLOADS
 from research.bayesian import central_softmax
 from research.bayesian.central_inference import Recipe, fitted, noise_for
-from research.bayesian.survey_data import Split, abalone, adult, validation
+from research.bayesian.survey_data import SurveySplit, abalone, adult, validation
 
-LOADERS: dict[str, Callable[[int], Split]] = {"abalone": abalone, "adult": adult}
+LOADERS: dict[str, Callable[[int], SurveySplit]] = {"abalone": abalone, "adult": adult}
 DELTA = 1e-5
 _HELD_OUT = 10_000
 # Steps, clip norms, the way that all steps together go at most, momentum.
@@ -68,7 +68,7 @@ def _digits(data: str, epsilon: float, seeds: range) -> Iterator[tuple[float, An
     split = WORKLOADS[data].split(0)
     inputs, labels, training_size = split.inputs, split.targets, len(split.targets) - _HELD_OUT
     for steps, clip, rate, momentum, averaged in itertools.product(*MNIST):
-        recipe = central_softmax.Recipe(steps, clip, rate, momentum, averaged)
+        recipe = central_softmax.SoftmaxRecipe(steps, clip, rate, momentum, averaged)
         # Of the mean gradient over all images: fewer of them bear less of it.
         noise = noise_for(epsilon, DELTA, recipe.charged)[0] * training_size / len(labels)
         model = central_softmax.fitted(inputs[:training_size], labels[:training_size], recipe, noise, seeds)

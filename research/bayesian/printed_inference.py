@@ -19,7 +19,7 @@ from accounting import ClassicalAccountant
 from private_learning.tasks.bayesian import start_log_std
 from private_learning.training.posterior import PosteriorPlan, draw_posterior, fit_posterior, posterior_probabilities
 from research.bayesian.central_inference import Posterior, gradients
-from research.bayesian.survey_data import Records, Split, abalone
+from research.bayesian.survey_data import SurveyRecords, SurveySplit, abalone
 from study_protocol.randomness.source import SeededSource
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class Cost:
     true: float
 
 
-def trajectory(records: Records, denominator: int, steps: int, rate: float) -> tuple[Floats, float]:
+def trajectory(records: SurveyRecords, denominator: int, steps: int, rate: float) -> tuple[Floats, float]:
     """(steps, d) hidden means after each step of gradient descent, and the draws' standard deviation.
 
     denominator  n of the mean loss and of the prior's weight: the same with and without a record
@@ -51,7 +51,7 @@ def trajectory(records: Records, denominator: int, steps: int, rate: float) -> t
     return np.array(draws), math.exp(log_std)
 
 
-def cost(records: Records, row: int, whole: Floats, std: float, rate: float) -> Cost:
+def cost(records: SurveyRecords, row: int, whole: Floats, std: float, rate: float) -> Cost:
     """What the draws cost record `row`; whole: the hidden means with it."""
     rest = np.delete(np.arange(len(records)), row)
     without, _ = trajectory(records[rest], len(records), len(whole), rate)
@@ -89,7 +89,7 @@ def main() -> None:
     print(_sound(abalone(0)))
 
 
-def _sound(split: Split) -> str:
+def _sound(split: SurveySplit) -> str:
     """One draw from around a fit, for comparison: its worst-case ε, and how good it is."""
     train, test = split.train, split.test
     plan = PosteriorPlan(records=len(train), curvature=0.02, bound=2.0, std=1.0)

@@ -15,7 +15,7 @@ from accounting import (
     ClassicalAccountant,
     EstimateSpec,
 )
-from research.tables.result import Spent
+from research.tables.result import EpsilonReading
 
 Floats = npt.NDArray[np.float64]
 _BINS = 1024
@@ -24,7 +24,7 @@ _ORDERS = tuple(2.0**k for k in range(11))
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class NoisedSteps:
     """Equal noised steps. noise_multiplier: over max_distance, which no record moves a step's result by more than."""
 
     steps: int
@@ -45,7 +45,7 @@ class Mechanism:
         return account.epsilon()
 
 
-def averaged(distances: Floats, mechanism: Mechanism) -> float:
+def averaged(distances: Floats, mechanism: NoisedSteps) -> float:
     """Bayesian ε, distribution-free, for the path that was taken; distances (steps, records) of a sample."""
     spec = EstimateSpec(delta=mechanism.delta, estimator_failure_probability=mechanism.delta / 2)
     ratio = 1 / mechanism.noise_multiplier
@@ -60,7 +60,7 @@ def averaged(distances: Floats, mechanism: Mechanism) -> float:
     return min(account.epsilon(), mechanism.epsilon)
 
 
-def as_printed(distances: Floats, mechanism: Mechanism) -> float:
+def as_printed(distances: Floats, mechanism: NoisedSteps) -> float:
     """The papers' accountant on the same path: Student t, Hölder over the steps, Chernoff. Rests on a normal law."""
     spec = BayesianSpec(
         orders=_ORDERS,
@@ -86,14 +86,18 @@ def as_printed(distances: Floats, mechanism: Mechanism) -> float:
     return account.epsilon()
 
 
-def spent(runs: list[Floats], mechanism: Mechanism) -> list[Spent]:
+def spent(runs: list[Floats], mechanism: NoisedSteps) -> list[EpsilonReading]:
     """The three readings of a table's line; of the estimated ones the largest over the seeds' runs."""
     sample = runs[0].shape[1]
     bayesian = max(averaged(distances, mechanism) for distances in runs)
     printed = max(as_printed(distances, mechanism) for distances in runs)
     delta = mechanism.delta
     return [
-        Spent("worst case", "instance", mechanism.epsilon, delta, "add-remove, loss distributions"),
-        Spent("bayesian", "instance", bayesian, delta, f"averaged over records by betting, {sample} of them, γ = δ/2"),
-        Spent("papers", "instance", printed if math.isfinite(printed) else None, delta, f"Student t, {sample} records"),
+        EpsilonReading("worst case", "instance", mechanism.epsilon, delta, "add-remove, loss distributions"),
+        EpsilonReading(
+            "bayesian", "instance", bayesian, delta, f"averaged over records by betting, {sample} of them, γ = δ/2"
+        ),
+        EpsilonReading(
+            "papers", "instance", printed if math.isfinite(printed) else None, delta, f"Student t, {sample} records"
+        ),
     ]

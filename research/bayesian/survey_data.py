@@ -48,50 +48,50 @@ _BANDS: Mapping[str, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class Records:
+class SurveyRecords:
     """inputs: (n, d) in [−1, 1], the constant 1 last. labels: (n,) 0 or 1."""
 
     inputs: Floats
     labels: Labels
 
-    def __getitem__(self, rows: npt.NDArray[np.int64]) -> Records:
-        return Records(self.inputs[rows], self.labels[rows])
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> SurveyRecords:
+        return SurveyRecords(self.inputs[rows], self.labels[rows])
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
 @dataclass(frozen=True)
-class Split:
+class SurveySplit:
     """Records that a run learns from, and others."""
 
-    train: Records
-    test: Records
+    train: SurveyRecords
+    test: SurveyRecords
 
 
-def abalone(seed: int) -> Split:
+def abalone(seed: int) -> SurveySplit:
     """Four fifths of 4,177 animals, drawn by the seed, and the rest."""
     return _dealt(_abalone(), seed)
 
 
-def adult(seed: int) -> Split:
+def adult(seed: int) -> SurveySplit:
     """Four fifths of 48,842 persons, drawn by the seed, and the rest."""
     return _dealt(_adult(), seed)
 
 
-def validation(split: Split, seed: int) -> Split:
+def validation(split: SurveySplit, seed: int) -> SurveySplit:
     """A fifth of the training records instead of the test records."""
     return _dealt(split.train, 1_000_000 + seed)
 
 
-def _dealt(records: Records, seed: int) -> Split:
+def _dealt(records: SurveyRecords, seed: int) -> SurveySplit:
     order = np.random.default_rng(seed).permutation(len(records))
     test, train = np.split(order, [len(records) // 5])
-    return Split(records[train], records[test])
+    return SurveySplit(records[train], records[test])
 
 
 @lru_cache(maxsize=1)
-def _abalone() -> Records:
+def _abalone() -> SurveyRecords:
     """Size (root of the weight), what shares of the weight are meat and shell, and whether it is an infant: the other
     measurements repeat these.
     """
@@ -103,7 +103,7 @@ def _abalone() -> Records:
 
 
 @lru_cache(maxsize=1)
-def _adult() -> Records:
+def _adult() -> SurveyRecords:
     frame = _frame("adult", {"adult.data": 0, "adult.test": 1}, _ADULT).dropna(subset=["income"])
     columns = [(frame[name] == word).to_numpy(dtype=float) for name, words in _WORDS.items() for word in words]
     columns += [(frame["sex"] == "Male").to_numpy(dtype=float), (frame["race"] == "White").to_numpy(dtype=float)]
@@ -114,8 +114,8 @@ def _adult() -> Records:
     return _records(columns, frame["income"].str.startswith(">50K").to_numpy())
 
 
-def _records(columns: list[Floats], label: npt.NDArray[Any]) -> Records:
-    return Records(np.column_stack([*columns, np.ones(len(label))]), label.astype(np.int64))
+def _records(columns: list[Floats], label: npt.NDArray[Any]) -> SurveyRecords:
+    return SurveyRecords(np.column_stack([*columns, np.ones(len(label))]), label.astype(np.int64))
 
 
 def _scaled(values: Floats, low: float, high: float) -> Floats:

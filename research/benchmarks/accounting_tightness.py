@@ -22,7 +22,7 @@ from accounting import (
     epsilon_from_moments,
     log_moment,
 )
-from research.accuracy.gradient_norms import FloatArray, Run, clipped_norms
+from research.accuracy.gradient_norms import FloatArray, GradientNormRun, clipped_norms
 
 # noise multiplier, sampling rate, steps, delta
 WORKLOADS = [
@@ -78,7 +78,7 @@ def classical_row(*workload: Any) -> dict[str, float]:
     }
 
 
-def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
+def bayesian(run: GradientNormRun, norms: FloatArray, **settings: Any) -> float:
     """The Bayesian accountant along one path, read once at the end."""
     checkpoints = {"checkpoints": 1} if settings.get("composition") == "running" else {}
     spec = BayesianSpec(
@@ -100,7 +100,7 @@ def bayesian(run: Run, norms: FloatArray, **settings: Any) -> float:
     return account.epsilon()
 
 
-def averaged(run: Run, norms: FloatArray) -> float:
+def averaged(run: GradientNormRun, norms: FloatArray) -> float:
     """The averaged classical bound."""
     spec = EstimateSpec(delta=run.delta, estimator_failure_probability=run.estimator_failure_probability)
     account = AveragedAccountant(spec, members=norms.shape[1], max_ratio=1 / run.noise_multiplier)
@@ -114,7 +114,7 @@ def averaged(run: Run, norms: FloatArray) -> float:
     return account.epsilon()
 
 
-def individual(run: Run, norms: FloatArray, share: float, order: float) -> float:
+def individual(run: GradientNormRun, norms: FloatArray, share: float, order: float) -> float:
     """The bound, fixed beforehand, under which this share of the records would have stayed to the end."""
     spent = sum(
         np.asarray(log_moment(order, d, noise_std=run.noise_multiplier, sampling_rate=run.sampling_rate))
@@ -124,7 +124,7 @@ def individual(run: Run, norms: FloatArray, share: float, order: float) -> float
     return epsilon_from_moments(order, moment, run.delta)[0]
 
 
-def definitions(run: Run, members: FloatArray, held_out: FloatArray) -> dict[str, float]:
+def definitions(run: GradientNormRun, members: FloatArray, held_out: FloatArray) -> dict[str, float]:
     """Every definition on one path of real gradient norms."""
     workload = (run.noise_multiplier, run.sampling_rate, run.steps, run.delta)
     rows: dict[str, Callable[[], float]] = {
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("research/benchmarks/results/accounting_tightness.json"))
     arguments = parser.parse_args()
-    run = Run()
+    run = GradientNormRun()
     everybody = clipped_norms(run, 0, accounting_sample=True)
     result = {
         "versions": {name: version(name) for name in ("dp-accounting", "opacus", "numpy", "scipy")},

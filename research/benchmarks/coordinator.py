@@ -32,7 +32,7 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Session:
+class JobSession:
     """Jobs that meet one coordinator."""
 
     jobs: Sequence[tuple[str, Mapping[str, Any]]]
@@ -65,26 +65,26 @@ def job(name: str, **parameters: Any) -> tuple[str, Mapping[str, Any]]:
 HUNDRED_MB = 12_500_000
 THROUGHPUT = {"clients": 200, "rounds": 3}
 WHOLE = (
-    Session([job("counts")], counts_calls=True),
-    Session([job("requests"), job("masked", clients=5, rounds=5), job("masked", clients=30, rounds=2)]),
-    Session([job("masked", clients=100), job("plain", clients=200, rounds=2)]),
-    Session([job("masked", clients=300)], databases=("sqlite",)),
-    Session([job("plain", clients=1000, rounds=2, spread_seconds=30.0)], databases=("sqlite",)),
-    Session([job("plain", clients=2, rounds=2, values=HUNDRED_MB)], databases=("sqlite",)),
-    Session([job("masked", clients=1000, neighbours=48)], databases=("sqlite",)),
+    JobSession([job("counts")], counts_calls=True),
+    JobSession([job("requests"), job("masked", clients=5, rounds=5), job("masked", clients=30, rounds=2)]),
+    JobSession([job("masked", clients=100), job("plain", clients=200, rounds=2)]),
+    JobSession([job("masked", clients=300)], databases=("sqlite",)),
+    JobSession([job("plain", clients=1000, rounds=2, spread_seconds=30.0)], databases=("sqlite",)),
+    JobSession([job("plain", clients=2, rounds=2, values=HUNDRED_MB)], databases=("sqlite",)),
+    JobSession([job("masked", clients=1000, neighbours=48)], databases=("sqlite",)),
     # Not a thousand: their own work alone takes two cores five to eleven minutes.
-    Session([job("masked", clients=300, neighbours=48, lost=15)], databases=("sqlite",)),
-    Session([job("plain", **THROUGHPUT)], databases=("postgres",)),
-    Session([job("plain", **THROUGHPUT)], databases=("postgres",), processes=2),
+    JobSession([job("masked", clients=300, neighbours=48, lost=15)], databases=("sqlite",)),
+    JobSession([job("plain", **THROUGHPUT)], databases=("postgres",)),
+    JobSession([job("plain", **THROUGHPUT)], databases=("postgres",), processes=2),
 )
 SMALL = (
-    Session([job("counts", rounds=1)], counts_calls=True),
-    Session([job("requests", repeats=50), job("masked", clients=5), job("plain", clients=10)]),
-    Session([job("plain", clients=10)], databases=("postgres",), processes=2),
+    JobSession([job("counts", rounds=1)], counts_calls=True),
+    JobSession([job("requests", repeats=50), job("masked", clients=5), job("plain", clients=10)]),
+    JobSession([job("plain", clients=10)], databases=("postgres",), processes=2),
 )
 
 
-def measure(sessions: Sequence[Session], databases: Sequence[str]) -> list[Figures]:
+def measure(sessions: Sequence[JobSession], databases: Sequence[str]) -> list[Figures]:
     measured_figures: list[Figures] = []
     for number, session in enumerate(sessions):
         for database in (name for name in session.databases if name in databases):

@@ -12,7 +12,7 @@ DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
 @dataclass(frozen=True)
-class Line:
+class FigureLine:
     """One figure of the table.
 
     Attributes:
@@ -31,7 +31,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """A line with its values by database. A failed job has the value `failed`."""
 
     label: str
@@ -41,9 +41,11 @@ class Row:
     is_reached: bool | None = None
 
 
-def _masked(clients: int, label: str, figure: str, unit: str, limit: float | None = None, **parameters: Any) -> Line:
+def _masked(
+    clients: int, label: str, figure: str, unit: str, limit: float | None = None, **parameters: Any
+) -> FigureLine:
     options = {"clients": clients, **parameters}
-    return Line(f"{label}, {clients:,} hospitals", "masked", options, figure, unit, limit)
+    return FigureLine(f"{label}, {clients:,} hospitals", "masked", options, figure, unit, limit)
 
 
 MASKED, RING = "processor per hospital, masked round", "processor per hospital, masked round on a ring"
@@ -58,28 +60,23 @@ LINES = (
     _masked(300, f"{RING}, 15 lost", "cpu_ms_each", "ms", 30.0, lost=15),
     _masked(1000, RING, "cpu_ms_each", "ms", 30.0, lost=0),
     _masked(1000, "masked round on a ring", "seconds", "s", lost=0),
-    *(Line(f"{PLAIN}, {n:,} hospitals", "plain", {"clients": n}, "cpu_ms_each", "ms") for n in (200, 1000)),
-    Line("processor for a signed assignment", "requests", {}, "assignment_cpu_ms", "ms"),
-    Line("processor for `/livez`", "requests", {}, "livez_cpu_ms", "ms"),
-    Line("share of one core at rest", "requests", {}, "idle_cpu_percent", "%"),
-    Line("statements for a signed assignment", "counts", {}, "assignment_statements"),
-    Line("transactions for a signed assignment", "counts", {}, "assignment_transactions"),
-    Line("requests per hospital, masked round of five", "counts", {}, "requests_each", "", 11.0),
-    Line("syncs of the coordinator, masked round of five", "counts", {}, "round_syncs", "", 40.0),
-    Line("syncs of the hospitals, masked round of five", "counts", {}, "hospitals_syncs"),
-    Line("statements, masked round of five", "counts", {}, "round_statements"),
-    Line("transactions, masked round of five", "counts", {}, "round_transactions"),
-    Line("99 % of answers within, 1,000 hospitals", "plain", {"clients": 1000}, "all_p99", "s", 1.0),
-    Line("repeated requests, 1,000 hospitals", "plain", {"clients": 1000}, "repeated", "", 0.0),
-    Line("peak memory, models of 100 MB", "plain", {"values": 12_500_000}, "peak_mib", "MiB", 350.0),
-    Line(SINGLE, "plain", {"clients": 200, "rounds": 3}, "rate", "/s"),
-    Line(TWO, "plain", {"clients": 200, "rounds": 3}, "rate", "/s", processes=2),
+    *(FigureLine(f"{PLAIN}, {n:,} hospitals", "plain", {"clients": n}, "cpu_ms_each", "ms") for n in (200, 1000)),
+    FigureLine("processor for a signed assignment", "requests", {}, "assignment_cpu_ms", "ms"),
+    FigureLine("processor for `/livez`", "requests", {}, "livez_cpu_ms", "ms"),
+    FigureLine("share of one core at rest", "requests", {}, "idle_cpu_percent", "%"),
+    FigureLine("requests per hospital, masked round of five", "counts", {}, "requests_each", "", 11.0),
+    FigureLine("syncs of the coordinator, masked round of five", "counts", {}, "round_syncs", "", 40.0),
+    FigureLine("99 % of answers within, 1,000 hospitals", "plain", {"clients": 1000}, "all_p99", "s", 1.0),
+    FigureLine("repeated requests, 1,000 hospitals", "plain", {"clients": 1000}, "repeated", "", 0.0),
+    FigureLine("peak memory, models of 100 MB", "plain", {"values": 12_500_000}, "peak_mib", "MiB", 350.0),
+    FigureLine(SINGLE, "plain", {"clients": 200, "rounds": 3}, "rate", "/s"),
+    FigureLine(TWO, "plain", {"clients": 200, "rounds": 3}, "rate", "/s", processes=2),
 )  # fmt: skip
 
 
-def rows_of(figures: Sequence[Figures]) -> list[Row]:
+def rows_of(figures: Sequence[Figures]) -> list[FigureRow]:
     """Return a row for every line that has a figure."""
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for line in LINES:
         values = {name: value for name in DATABASES if (value := _value(line, name, figures)) is not None}
         if values:
@@ -87,11 +84,11 @@ def rows_of(figures: Sequence[Figures]) -> list[Row]:
             numbers = [value for value in values.values() if isinstance(value, float)]
             is_complete = line.limit is not None and len(numbers) == len(values)
             is_reached = max(numbers) <= line.limit if is_complete else None
-            rows.append(Row(line.label, line.unit, goal, values, is_reached))
+            rows.append(FigureRow(line.label, line.unit, goal, values, is_reached))
     return rows + _speedups(rows)
 
 
-def _speedups(rows: Sequence[Row]) -> list[Row]:
+def _speedups(rows: Sequence[FigureRow]) -> list[FigureRow]:
     """What the second API process adds."""
     rates = {row.label: row.values for row in rows}
     single, two = (rates.get(label, {}) for label in (SINGLE, TWO))
@@ -99,10 +96,10 @@ def _speedups(rows: Sequence[Row]) -> list[Row]:
     if not speedups:
         return []
     is_reached = all(float(speedup) >= MIN_SPEEDUP for speedup in speedups.values())
-    return [Row("two API processes against one", "×", f"≥ {MIN_SPEEDUP:g}", speedups, is_reached)]
+    return [FigureRow("two API processes against one", "×", f"≥ {MIN_SPEEDUP:g}", speedups, is_reached)]
 
 
-def _value(line: Line, database: str, figures: Sequence[Figures]) -> float | str | None:
+def _value(line: FigureLine, database: str, figures: Sequence[Figures]) -> float | str | None:
     """Return the figure, `failed` where the job failed, or None where the figure was not measured."""
     for figure in figures:
         if (figure.get("job"), figure["database"], figure["processes"]) != (line.job, database, line.processes):
@@ -136,7 +133,7 @@ def _cell(value: float | str | None, unit: str) -> str:
     return f"{value:,.{digits}f}{' ' if unit else ''}{unit}"
 
 
-def text_of(rows: Sequence[Row]) -> str:
+def text_of(rows: Sequence[FigureRow]) -> str:
     """Return the rows as a table in Markdown."""
     lines = [f"| figure | {' | '.join(DATABASES.values())} | goal |", "|---" * (len(DATABASES) + 2) + "|"]
     for row in rows:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from research.benchmarks.load.coordinators import RETAIN
-from research.benchmarks.load.line import Line
+from research.benchmarks.load.line import LoadConnection
 from research.benchmarks.load.meter import Meter, processor_seconds
-from research.benchmarks.load.plain import Hospital
+from research.benchmarks.load.plain import PlainHospital
 from research.benchmarks.load.studies import Case, open_study, plain_update
 from wardround.demo.live import LiveCoordinator
 from wardround.demo.processes import Process, Processes
@@ -81,13 +81,13 @@ def measure(kind: tuple[str, str]) -> dict[str, float]:
         return results
 
 
-async def _hospitals(coordinator: LiveCoordinator, pid: int, case: Case) -> list[Hospital]:
+async def _hospitals(coordinator: LiveCoordinator, pid: int, case: Case) -> list[PlainHospital]:
     """Everybody of a started study, with assignments in their hands."""
     members = open_study(coordinator, case)
     with coordinator.operator() as operator:
         operator.move_study(case.name, "start")
     meter = Meter(case.clients, [pid])
-    hospitals = [Hospital(member, Line("127.0.0.1", coordinator.port), meter) for member in members]
+    hospitals = [PlainHospital(member, LoadConnection("127.0.0.1", coordinator.port), meter) for member in members]
     for hospital in hospitals:
         await hospital.assignment()
     return hospitals

@@ -139,7 +139,7 @@ def serve() -> None:
         print(json.dumps({**answer, "peak_mib": peak}), flush=True)
 
 
-class Worker:
+class MaskingWorker:
     """A process that answers requests."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
@@ -166,7 +166,13 @@ class Worker:
 
 
 def compare(
-    title: str, ours: Worker, task: str, peer: Worker, other_task: str, repeats: int, request: dict[str, int]
+    title: str,
+    ours: MaskingWorker,
+    task: str,
+    peer: MaskingWorker,
+    other_task: str,
+    repeats: int,
+    request: dict[str, int],
 ) -> dict[str, Any]:
     """`repeats` pairs in turn after a warm-up; ratio = other's time / ours, by wall clock and processor time."""
     ours.ask(task, request)
@@ -201,7 +207,7 @@ def compare(
 SIZES = tuple((values, neighbours) for values in (10**6, 10**7) for neighbours in (10, 50))
 
 
-def against_keystream(ours: Worker, repeats: int) -> list[dict[str, Any]]:
+def against_keystream(ours: MaskingWorker, repeats: int) -> list[dict[str, Any]]:
     return [
         compare(
             f"keystream alone, {d:.0e} x {k}",
@@ -216,7 +222,7 @@ def against_keystream(ours: Worker, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def against_flower(ours: Worker, flower: Worker, repeats: int) -> list[dict[str, Any]]:
+def against_flower(ours: MaskingWorker, flower: MaskingWorker, repeats: int) -> list[dict[str, Any]]:
     requests: list[tuple[str, str, int, dict[str, int]]] = [
         (f"masks, {d:.0e} x {k}", "mask", repeats if d < 10**7 else 3, {"values": d, "neighbours": k}) for d, k in SIZES
     ]
@@ -231,7 +237,7 @@ def against_flower(ours: Worker, flower: Worker, repeats: int) -> list[dict[str,
     return [compare(f"Flower: {name}", ours, task, flower, task, r, req) for name, task, r, req in requests]
 
 
-def coordinator_work(ours: Worker) -> list[dict[str, Any]]:
+def coordinator_work(ours: MaskingWorker) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for clients in (10, 20, 50, 100):
         answer = ours.ask("coordinator", {"clients": clients, "values": 10**6})
@@ -243,11 +249,11 @@ def coordinator_work(ours: Worker) -> list[dict[str, Any]]:
 
 def report(options: argparse.Namespace) -> dict[str, Any]:
     environment = {**ONE_THREAD, **(RETAIN if options.malloc == "retain" else {})}
-    ours = Worker([sys.executable, "-m", "research.benchmarks.masking", "--serve"], environment)
+    ours = MaskingWorker([sys.executable, "-m", "research.benchmarks.masking", "--serve"], environment)
     print(f"{'':36} {'ours, ms':>10} {'other, ms':>12} {'other/ours':>11} {'by cpu':>11} {'ours/other':>11}")
     rows, versions = against_keystream(ours, options.repeats), {"ours": ours.versions}
     if options.peer:
-        flower = Worker([options.peer, str(Path(__file__).with_name("masking_flower.py"))], environment)
+        flower = MaskingWorker([options.peer, str(Path(__file__).with_name("masking_flower.py"))], environment)
         versions["flower"] = flower.versions
         rows += against_flower(ours, flower, options.repeats)
         flower.close()

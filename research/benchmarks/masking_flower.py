@@ -40,10 +40,10 @@ from flwr.supercore.primitives.asymmetric import (
 RING = 1 << 32
 
 
-class Stopwatch:
+class FlowerStopwatch:
     """Wall and processor seconds of a `with` block."""
 
-    def __enter__(self) -> Stopwatch:
+    def __enter__(self) -> FlowerStopwatch:
         self._start = time.perf_counter(), time.process_time()
         return self
 
@@ -59,7 +59,7 @@ def mask(values: int, neighbours: int) -> dict[str, float]:
     vector = [np.arange(values, dtype=np.int64) % 1000]
     keys = [os.urandom(32) for _ in range(neighbours)]
     seed = os.urandom(32)
-    with Stopwatch() as watch:
+    with FlowerStopwatch() as watch:
         masked = _masked(vector, seed, keys[: neighbours // 2], keys[neighbours // 2 :])
         body = ndarray_to_bytes(masked[0])
     return {**watch.per(1), "octets": len(body)}
@@ -77,7 +77,7 @@ def _masked(vector, seed, added, subtracted):
 
 def share(holders: int, threshold: int, repeats: int) -> dict[str, float]:
     secrets = [os.urandom(32) for _ in range(repeats)]
-    with Stopwatch() as watch:
+    with FlowerStopwatch() as watch:
         for secret in secrets:
             create_shares(secret, threshold, holders)
     return watch.per(repeats)
@@ -86,7 +86,7 @@ def share(holders: int, threshold: int, repeats: int) -> dict[str, float]:
 def combine(holders: int, threshold: int, repeats: int) -> dict[str, float]:
     secrets = [os.urandom(32) for _ in range(repeats)]
     shares = [create_shares(secret, threshold, holders)[:threshold] for secret in secrets]
-    with Stopwatch() as watch:
+    with FlowerStopwatch() as watch:
         combined = [combine_shares(some) for some in shares]
     if combined != secrets:
         raise RuntimeError("shares did not combine")
@@ -96,7 +96,7 @@ def combine(holders: int, threshold: int, repeats: int) -> dict[str, float]:
 def everybody(clients: int, threshold: int, values: int) -> dict[str, float]:
     """Keys, shares, masks and unmasking of all parties, nobody lost, no transport."""
     plain = [np.arange(values, dtype=np.int64) % 1000 + index for index in range(clients)]
-    with Stopwatch() as watch:
+    with FlowerStopwatch() as watch:
         total = _session(plain, threshold)
     if not np.array_equal(total, sum(plain)):
         raise RuntimeError("the masks did not cancel")

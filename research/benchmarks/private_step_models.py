@@ -22,7 +22,7 @@ WHOLE_GRADIENTS = ("Opacus per-sample", "torch.func vmap")
 
 
 @dataclass(frozen=True)
-class Workload:
+class StepWorkload:
     """One model and the batches it is measured on.
 
     build     a new model
@@ -94,7 +94,7 @@ def signal_cnn() -> nn.Module:
     )  # fmt: skip
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3 × 3 convolutions with GroupNorm, and the input, or its projection, added (He et al. 2016)."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -119,7 +119,7 @@ def residual(colours: int, widths: tuple[int, ...], blocks: int) -> Callable[[],
         before = widths[0]
         for place, width in enumerate(widths):
             for block in range(blocks):
-                layers.append(Residual(before, width, 2 if place and not block else 1))
+                layers.append(ResidualBlock(before, width, 2 if place and not block else 1))
                 before = width
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
 
@@ -138,7 +138,7 @@ class Sequences(nn.Module):
         return self.head(self.layer(self.codes(x))[0][:, -1])
 
 
-def recurrent(kind: str) -> Workload:
+def recurrent(kind: str) -> StepWorkload:
     """LSTM, GRU or RNN; Opacus has its own of each. torch.func cannot vectorise the last two."""
 
     def peer() -> nn.Module:
@@ -147,41 +147,41 @@ def recurrent(kind: str) -> Workload:
         return Sequences(getattr(opacus.layers, f"DP{kind}"))
 
     without = () if kind == "LSTM" else ("torch.func vmap",)
-    return Workload(lambda: Sequences(getattr(nn, kind)), codes(1000, 40, 2), peer=peer, without=without)
+    return StepWorkload(lambda: Sequences(getattr(nn, kind)), codes(1000, 40, 2), peer=peer, without=without)
 
 
-WORKLOADS: Mapping[str, Workload] = {
-    "TF CNN": Workload(tf_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600), whole=64),
-    "small CNN": Workload(small_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600)),
-    "ResNet-18 with GroupNorm, 32 x 32": Workload(
+WORKLOADS: Mapping[str, StepWorkload] = {
+    "TF CNN": StepWorkload(tf_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600), whole=64),
+    "small CNN": StepWorkload(small_cnn, numbers(1, 28, 28, classes=10), (64, 256, 600)),
+    "ResNet-18 with GroupNorm, 32 x 32": StepWorkload(
         # 11.2 million parameters: whole gradients of 16 records are 0.7 GB.
         residual(3, (64, 128, 256, 512), 2), numbers(3, 32, 32, classes=10), (16,),
     ),
-    "residual CNN 16-32-64 with GroupNorm": Workload(residual(3, (16, 32, 64), 1), numbers(3, 32, 32, classes=10)),
-    "ECG CNN, 12 x 1000": Workload(signal_cnn, numbers(12, 1000, classes=5)),
-    "MLP 784-256-128-10": Workload(perceptron(784, 256, 128, 10), numbers(784, classes=10)),
-    "MLP 784-512-10": Workload(perceptron(784, 512, 10), numbers(784, classes=10)),
-    "logistic regression, 13": Workload(perceptron(13, 2), numbers(13, classes=2)),
-    "logistic regression, 30": Workload(perceptron(30, 2), numbers(30, classes=2)),
-    "logistic regression, 784": Workload(perceptron(784, 10), numbers(784, classes=10)),
-    "last layer, 2048 to 5": Workload(perceptron(2048, 5), numbers(2048, classes=5)),
-    "attention, 40 x 64": Workload(
+    "residual CNN 16-32-64 with GroupNorm": StepWorkload(residual(3, (16, 32, 64), 1), numbers(3, 32, 32, classes=10)),
+    "ECG CNN, 12 x 1000": StepWorkload(signal_cnn, numbers(12, 1000, classes=5)),
+    "MLP 784-256-128-10": StepWorkload(perceptron(784, 256, 128, 10), numbers(784, classes=10)),
+    "MLP 784-512-10": StepWorkload(perceptron(784, 512, 10), numbers(784, classes=10)),
+    "logistic regression, 13": StepWorkload(perceptron(13, 2), numbers(13, classes=2)),
+    "logistic regression, 30": StepWorkload(perceptron(30, 2), numbers(30, classes=2)),
+    "logistic regression, 784": StepWorkload(perceptron(784, 10), numbers(784, classes=10)),
+    "last layer, 2048 to 5": StepWorkload(perceptron(2048, 5), numbers(2048, classes=5)),
+    "attention, 40 x 64": StepWorkload(
         sequences.attention, numbers(40, 64, classes=2), peer=sequences.attention_of_opacus
     ),
-    "transformer encoder, 2 layers, 40 x 64": Workload(
+    "transformer encoder, 2 layers, 40 x 64": StepWorkload(
         sequences.encoder, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
     ),
-    "embedding bag, 40 codes": Workload(
+    "embedding bag, 40 codes": StepWorkload(
         sequences.bag, codes(1000, 40, 2), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
     ),
-    "CNN with fixed BatchNorm, 32 x 32": Workload(
+    "CNN with fixed BatchNorm, 32 x 32": StepWorkload(
         sequences.fixed_norm, numbers(3, 32, 32, classes=10),
         without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample"),
     ),
-    "cell in a loop, 40 x 64": Workload(
+    "cell in a loop, 40 x 64": StepWorkload(
         sequences.Cell, numbers(40, 64, classes=2), without=("Opacus ghost", "Opacus ghost + its noise")
     ),
-    "tied embedding, 40 codes": Workload(
+    "tied embedding, 40 codes": StepWorkload(
         sequences.Tied, codes(1000, 40, 1000), without=("Opacus ghost", "Opacus ghost + its noise", "Opacus per-sample")
     ),
     "LSTM": recurrent("LSTM"),

@@ -43,7 +43,7 @@ LEARNING_RATE = 0.1
 
 
 @dataclass(frozen=True)
-class Member:
+class OverheadMember:
     credentials: Signature
     body: bytes
 
@@ -81,7 +81,7 @@ def in_one_process(bodies: list[bytes], weights: dict[str, np.ndarray], rounds: 
     return (time.perf_counter() - begun) / rounds
 
 
-def coordinated(coordinator: LiveCoordinator, study: str, members: list[Member], rounds: int) -> float:
+def coordinated(coordinator: LiveCoordinator, study: str, members: list[OverheadMember], rounds: int) -> float:
     """Seconds per round, from the start of the study until every client is told that it has ended."""
     begun = time.perf_counter()
 
@@ -94,7 +94,7 @@ def coordinated(coordinator: LiveCoordinator, study: str, members: list[Member],
     return (time.perf_counter() - begun) / rounds
 
 
-async def take_part(origin: str, study: str, member: Member) -> None:
+async def take_part(origin: str, study: str, member: OverheadMember) -> None:
     async with AsyncClient(Connection(url=origin, read_seconds=300.0), member.credentials) as client:
         while True:
             try:
@@ -111,9 +111,9 @@ async def take_part(origin: str, study: str, member: Member) -> None:
 
 def open_study(
     coordinator: LiveCoordinator, folder: Path, name: str, clients: int, parameters: int, rounds: int
-) -> list[Member]:
+) -> list[OverheadMember]:
     random = np.random.default_rng(0)
-    members: list[Member] = []
+    members: list[OverheadMember] = []
     with coordinator.operator() as operator, Client(Connection(url=coordinator.origin)) as anonymous:
         operator.create_study(StudyCreate(study=name, settings=settings(clients, rounds)))
         operator.put_initial_model(name, encode({"weight": np.zeros(parameters, np.float32)}))
@@ -123,7 +123,7 @@ def open_study(
             membership = enrol(anonymous, identity, token)
             signature = Signature(identity.key, membership.client, name, membership.origin)
             update = random.normal(size=parameters).astype(np.float32)
-            members.append(Member(signature, encode({UPDATE + "weight": update})))
+            members.append(OverheadMember(signature, encode({UPDATE + "weight": update})))
     return members
 
 

@@ -60,7 +60,7 @@ def client_app(*, private: bool) -> ClientApp:
     return app
 
 
-class Timed(FedAvg):
+class TimedFedAvg(FedAvg):
     """FedAvg that knows when every round began, and the weights after the first."""
 
     def __init__(self, **options) -> None:
@@ -74,10 +74,10 @@ class Timed(FedAvg):
         return super().configure_train(server_round, arrays, config, grid)
 
 
-def strategies(request: dict) -> tuple[Timed, object]:
+def strategies(request: dict) -> tuple[TimedFedAvg, object]:
     """FedAvg that is timed, and what runs: itself, or the same with differential privacy around it."""
     cohort = request["cohort"]
-    inner = Timed(
+    inner = TimedFedAvg(
         fraction_train=cohort / request["clients"],
         fraction_evaluate=0.0,
         min_train_nodes=cohort,

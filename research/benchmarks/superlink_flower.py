@@ -112,7 +112,7 @@ def processor_seconds(pid: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-class Watched:
+class WatchedProcess:
     """What a process has used, every now and then until `stop`."""
 
     def __init__(self, pid: int) -> None:
@@ -213,7 +213,7 @@ def rounds(clients: int, parameters: int, count: int, poll_seconds: float) -> di
             time.sleep(5)
             nodes = Nodes(clients, parameters, poll_seconds, "127.0.0.1:8000")
             time.sleep(2)
-            watched = Watched(process.pid)
+            watched = WatchedProcess(process.pid)
             config = f'rounds={count} clients={clients} parameters={parameters} times="{times}"'
             subprocess.run([BIN / "flwr", "run", app, "here", "-c", config], check=True, stdout=sys.stderr)
             begun = time.monotonic()

@@ -30,7 +30,7 @@ CHARGED, SUMMED = "parallel, worst case (certified)", "sequential, worst case (c
 
 
 @dataclass(frozen=True)
-class Setting:
+class InstancePanel:
     """One panel."""
 
     clients: int
@@ -42,7 +42,7 @@ class Setting:
         return f"{self.clients:,} clients, {'iid' if self.iid else 'two digits each'}"
 
 
-def norms_by_round(setting: Setting) -> list[FloatArray]:
+def norms_by_round(setting: InstancePanel) -> list[FloatArray]:
     """Round by round (clients, SAMPLE): clipped gradient norms of the same images of every client.
 
     The sum of all noise is added at once, which is the same law.
@@ -81,7 +81,7 @@ def estimated(norms: FloatArray, rate: float) -> FloatArray:
     return student_t(ROUNDS * step_cost) / ROUNDS
 
 
-def panel(setting: Setting) -> list[Point]:
+def panel(setting: InstancePanel) -> list[Point]:
     """Four curves: ε after each round less ε after the first."""
     everybody = setting.clients * RECORDS
     by_round = norms_by_round(setting)
@@ -110,7 +110,7 @@ def panel(setting: Setting) -> list[Point]:
     return points
 
 
-SETTINGS = tuple(Setting(clients, iid) for iid in (True, False) for clients in SIZES)
+SETTINGS = tuple(InstancePanel(clients, iid) for iid in (True, False) for clients in SIZES)
 
 
 def compute() -> list[Point]:
@@ -136,8 +136,7 @@ def caption(points: Points) -> str:
         f"{total(some, SEQUENTIAL):.3g} in sequential accounting. Certified ε is {safe(some, CHARGED)} for every "
         f"client's own update and {safe(some, SUMMED)} for the sum of all, whose noise is added up. With 1,000 clients "
         f"it is {safe(large_title, CHARGED)} and {safe(large_title, SUMMED)}. Sequential accounting as printed charges "
-        "a record at B/N with one client's noise. This is a bound only where participation is secret. APTOS is not "
-        "re-run, because its data are not here."
+        "a record at B/N with one client's noise. This is a bound only where participation is secret."
     )
 
 

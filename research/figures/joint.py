@@ -32,7 +32,7 @@ INSTANCE = "instance ε"
 
 
 @dataclass(frozen=True)
-class Setting:
+class JointTraining:
     """One training. way: one of WAYS; rate: of the mean of the clients' mean gradients; split: the row of a panel."""
 
     way: str
@@ -67,7 +67,7 @@ def total(clients: Clients, weights: Floats, way: str, generator: np.random.Gene
     return as_float32(clipped + generator.normal(0.0, multiplier() * CLIENT_CLIP, clipped.shape))
 
 
-def trained(setting: Setting, *, validation: bool) -> list[float]:
+def trained(setting: JointTraining, *, validation: bool) -> list[float]:
     """(ROUNDS,) accuracy after every round, on the test set or on 5,000 training images that nobody holds."""
     (inputs, labels), test = features("train"), features("t10k")
     order = np.random.default_rng(7).permutation(len(labels))
@@ -86,7 +86,7 @@ def trained(setting: Setting, *, validation: bool) -> list[float]:
 
 def best_rate(way: str, *, iid: bool) -> float:
     """The learning rate with the best accuracy in the last rounds on the validation images, on a seed of its own."""
-    ends = {rate: float(np.mean(trained(Setting(way, iid, rate, 100), validation=True)[-5:])) for rate in RATES}
+    ends = {rate: float(np.mean(trained(JointTraining(way, iid, rate, 100), validation=True)[-5:])) for rate in RATES}
     return max(ends, key=ends.__getitem__)
 
 
@@ -96,7 +96,7 @@ def compute() -> list[Point]:
     for title, iid in ((IID, True), (SHARDS, False)):
         for way in WAYS:
             rate = best_rate(way, iid=iid)
-            runs = [trained(Setting(way, iid, rate, seed), validation=False) for seed in range(SEEDS)]
+            runs = [trained(JointTraining(way, iid, rate, seed), validation=False) for seed in range(SEEDS)]
             points += curve(title, way, range(1, ROUNDS + 1), np.mean(runs, axis=0))
             points += curve(f"learning rate, {title}", way, (0,), (rate,))
     return points + curve(INSTANCE, JOINT, (0,), (instance_epsilon(),))
@@ -114,7 +114,7 @@ def caption(points: Points) -> str:
         f"certified classical ε = {EPSILON:g} at δ = 1e-5 for a whole client. With one noise for both levels the same "
         f"noise gives one record ε = {one_record}, certified too, and costs nothing but the clipping of records. "
         f"With a noise for each level clients first add noise for ε = {EPSILON:g} of their own records. The clip "
-        "leaves little but that noise. APTOS is not re-run, because its data are not here."
+        "leaves little but that noise."
     )
 
 

@@ -58,8 +58,7 @@ def caption(points: Points) -> str:
         "ε after 10,000 steps with sampling rate 64/60000, noise of standard deviation 1 and δ = 1e-5. Every "
         "record lies at distance C, so the Bayesian and the classical number are equal. The least ε of the printed "
         "conversion over λ = 1, 2, 4 … 1024 follows, and in brackets that of the privacy loss distribution. "
-        f"{caption}. Every point of every curve is a certified bound. A wrong λ only wastes ε, and without a λ less is "
-        "wasted."
+        f"{caption}. Every point of every curve is a certified bound. A wrong λ only wastes ε."
     )
 
 

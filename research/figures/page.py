@@ -20,13 +20,10 @@ python -m research.figures all --draw     # draw from the tables that are there
 python -m research.figures 5.4 --out /tmp # drawing and table into a folder of your own
 ```
 
-In a figure all curves are accounts of one mechanism with one noise. The text below it says which curves are certified.
-It also names settings that the thesis does not state and that are ours.
-
-The numbers are in `research/benchmarks/results/figures/`, one CSV a figure with the columns `panel`, `curve`, `x`, `y`.
-Drawings and this page are made from these files, and a test compares them. No number here is a study's account: a
-study's ε comes from [its own ledger](guarantees.md). [As printed](definitions/as-printed.md) has the formulas that are
-no bounds.
+In a figure all curves are accounts of one mechanism with one noise. The text below it says which curves are certified,
+and names settings that the thesis does not state. [As printed](definitions/as-printed.md) has the formulas that are no
+bounds. APTOS and CIFAR-10 are not re-run, because their data are not here. The numbers are in
+`research/benchmarks/results/figures/`, one CSV a figure.
 """
 
 
@@ -38,6 +35,6 @@ def page(tables: Path) -> str:
         caption = textwrap.fill(figure.caption(points), 120, break_long_words=False, break_on_hyphens=False)
         parts.append(
             f"## Figure {figure.number}: {figure.title}\n\n"
-            f"![Figure {figure.number}: {figure.title}](figures/{figure.stem}.svg)\n\n{caption}\n"
+            f"![Figure {figure.number}](figures/{figure.stem}.svg)\n\n{caption}\n"
         )
     return "\n".join(parts)

@@ -168,18 +168,13 @@ def _panel(points: Points) -> str:
     )
 
 
-_SETTING = (
-    f"Norms follow Weibull's law of shape {SHAPE:g}, with sampling rate {RATE:g} and δ = 1e-5. ε is the least over λ "
-    "by Chernoff's conversion, as in the thesis"
-)
-
-
 def caption_clipped(points: Points) -> str:
     """Figure 5.1."""
     return (
-        f"{_SETTING}, after {STEPS:,} steps. All curves clip to C and have the same noise σC. {_panel(points)}. A "
-        "record keeps its norm in all steps. The more gradients are clipped, the closer the notions are. With a "
-        "thousand records no certified Bayesian number can be far below the classical one."
+        f"Norms follow Weibull's law of shape {SHAPE:g}, with sampling rate {RATE:g} and δ = 1e-5. ε is the least over "
+        f"λ by Chernoff's conversion, as in the thesis, after {STEPS:,} steps. All curves clip to C and have the same "
+        f"noise σC. {_panel(points)}. A record keeps its norm in all steps. The more gradients are clipped, the closer "
+        "the notions are. With a thousand records no certified Bayesian number can be far below the classical one."
     )
 
 
@@ -187,11 +182,10 @@ def caption_unclipped(points: Points) -> str:
     """Figure 5.2."""
     title, _ = clipped_panel(0.95)
     return (
-        f"{_SETTING}, after {STEPS:,} steps. The noise σC is the same. Gradients are clipped for the classical number "
-        "and not for the Bayesian one. The Bayesian curve is what the papers' estimator prints, and it is no bound. "
-        "Without clipping the true Bayesian ε of this law is infinite at every σ, because e to the squared norm has no "
-        f"mean. Only the classical curve is certified ({upwards(last(points, title, CLASSICAL), 2)} at "
-        "C = 0.95-quantile, σ = 200)."
+        "As in Figure 5.1, but gradients are clipped for the classical number alone. The Bayesian curve is what the "
+        "papers' estimator prints, and it is no bound. Without clipping the true Bayesian ε of this law is infinite at "
+        "every σ, because e to the squared norm has no mean. Only the classical curve is certified "
+        f"({upwards(last(points, title, CLASSICAL), 2)} at C = 0.95-quantile, σ = 200)."
     )
 
 
@@ -200,7 +194,7 @@ def caption_steps(points: Points) -> str:
     title = f"noise at the {LEVELS[-1]:g}-quantile of the norms"
     values = [last(points, title, name) for name in (CLASSICAL, CERTIFIED, PRINTED)]
     return (
-        f"{_SETTING}, at every number of steps. The noise has standard deviation C, a quantile of the norms. The "
+        "As in Figure 5.1, at every number of steps. The noise has standard deviation C, a quantile of the norms. The "
         f"curve as printed does not clip, draws new norms in every step and uses Hölder's inequality with {DECLARED} "
         "declared steps. It is not certified, and what it estimates is infinite, as in Figure 5.2. The other two clip "
         f"to C. At the {LEVELS[-1]:g}-quantile, after {DECLARED} steps, ε is {upwards(values[0])} (classical), "

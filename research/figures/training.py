@@ -36,7 +36,7 @@ _statistics = cast(Any, _stats)
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One private training.
 
     norms     (steps, sample): clipped norms of the same records in every step, drawn or not
@@ -58,7 +58,7 @@ def network() -> nn.Module:
 
 
 @lru_cache(maxsize=1)
-def run() -> Run:
+def run() -> TrainingRun:
     """Train once: Poisson batches, clipped sums, noise, divided by the expected size."""
     torch.manual_seed(SEED)
     generator, model = np.random.default_rng(SEED), network()
@@ -77,7 +77,7 @@ def run() -> Run:
     with torch.no_grad():
         right = model(torch.as_tensor(test_images[:, None])).argmax(1).numpy() == test_labels
     inside = distances(model, images, labels, generator)
-    return Run(norms, float(right.mean()), inside, distances(model, test_images, test_labels, generator))
+    return TrainingRun(norms, float(right.mean()), inside, distances(model, test_images, test_labels, generator))
 
 
 def distances(model: nn.Module, images: Any, labels: Any, generator: np.random.Generator) -> FloatArray:
@@ -151,7 +151,7 @@ def caption_growth(points: Points) -> str:
         f"certified numbers are classical {loose} (Chernoff's conversion) and {tight} (loss distribution). The "
         f"Bayesian numbers from the norms of {SAMPLE} training records are {values[PRINTED]:.2f} as printed and {free} "
         f"distribution-free, for this path and model. {compared}The median record's own loss is {values[OWN]:.2f}, "
-        "which must stay secret. CIFAR-10 is not re-run, because its data are not here."
+        "which must stay secret."
     )
 
 
@@ -162,7 +162,7 @@ def caption_distances(points: Points) -> str:
         f"Distances between the gradients of two records in {PAIRS:,} disjoint pairs, inside and outside the training "
         f"set, after the training of Figure 5.6. The last bin holds all longer distances. P-values: {tested}. "
         "The thesis reads large p-values as little leakage. Nothing is certified by them, and small ones would not "
-        "show a leak either, because other people wrote the test images. CIFAR-10 is not re-run."
+        "show a leak either, because other people wrote the test images."
     )
 
 

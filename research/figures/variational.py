@@ -18,7 +18,7 @@ from accounting.mechanisms.inference import accumulated_ratio, forgetful_ratio
 from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
 from private_learning.training.posterior import PosteriorFit, PosteriorPlan, fit_posterior, posterior_probabilities
 from research.accuracy.gradient_norms import FloatArray
-from research.bayesian.survey_data import Split, abalone, adult, validation
+from research.bayesian.survey_data import SurveySplit, abalone, adult, validation
 from research.figures.figure import Axis, Figure
 from research.figures.synthetic import FAILURE, ORDERS, betting
 from research.figures.synthetic import epsilon as least_epsilon
@@ -38,18 +38,18 @@ PULL, SHIFT, MOST_STEPS, DELTA = 0.05, 0.05, 400, 1e-5
 
 
 @dataclass(frozen=True)
-class DataSet:
+class PanelData:
     """One panel. bound: L2 norm that inputs are cut to; theirs: (ε classical, ε Bayesian, accuracy) of the thesis."""
 
-    split: Callable[[int], Split]
+    split: Callable[[int], SurveySplit]
     bound: float
     delta: float
     theirs: tuple[float, float, float]
 
 
-DATA: Mapping[str, DataSet] = {
-    "Abalone": DataSet(abalone, 2.0, 1e-3, (7.6, 0.5, 0.76)),
-    "Adult": DataSet(adult, 4.0, 1e-5, (0.5, 0.16, 0.81)),
+DATA: Mapping[str, PanelData] = {
+    "Abalone": PanelData(abalone, 2.0, 1e-3, (7.6, 0.5, 0.76)),
+    "Adult": PanelData(adult, 4.0, 1e-5, (0.5, 0.16, 0.81)),
 }
 
 
@@ -58,13 +58,13 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     return calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=DRAWS, method="pld")
 
 
-def planned(data: DataSet, records: int, curvature: float) -> PosteriorPlan:
+def planned(data: PanelData, records: int, curvature: float) -> PosteriorPlan:
     """A plan without noise: std is set later, in units of the distance."""
     return PosteriorPlan(float(records), curvature, data.bound, std=1.0, draws=DRAWS, residual=1e-7)
 
 
 def accuracy(
-    fit: PosteriorFit, plan: PosteriorPlan, split: Split, multiplier: float, generator: np.random.Generator
+    fit: PosteriorFit, plan: PosteriorPlan, split: SurveySplit, multiplier: float, generator: np.random.Generator
 ) -> float:
     """On the split's test records; multiplier 0: of the fit itself."""
     draws = fit.weights + generator.normal(0.0, multiplier * plan.distance, (DRAWS, fit.weights.size))
@@ -72,7 +72,7 @@ def accuracy(
     return float(((likely > 0.5) == (split.test.labels == 1)).mean())
 
 
-def accuracies(data: DataSet, curvature: float, seed: int, splits: Split) -> tuple[list[float], FloatArray]:
+def accuracies(data: PanelData, curvature: float, seed: int, splits: SurveySplit) -> tuple[list[float], FloatArray]:
     """(accuracy without noise, then at each of EPSILONS; (SAMPLE,) distances of training records)."""
     plan = planned(data, len(splits.train), curvature)
     fit = fit_posterior(splits.train.inputs, splits.train.labels, plan)
@@ -83,7 +83,7 @@ def accuracies(data: DataSet, curvature: float, seed: int, splits: Split) -> tup
     return accuracies, np.minimum(plan.distances(fit.gradient_norms[:SAMPLE], fit.weights.size) / plan.distance, 1.0)
 
 
-def chosen_columns(data: DataSet) -> list[int]:
+def chosen_columns(data: PanelData) -> list[int]:
     """For no noise and each ε the place in CURVATURES that is best on validation records, on seeds of their own."""
     rows = np.array(
         [
@@ -103,7 +103,7 @@ def bayesian(ratios: FloatArray, multiplier: float, delta: float, classical: flo
     return min(least_epsilon(betting(costs, worst), delta - FAILURE, "improved"), classical)
 
 
-def panel(title: str, data: DataSet) -> list[Point]:
+def panel(title: str, data: PanelData) -> list[Point]:
     """Means over the seeds."""
     places = chosen_columns(data)
     runs = {

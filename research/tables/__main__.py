@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from private_learning.records import DataError
-from research.tables.catalogue import Entry, entries, selected_entries
+from research.tables.catalogue import CatalogueEntry, entries, selected_entries
 from research.tables.page import PAGE, markdown
 from research.tables.result import RESULTS, Row, read, write
 from wardround.demo.scenarios import DataMissing
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(entry: Entry, options: argparse.Namespace) -> bool:
+def _run(entry: CatalogueEntry, options: argparse.Namespace) -> bool:
     """False: the folder that was named cannot be used."""
     folder: Path | None = options.folder
     if folder is not None and entry.own is None:

@@ -14,7 +14,7 @@ _MODULES = ("research.tables.clients", "research.tables.not_run", "research.tabl
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One line: `run(seeds)` measures it; None: it needs records that are not here, and `reason` says which.
 
     own        measures it on the records of a folder
@@ -30,12 +30,12 @@ class Entry:
     own: Callable[[Path, Sequence[int]], Row] | None = None
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CatalogueEntry]:
     """All lines, in the page's order."""
     return [entry for module in _MODULES for entry in import_module(module).ENTRIES]
 
 
-def selected_entries(table: str, selectors: Mapping[str, str]) -> list[Entry]:
+def selected_entries(table: str, selectors: Mapping[str, str]) -> list[CatalogueEntry]:
     """The lines of one table that have every wanted selector.
 
     Raises:

@@ -23,7 +23,7 @@ import numpy as np
 
 from research.tables.dealing import deal
 from research.tables.features import Digits, held_out
-from research.tables.federated import Clients, Settings, accuracy, train
+from research.tables.federated import FederatedClients, FederatedSettings, accuracy, train
 from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
 from research.tables.pictures import COMPONENTS, pneumonia
 from research.tables.readings import Release, epsilon_of_records
@@ -43,13 +43,13 @@ _CLIPS_OF_BOTH = {"iid": ((0.05, 0.1, 0.2), (0.02, 0.05, 0.1)), "shards": ((0.1,
 _RATES_OF_BOTH = (40.0, 80.0, 160.0, 320.0, 640.0)
 
 
-def candidates(line: Line, count: int) -> list[Settings]:
+def candidates(line: Line, count: int) -> list[FederatedSettings]:
     """So many different settings, the same for the same line."""
     draw = np.random.default_rng([ord(letter) for letter in line.key])
-    settings_seen: dict[Settings, None] = {}
+    settings_seen: dict[FederatedSettings, None] = {}
     while len(settings_seen) < count:
         draws: list[Any] = [choices[draw.integers(len(choices))] for choices in _ranges(line)]
-        if _is_allowed(line, choices := Settings(*draws)):
+        if _is_allowed(line, choices := FederatedSettings(*draws)):
             settings_seen[choices] = None
     return list(settings_seen)
 
@@ -64,7 +64,7 @@ def _ranges(line: Line) -> tuple[tuple[Any, ...], ...]:
     return (_KEPT[line.clients], _ROUNDS[line.clients], first, last, *steps, (None,) if is_central else _RECORD_CLIPS)
 
 
-def _is_allowed(line: Line, settings: Settings) -> bool:
+def _is_allowed(line: Line, settings: FederatedSettings) -> bool:
     """Whether a record's ε stays within the line's, with as many records as the papers' clients have."""
     if line.instance is None:
         return True
@@ -73,13 +73,13 @@ def _is_allowed(line: Line, settings: Settings) -> bool:
     return epsilon_of_records(release) <= line.instance
 
 
-def judge(line: Line, settings: Settings, seed: int) -> float:
+def judge(line: Line, settings: FederatedSettings, seed: int) -> float:
     """Accuracy on the images that judge."""
     data = _held_out(line.data, settings.kept)
     rows = deal(data.labels, STANDING, len(data.labels) // STANDING, line.split, seed)
     # In the clients' order, so that a client's images lie together.
     order = rows.ravel()
-    clients = Clients(data.inputs[order], data.labels[order], np.arange(len(order)).reshape(rows.shape))
+    clients = FederatedClients(data.inputs[order], data.labels[order], np.arange(len(order)).reshape(rows.shape))
     randomness = SeededRandomness(seed, allow_insecure=True)
     noise = noise_for(line, settings.rounds)
     trained = train(clients, settings, noise, randomness, stand_for=line.clients)
@@ -89,7 +89,7 @@ def judge(line: Line, settings: Settings, seed: int) -> float:
 def search(line: Line) -> dict[str, Any]:
     """The best settings, what they reached, and what the others did."""
     first = sorted(((judge(line, each, _FIRST_SEED), each) for each in candidates(line, CANDIDATES)), key=_reached)
-    scored: list[tuple[float, Settings]] = []
+    scored: list[tuple[float, FederatedSettings]] = []
     for once, each in first[-FINALISTS:]:
         more = [judge(line, each, _FIRST_SEED + 1 + seed) for seed in range(MORE_SEEDS)]
         scored.append((float(np.mean([once, *more])), each))
@@ -103,7 +103,7 @@ def search(line: Line) -> dict[str, Any]:
     }
 
 
-def _reached(scored: tuple[float, Settings]) -> float:
+def _reached(scored: tuple[float, FederatedSettings]) -> float:
     return scored[0]
 
 

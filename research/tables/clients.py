@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from research.tables.catalogue import Entry
+from research.tables.catalogue import CatalogueEntry
 from research.tables.dealing import SPLITS, deal
 from research.tables.features import Digits, digits
-from research.tables.federated import Clients, Settings, Trained, accuracy, train
+from research.tables.federated import FederatedClients, FederatedSettings, Trained, accuracy, train
 from research.tables.lines import APTOS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen_settings, noise_for
 from research.tables.pictures import own_features, pneumonia
 from research.tables.readings import Release, readings
@@ -43,7 +43,7 @@ def measure_own(line: Line, folder: Path, seeds: Sequence[int]) -> Row:
     return _measured(line, replace(chosen_settings(PNEUMONIA), classes=classes), data, seeds)
 
 
-def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]) -> Row:
+def _measured(line: Line, settings: FederatedSettings, data: Digits, seeds: Sequence[int]) -> Row:
     for package in ("study_protocol", "private_learning", "client_sdk"):
         logging.getLogger(package).setLevel(logging.ERROR)
     began, noise = time.monotonic(), noise_for(line, settings.rounds)
@@ -77,8 +77,8 @@ def _measured(line: Line, settings: Settings, data: Digits, seeds: Sequence[int]
     )
 
 
-def _trained(line: Line, settings: Settings, data: Digits, noise: float, seed: int) -> Trained:
-    clients = Clients(data.inputs, data.labels, deal(data.labels, line.clients, line.each, line.split, seed))
+def _trained(line: Line, settings: FederatedSettings, data: Digits, noise: float, seed: int) -> Trained:
+    clients = FederatedClients(data.inputs, data.labels, deal(data.labels, line.clients, line.each, line.split, seed))
     return train(clients, settings, noise, SeededRandomness(seed, allow_insecure=True))
 
 
@@ -91,14 +91,14 @@ def _notes(line: Line, data: Digits) -> tuple[str, ...]:
     return ()
 
 
-def _entry(line: Line) -> Entry:
+def _entry(line: Line) -> CatalogueEntry:
     run: Callable[[Sequence[int]], Row] = partial(measure, line)
-    return Entry(line.table, line.name, line.papers, run, _selectors(line))
+    return CatalogueEntry(line.table, line.name, line.papers, run, _selectors(line))
 
 
-def _own_entry(line: Line) -> Entry:
+def _own_entry(line: Line) -> CatalogueEntry:
     with_folder: Callable[[Path, Sequence[int]], Row] = partial(measure_own, line)
-    return Entry(
+    return CatalogueEntry(
         line.table, line.name, line.papers, None, _selectors(line), "needs the images of APTOS 2019", with_folder
     )
 

@@ -27,7 +27,7 @@ _BLOCK = 1_000_000
 
 
 @dataclass(frozen=True)
-class Settings:
+class FederatedSettings:
     """What a run needs beside the noise. Everything is public and fixed before the first round.
 
     kept            coordinates of the feature map
@@ -56,7 +56,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Clients:
+class FederatedClients:
     """inputs: (records, kept), norm ≤ 1, every record once. labels: (records,). rows: (clients, each) of `inputs`."""
 
     inputs: Floats
@@ -73,8 +73,8 @@ class Trained:
 
 
 def train(
-    clients: Clients,
-    settings: Settings,
+    clients: FederatedClients,
+    settings: FederatedSettings,
     noise_multiplier: float,
     randomness: Randomness,
     *,
@@ -106,7 +106,7 @@ def train(
 
 
 def clipped_sum(
-    clients: Clients, weights: Doubles, mechanism: CentralNoise, record_clip: float | None = None
+    clients: FederatedClients, weights: Doubles, mechanism: CentralNoise, record_clip: float | None = None
 ) -> tuple[Doubles, Doubles]:
     """Σ_i of the clients' clipped mean gradients in whole grid units (kept, classes), and their norms (clients,).
 
@@ -138,7 +138,7 @@ def residuals(inputs: Floats, labels: Labels, weights: Doubles, record_clip: flo
     return exponentials
 
 
-def _mean_gradients(clients: Clients, errors: Floats) -> Iterator[Doubles]:
+def _mean_gradients(clients: FederatedClients, errors: Floats) -> Iterator[Doubles]:
     """(block, kept, classes) of one block of clients after the other."""
     each = clients.rows.shape[1]
     block = max(1, _BLOCK // (errors.shape[1] * clients.inputs.shape[1]))

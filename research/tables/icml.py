@@ -12,10 +12,10 @@ import numpy as np
 from research.accuracy.accuracy_data import WORKLOADS
 from research.bayesian import batch_clipped, central_inference, central_softmax, coverage
 from research.bayesian.central_inference import noise_for
-from research.bayesian.readings import Mechanism, as_printed, spent
-from research.bayesian.survey_data import Split, abalone, adult
-from research.tables.catalogue import Entry
-from research.tables.result import Papers, Row, Spent, read, write
+from research.bayesian.readings import NoisedSteps, as_printed, spent
+from research.bayesian.survey_data import SurveySplit, abalone, adult
+from research.tables.catalogue import CatalogueEntry
+from research.tables.result import EpsilonReading, Papers, Row, read, write
 
 DELTA = 1e-5
 SOURCE = "Triastcyn & Faltings 2020, Table 1; thesis, Table 5.2"
@@ -31,7 +31,7 @@ MNIST = _papers(99, 96, 2.18, 0.62)
 ABALONE = _papers(77, 76, 7.6, 0.5)
 ADULT = _papers(81, 81, 0.5, 0.16)
 _INTERVAL_SEEDS = 5
-_DIGITS = central_softmax.Recipe(60, 0.35, 256.0, 0.9)
+_DIGITS = central_softmax.SoftmaxRecipe(60, 0.35, 256.0, 0.9)
 _ANIMALS = central_inference.Recipe(12, 0.8, 20 / 3)
 _PERSONS = central_inference.Recipe(25, 2.0, 1.2, 0.5, bound=13**0.5)
 
@@ -44,7 +44,7 @@ def digits(seeds: Sequence[int], epsilon: float = 0.62) -> Row:
     watched = list[central_softmax.Floats]()
     model = central_softmax.fitted(split.inputs, split.targets, _DIGITS, noise, seeds, watched)
     plain = central_softmax.fitted(split.inputs, split.targets, _DIGITS, None, [0])
-    mechanism = Mechanism(_DIGITS.charged, 1.0, noise, _DIGITS.clip_norm, DELTA)
+    mechanism = NoisedSteps(_DIGITS.charged, 1.0, noise, _DIGITS.clip_norm, DELTA)
     return Row(
         table="ICML",
         name="MNIST at .62",
@@ -64,7 +64,7 @@ def digits(seeds: Sequence[int], epsilon: float = 0.62) -> Row:
 
 def _survey(
     name: str,
-    load: Callable[[int], Split],
+    load: Callable[[int], SurveySplit],
     papers: Papers,
     recipe: central_inference.Recipe,
     epsilon: float,
@@ -91,7 +91,7 @@ def _survey(
             seeds=list(seeds),
             accuracies=accuracies,
             without_noise=plain,
-            spent=spent(runs, Mechanism(recipe.charged, 1.0, noise, recipe.clip_norm, DELTA)),
+            spent=spent(runs, NoisedSteps(recipe.charged, 1.0, noise, recipe.clip_norm, DELTA)),
             settings=asdict(recipe) | {"noise_multiplier": noise, "model": "bayesian-logistic-regression"},
             found_by=SEARCH.format(name.lower(), epsilon),
             goal=goal,
@@ -102,7 +102,7 @@ def _survey(
     return run
 
 
-def _intervals(load: Callable[[int], Split], recipe: central_inference.Recipe, noise: float) -> str:
+def _intervals(load: Callable[[int], SurveySplit], recipe: central_inference.Recipe, noise: float) -> str:
     """What 90 % intervals of the posterior hold, in words."""
     intervals = coverage.measured([load(seed) for seed in range(_INTERVAL_SEEDS)], recipe, noise)
     return (
@@ -131,12 +131,12 @@ def main() -> None:
 def batch_clipped_digits(seeds: Sequence[int]) -> Row:
     """The papers' settings, whose clip is of the batch's gradient: one run, and both readings of its noise."""
     logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
-    begun, split, recipe = time.monotonic(), WORKLOADS["mnist"].split(0), batch_clipped.Recipe()
+    begun, split, recipe = time.monotonic(), WORKLOADS["mnist"].split(0), batch_clipped.BatchClippedRecipe()
     runs = [batch_clipped.fitted(split.inputs, split.targets, recipe, seed) for seed in seeds]
     rate = recipe.batch / len(split.targets)
     steps = recipe.steps(len(split.targets))
-    turned = Mechanism(steps, rate, recipe.noise_std / (2 * recipe.clip_norm), 2 * recipe.clip_norm, DELTA)
-    records = Mechanism(steps, rate, recipe.noise_std / recipe.clip_norm, recipe.clip_norm, DELTA)
+    turned = NoisedSteps(steps, rate, recipe.noise_std / (2 * recipe.clip_norm), 2 * recipe.clip_norm, DELTA)
+    records = NoisedSteps(steps, rate, recipe.noise_std / recipe.clip_norm, recipe.clip_norm, DELTA)
     printed = max(as_printed(distances, turned) for _, distances in runs)
     return Row(
         table="ICML",
@@ -147,9 +147,11 @@ def batch_clipped_digits(seeds: Sequence[int]) -> Row:
         seeds=list(seeds),
         accuracies=[batch_clipped.accuracy(weights, split.test_inputs, split.test_targets) for weights, _ in runs],
         spent=[
-            Spent("worst case", "instance", turned.epsilon, DELTA, "a batch's clipped gradient moves by 2C"),
-            Spent("other reading", "instance", records.epsilon, DELTA, "if every record's gradient were clipped to C"),
-            Spent(
+            EpsilonReading("worst case", "instance", turned.epsilon, DELTA, "a batch's clipped gradient moves by 2C"),
+            EpsilonReading(
+                "other reading", "instance", records.epsilon, DELTA, "if every record's gradient were clipped to C"
+            ),
+            EpsilonReading(
                 "papers", "instance", batch_clipped.finite(printed), DELTA, f"Student t, {batch_clipped.SAMPLE} records"
             ),
         ],
@@ -163,16 +165,18 @@ def batch_clipped_digits(seeds: Sequence[int]) -> Row:
 _POSTERIORS = (("Abalone at .2", abalone, _ANIMALS, 0.2), ("Adult at .1", adult, _PERSONS, 0.1))
 
 ENTRIES = (
-    Entry("ICML", "MNIST at .62", MNIST, digits, {"data": "mnist", "epsilon": "0.62"}),
-    Entry("ICML", "MNIST as the papers train it", MNIST, batch_clipped_digits, {"data": "mnist", "epsilon": "printed"}),
-    Entry(
+    CatalogueEntry("ICML", "MNIST at .62", MNIST, digits, {"data": "mnist", "epsilon": "0.62"}),
+    CatalogueEntry(
+        "ICML", "MNIST as the papers train it", MNIST, batch_clipped_digits, {"data": "mnist", "epsilon": "printed"}
+    ),
+    CatalogueEntry(
         "ICML",
         "Abalone at .2",
         ABALONE,
         _survey("Abalone", abalone, ABALONE, _ANIMALS, 0.2, 77.5),
         {"data": "abalone", "epsilon": "0.2"},
     ),
-    Entry(
+    CatalogueEntry(
         "ICML",
         "Adult at .1",
         ADULT,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting import calibrate_noise
-from research.tables.federated import Settings
+from research.tables.federated import FederatedSettings
 from research.tables.result import Papers
 from wardround.demo.scenarios import DataMissing
 
@@ -71,12 +71,12 @@ def _calibrated(epsilon: float, delta: float, rounds: int) -> float:
     return calibrate_noise(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=rounds, method="pld")
 
 
-def chosen_settings(line: Line, path: Path = CHOSEN_SETTINGS) -> Settings:
+def chosen_settings(line: Line, path: Path = CHOSEN_SETTINGS) -> FederatedSettings:
     """What `research.tables.choose` found for the line. Raises DataMissing when it has not been run."""
     settings_by_line: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     if line.key not in settings_by_line:
         raise DataMissing(f"no settings yet: run python -m research.tables.choose --lines {line.key} first")
-    return Settings(**settings_by_line[line.key]["settings"])
+    return FederatedSettings(**settings_by_line[line.key]["settings"])
 
 
 def _lines() -> tuple[Line, ...]:

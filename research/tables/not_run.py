@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from research.tables.catalogue import Entry
+from research.tables.catalogue import CatalogueEntry
 from research.tables.result import Papers
 
 _CIFAR10 = Papers(
@@ -13,7 +13,7 @@ _CIFAR10 = Papers(
 )
 
 ENTRIES = (
-    Entry(
+    CatalogueEntry(
         "ICML", "CIFAR-10, ε 8", _CIFAR10, None, {"data": "cifar-10", "epsilon": "8"}, "needs the images of CIFAR-10"
     ),
 )

@@ -19,8 +19,8 @@ from accounting import (
     log_moment,
     prospect,
 )
-from research.tables.federated import Settings
-from research.tables.result import Spent
+from research.tables.federated import FederatedSettings
+from research.tables.result import EpsilonReading
 
 Doubles = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class Release:
     copies  how many clients have the same image
     """
 
-    settings: Settings
+    settings: FederatedSettings
     noise_multiplier: float
     each: int
     copies: int
@@ -48,7 +48,7 @@ class Release:
     instance_delta: float
 
 
-def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
+def readings(release: Release, runs: Sequence[Doubles]) -> list[EpsilonReading]:
     """All of them; `runs` holds the norms (rounds, clients) of every seed, the dearest of which is told."""
     multiplier, settings = release.noise_multiplier, release.settings
     worst = ClassicalAccountant(delta=release.delta, level=Level.CLIENT)
@@ -67,16 +67,18 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
     ).best
     bayesian = max(_estimated(release, each, "betting") for each in distances)
     return [
-        Spent("worst case", "client", worst.epsilon(), release.delta, "add or remove a client, loss distributions"),
+        EpsilonReading(
+            "worst case", "client", worst.epsilon(), release.delta, "add or remove a client, loss distributions"
+        ),
         *_of_records(release),
-        Spent(
+        EpsilonReading(
             "papers",
             "client",
             _finite(max(_estimated(release, each, "student-t") for each in distances)),
             release.delta,
             f"Student's t over {clients:,} clients' norms, Hölder over the rounds, Chernoff, γ = δ/10",
         ),
-        Spent(
+        EpsilonReading(
             "bayesian",
             "client",
             min(bayesian, worst.epsilon()),
@@ -84,7 +86,7 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[Spent]:
             f"betting, running sums of {clients:,} clients, adversary path, γ = δ/10, never above the worst case. "
             f"No estimate of log-moments from so many clients is below {math.floor(1000 * fewest) / 1000:.3g}",
         ),
-        Spent(
+        EpsilonReading(
             "individual",
             "client",
             min(worst.epsilon(), max(_individual(release, each) for each in distances)),
@@ -116,14 +118,16 @@ def epsilon_of_records(release: Release, group: int = 1) -> float:
     return account.epsilon()
 
 
-def _of_records(release: Release) -> list[Spent]:
+def _of_records(release: Release) -> list[EpsilonReading]:
     """A record's ε, and that of all copies of an image."""
-    readings: list[Spent] = []
+    readings: list[EpsilonReading] = []
     for group in sorted({1, release.copies}):
         protected = "a record" if group == 1 else f"an image with its {group} copies at as many clients"
         statement = f"add or remove {protected}, behind the client's clip, loss distributions"
         readings.append(
-            Spent("worst case", "instance", epsilon_of_records(release, group), release.instance_delta, statement)
+            EpsilonReading(
+                "worst case", "instance", epsilon_of_records(release, group), release.instance_delta, statement
+            )
         )
     return readings
 

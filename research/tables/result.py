@@ -29,7 +29,7 @@ class Papers:
 
 
 @dataclass(frozen=True)
-class Spent:
+class EpsilonReading:
     """One reading of ε. kind: a key of `page.KINDS`; None: infinite, or no finite number by this formula.
 
     level  "client" or "instance"
@@ -60,7 +60,7 @@ class Row:
     split: str
     seeds: Sequence[int]
     accuracies: Sequence[float]
-    spent: Sequence[Spent]
+    spent: Sequence[EpsilonReading]
     settings: Mapping[str, Any]
     found_by: str
     clients: int | None = None
@@ -114,7 +114,7 @@ def read(folder: Path = RESULTS) -> list[Row]:
 
 
 def _row(values: dict[str, Any]) -> Row:
-    parts = {"papers": Papers(**values["papers"]), "spent": [Spent(**each) for each in values["spent"]]}
+    parts = {"papers": Papers(**values["papers"]), "spent": [EpsilonReading(**each) for each in values["spent"]]}
     return Row(**values | parts)
 
 

@@ -16,7 +16,7 @@ from server.api.auth import After, Caller, Context, Reader, RequestContext, Sign
 from server.api.lanes import Lane
 from server.domain.errors import Rejected
 from server.services import events
-from study_protocol.study.messages import Event
+from study_protocol.study.messages import StudyEvent
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"], route_class=SignedRoute)
 KEEP_ALIVE_SECONDS = 15.0
@@ -72,7 +72,7 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _since(context: Context, caller: Caller, study: str, last: int) -> list[Event] | None:
+async def _since(context: Context, caller: Caller, study: str, last: int) -> list[StudyEvent] | None:
     """Return None once `caller` may read no longer."""
     page = await run_in_threadpool(events.since, context.coordinator, study, last)
     try:
@@ -84,7 +84,7 @@ async def _since(context: Context, caller: Caller, study: str, last: int) -> lis
 
 
 async def _lines(
-    context: Context, caller: Caller, study: str, last: int, wait: float, first_events: list[Event] | None
+    context: Context, caller: Caller, study: str, last: int, wait: float, first_events: list[StudyEvent] | None
 ) -> AsyncIterator[str]:
     now = asyncio.get_running_loop().time
     end = now() + wait

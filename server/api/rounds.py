@@ -62,7 +62,7 @@ async def next_assignment(study: StudyName, client: Member, context: RequestCont
 )
 async def put_update(
     study: StudyName,
-    round: RoundNumber,
+    round_number: RoundNumber,
     client: ClientName,
     request: Request,
     response: Response,
@@ -72,7 +72,7 @@ async def put_update(
 ) -> UpdateReceipt:
     """Take the update as safetensors, with its log-moments. Recorded durably when this answers."""
     slot = await run_in_threadpool(
-        submit_update.begin, context.coordinator, study, round, client, sender.body_sha256, witness
+        submit_update.begin, context.coordinator, study, round_number, client, sender.body_sha256, witness
     )
     if isinstance(slot, UpdateReceipt):
         await discarded(request, slot.bytes)
@@ -91,7 +91,7 @@ async def put_update(
 )
 def put_refusal(
     study: StudyName,
-    round: RoundNumber,
+    round_number: RoundNumber,
     client: ClientName,
     refusal: Refusal,
     response: Response,
@@ -100,7 +100,7 @@ def put_refusal(
     witness: Witness = None,
 ) -> Refusal:
     """Record that the site policy or the hospital's own budget refuses this round."""
-    written = submit_update.refuse(context.coordinator, study, round, client, refusal, witness)
+    written = submit_update.refuse(context.coordinator, study, round_number, client, refusal, witness)
     return answered(response, written)
 
 
@@ -130,8 +130,8 @@ def list_rounds(
 
 
 @router.get("/rounds/{round}", tags=["rounds"])
-def show_round(study: StudyName, round: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
+def show_round(study: StudyName, round_number: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
     """Return one round."""
     return views.show_round(
-        context.coordinator, study, round, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+        context.coordinator, study, round_number, with_clients=sees_clients(caller), own_client=own_client_of(caller)
     )

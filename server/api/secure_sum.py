@@ -59,16 +59,21 @@ _NOTHING_YET: dict[int | str, dict[str, Any]] = {204: {"description": "Not froze
 
 @router.get("")
 async def session(
-    study: StudyName, round: RoundNumber, me: Member, context: RequestContext, phase: LeftPhase = None, wait: Wait = 25
+    study: StudyName,
+    round_number: RoundNumber,
+    me: Member,
+    context: RequestContext,
+    phase: LeftPhase = None,
+    wait: Wait = 25,
 ) -> SessionView:
     """Return the signed parameters and the phase. With `phase`, wait until the phase has changed or the time is up."""
 
     def look() -> tuple[int, SessionView | None]:
-        mark, view = lists.read_session(context.coordinator, study, round)
+        mark, view = lists.read_session(context.coordinator, study, round_number)
         return mark, None if view.phase == phase else view
 
     view = await poll(context, me, study, wait, look)
-    return view or (await run_in_threadpool(lists.read_session, context.coordinator, study, round))[1]
+    return view or (await run_in_threadpool(lists.read_session, context.coordinator, study, round_number))[1]
 
 
 async def _list(context: Context, me: Member, round_number: int, name: ListName, wait: float) -> bytes | None:
@@ -122,7 +127,7 @@ async def _answered(
 
 @router.put("/keys/{client}", status_code=201)
 async def put_keys(
-    round: RoundNumber,
+    round_number: RoundNumber,
     message: KeysMessage,
     me: Itself,
     context: RequestContext,
@@ -130,27 +135,27 @@ async def put_keys(
     witness: Witness = None,
 ) -> KeyList | None:
     """Step 0: send two public keys of this session, signed by the identity key. Answered with all clients' keys."""
-    return await _put_message(context, me, round, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round_number, message, ("keys", wait), witness)  # pyright: ignore[reportReturnType]
 
 
 @router.get("/keys", responses=_NOTHING_YET)
-async def get_keys(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> KeyList:
+async def get_keys(round_number: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> KeyList:
     """Return the keys of all clients, once the set is frozen."""
-    return json_answer(await _list(context, me, round, "keys", wait))  # pyright: ignore[reportReturnType]
+    return json_answer(await _list(context, me, round_number, "keys", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/shares/{client}", status_code=201)
 async def put_shares(
-    round: RoundNumber, message: SharesMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: SharesMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> Inbox | None:
     """Step 1: shares of this client's secrets, sealed for each neighbour. Answered with the shares for this client."""
-    return await _put_message(context, me, round, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round_number, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/shares/{client}", responses=_NOTHING_YET)
-async def get_shares(round: RoundNumber, me: Itself, context: RequestContext, wait: Next = 0) -> Inbox:
+async def get_shares(round_number: RoundNumber, me: Itself, context: RequestContext, wait: Next = 0) -> Inbox:
     """Return the senders of shares, and the shares that the neighbours sealed for this client."""
-    return json_answer(await _list(context, me, round, "inbox", wait))  # pyright: ignore[reportReturnType]
+    return json_answer(await _list(context, me, round_number, "inbox", wait))  # pyright: ignore[reportReturnType]
 
 
 _Sealed = Annotated[
@@ -167,7 +172,7 @@ async def _manifest(text: _Sealed) -> Manifest:
 
 @router.put("/masked/{client}", status_code=201, openapi_extra=BODY)
 async def put_masked(
-    round: RoundNumber,
+    round_number: RoundNumber,
     request: Request,
     me: StreamingItself,
     context: RequestContext,
@@ -180,52 +185,54 @@ async def put_masked(
     """
     if manifest.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
-    slot = await run_in_threadpool(exchanges.begin_octets, context.coordinator, me.study, round, manifest)
+    slot = await run_in_threadpool(exchanges.begin_octets, context.coordinator, me.study, round_number, manifest)
     if slot.repeated:
         await discarded(request, slot.limit)
         heard = Heard(0, created=False)
     else:
         async with received(request, context.coordinator.blobs, slot.limit) as incoming:
             octets = await run_in_threadpool(exchanges.keep_octets, context.coordinator, slot, incoming, me.body_sha256)
-        heard = await exchanges.put(context.coordinator, me.study, round, manifest, octets=octets)
-    return await _answered(context, me, round, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
+        heard = await exchanges.put(context.coordinator, me.study, round_number, manifest, octets=octets)
+    return await _answered(context, me, round_number, heard, ("survivors", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/survivors", responses=_NOTHING_YET)
-async def get_survivors(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SurvivorList:
+async def get_survivors(round_number: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SurvivorList:
     """Return the clients in the sum, with their signed manifests."""
-    return json_answer(await _list(context, me, round, "survivors", wait))  # pyright: ignore[reportReturnType]
+    return json_answer(await _list(context, me, round_number, "survivors", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/consistency/{client}", status_code=201)
 async def put_consistency(
-    round: RoundNumber, message: ConsistencyMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: ConsistencyMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> ConsistencyList | None:
     """Step 3: this client's signature over the survivor set that it was shown. Answered with enough of the others'."""
-    return await _put_message(context, me, round, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round_number, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/consistency", responses=_NOTHING_YET)
-async def get_consistency(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> ConsistencyList:
+async def get_consistency(
+    round_number: RoundNumber, me: Member, context: RequestContext, wait: Next = 0
+) -> ConsistencyList:
     """Return enough signatures over one survivor set."""
-    return json_answer(await _list(context, me, round, "consistency", wait))  # pyright: ignore[reportReturnType]
+    return json_answer(await _list(context, me, round_number, "consistency", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/unmask/{client}", status_code=201)
 async def put_unmask(
-    round: RoundNumber, message: UnmaskMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: UnmaskMessage, me: Itself, context: RequestContext, wait: Next = 0
 ) -> SumResult | None:
     """Step 4: one share of every neighbour, of the kind that the survivor set prescribes. Answered with the result."""
-    return await _put_message(context, me, round, message, ("result", wait))  # pyright: ignore[reportReturnType]
+    return await _put_message(context, me, round_number, message, ("result", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/result", responses=_NOTHING_YET)
-async def get_result(round: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SumResult:
+async def get_result(round_number: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> SumResult:
     """Return the digests of the opened sums, signed."""
-    return json_answer(await _list(context, me, round, "result", wait))  # pyright: ignore[reportReturnType]
+    return json_answer(await _list(context, me, round_number, "result", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.put("/left/{client}", status_code=204)
-def put_left(round: RoundNumber, me: Itself, context: RequestContext) -> None:
+def put_left(round_number: RoundNumber, me: Itself, context: RequestContext) -> None:
     """Leave the session: the client sends no more, and the session does not wait for it."""
-    exchanges.leave(context.coordinator, me.study, round, me.name)
+    exchanges.leave(context.coordinator, me.study, round_number, me.name)

@@ -61,11 +61,21 @@ ModelNumber = Annotated[
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 OfRound = Annotated[
     int | None,
-    Query(ge=1, le=2**31 - 1, description="of a round that sums under masks: the members active at its opening"),
+    Query(
+        alias="round",
+        ge=1,
+        le=2**31 - 1,
+        description="of a round that sums under masks: the members active at its opening",
+    ),
 ]
 OfModel = Annotated[
     int | None,
-    Query(ge=1, le=2**31 - 1, description="of the model that this round released. Left out: of the study as it is now"),
+    Query(
+        alias="round",
+        ge=1,
+        le=2**31 - 1,
+        description="of the model that this round released. Left out: of the study as it is now",
+    ),
 ]
 _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {
@@ -157,9 +167,9 @@ def enrol(request: EnrolmentRequest, response: Response, context: RequestContext
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
-def show_roster(study: StudyName, _: Reader, context: RequestContext, round: OfRound = None) -> Roster:
+def show_roster(study: StudyName, _: Reader, context: RequestContext, round_number: OfRound = None) -> Roster:
     """Return names and identity keys with the fingerprint that hospitals compare out of band."""
-    return views.roster(context.coordinator, study, round)
+    return views.roster(context.coordinator, study, round_number)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])
@@ -249,9 +259,9 @@ def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Respons
     response_model=SignedCertificate,
     dependencies=[Depends(takes_long)],
 )
-def read_certificate(study: StudyName, _: Reader, context: RequestContext, round: OfModel = None) -> Response:
+def read_certificate(study: StudyName, _: Reader, context: RequestContext, round_number: OfModel = None) -> Response:
     """Return the meaning of ε in this study and its grounds, computed from the ledger and signed by the coordinator."""
-    signed = certificates.certificate(context.coordinator, study, round)
+    signed = certificates.certificate(context.coordinator, study, round_number)
     return Response(signed.model_dump_json(), media_type="application/json")
 
 

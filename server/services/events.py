@@ -11,18 +11,18 @@ from server.db.session import Transaction
 from server.db.tables import EventRow, StudyRow
 from server.services.coordinator import Coordinator
 from server.services.views import at
-from study_protocol.study.messages import Event
+from study_protocol.study.messages import StudyEvent
 
 _MARKS = select(StudyRow.name, StudyRow.version).where(StudyRow.name.in_(bindparam("studies", expanding=True)))
 
 
-def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> list[Event]:
+def since(coordinator: Coordinator, study: str, after: int = 0, limit: int = 500) -> list[StudyEvent]:
     """Raises Rejected `unknown-study`."""
 
-    def work(tx: Transaction) -> list[Event]:
+    def work(tx: Transaction) -> list[StudyEvent]:
         statement = select(EventRow).where(EventRow.study_id == rows.find_study(tx, study).id, EventRow.number > after)
         events = tx.session.scalars(statement.order_by(EventRow.number).limit(limit))
-        return [Event(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in events]
+        return [StudyEvent(id=row.number, kind=row.kind, study=study, round=row.round, at=at(row.at)) for row in events]
 
     return coordinator.database.read("events-since", work)
 

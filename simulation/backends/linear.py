@@ -74,7 +74,7 @@ class ClientBatches:
 
 
 @dataclass(frozen=True)
-class SummedGradients:
+class LinearGradientSums:
     """Gradients of a batch of every client, added up in float64: weight (clients, k, p), bias (clients, k).
 
     norms: (clients, m) of the records, before clipping. 0 where there is none.
@@ -92,7 +92,7 @@ class LinearRecords:
     dataset: TaskDataset
     signal: Loss
 
-    def gradients(self, models: Stacked, batches: ClientBatches, clip_norm: float | None) -> SummedGradients:
+    def gradients(self, models: Stacked, batches: ClientBatches, clip_norm: float | None) -> LinearGradientSums:
         """clip_norm: L2 bound on each record's gradient. None: it counts as it is."""
         x, signals = self._signals(models, batches)
         lengths = torch.sqrt(x.square().sum(2) + 1.0)
@@ -100,7 +100,7 @@ class LinearRecords:
         if clip_norm is not None:
             factors = torch.clamp(clip_norm * _WITHIN / norms.clamp_min(torch.finfo(torch.float64).tiny), max=1.0)
             signals = signals * factors.unsqueeze(2)
-        return SummedGradients(torch.bmm(signals.transpose(1, 2), x), signals.sum(1), norms)
+        return LinearGradientSums(torch.bmm(signals.transpose(1, 2), x), signals.sum(1), norms)
 
     def norms(self, models: Stacked, batches: ClientBatches) -> Tensor:
         """(clients, m) gradient norms of the records."""

@@ -12,7 +12,7 @@ from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
 from study_protocol.documents.phrases import budget_line, exact, observer_phrase, questions
-from study_protocol.study.certificate import Answer
+from study_protocol.study.certificate import NistAnswer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
@@ -33,7 +33,7 @@ _PART = {
 
 def answers(
     settings: StudySettings, limits: Sequence[LimitStatement], round_number: int, answered: int
-) -> list[Answer]:
+) -> list[NistAnswer]:
     """Return every question with its answer for this study.
 
     Args:
@@ -44,9 +44,9 @@ def answers(
     against = observer_phrase(plan.observer, round_number, answered)
     guarantee = _guarantee(settings, plan, limits, against)
     return [
-        *(Answer(part="guarantee", asks=asks, answer=text) for asks, text in guarantee),
-        *(Answer(part="mechanism", asks=asks, answer=text) for asks, text in _mechanism(settings, plan, limits)),
-        *(Answer(part="hazards", asks=asks, answer=text) for asks, text in _hazards(settings)),
+        *(NistAnswer(part="guarantee", asks=asks, answer=text) for asks, text in guarantee),
+        *(NistAnswer(part="mechanism", asks=asks, answer=text) for asks, text in _mechanism(settings, plan, limits)),
+        *(NistAnswer(part="hazards", asks=asks, answer=text) for asks, text in _hazards(settings)),
     ]
 
 

@@ -57,10 +57,10 @@ class BaseQuestion(Message):
     noise_multiplier: Finite = Field(
         ge=MIN_NOISE,
         le=MAX_NOISE,
-        description="standard deviation of the whole noise / what one patient can change; more costs less ε",
+        description="standard deviation of the whole noise / what one patient can change. More costs less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
-        default=(), description="who is asked about: patients that meet all of these; none: all patients"
+        default=(), description="patients that meet all of these are asked about. Left out: all patients"
     )
     rows: Literal["first", "last", "mean", "any"] = Field(
         default="first",

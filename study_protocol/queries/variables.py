@@ -50,10 +50,10 @@ class Variable(Message):
 
     column: ColumnName = Field(description="its name in every hospital's table")
     edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=4096)] | None = Field(
-        default=None, description="of the bins of a number, rising; chosen from public knowledge"
+        default=None, description="of the bins of a number, rising, from public knowledge"
     )
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="its public values")
-    presence: bool = Field(default=False, description="only whether there is a value, whatever it is", strict=True)
+    presence: bool = Field(default=False, description="only whether there is a value", strict=True)
     missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
 
     @model_validator(mode="after")

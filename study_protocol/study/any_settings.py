@@ -21,13 +21,13 @@ from study_protocol.wire.values import Message
 class StatisticsPrivacy(Message):
     """The limits of a study of queries alone, and how its sums are made."""
 
-    scheme: Literal["statistics"] = Field(description="nothing is trained; queries are all that costs")
+    scheme: Literal["statistics"] = Field(description="no training, queries alone")
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="none is ever passed; a query that could pass one is refused before any hospital computes"
+        description="none is ever passed. A query that could pass one is refused before any hospital computes"
     )
     masking: Masking | None = Field(
-        description="the secure sum: nobody sees one hospital's counts, and the noise is shared; none: every hospital "
-        "adds the whole noise to its own"
+        description="the secure sum: one hospital's counts stay hidden, and the noise is shared. Left out: every "
+        "hospital adds the whole noise"
     )
 
     @property
@@ -52,9 +52,7 @@ class StatisticsSettings(Message):
     statistics: Statistics = Field(description="what it allows of queries")
     privacy: StatisticsPrivacy = Field(description="its limits, and how sums are made")
     schedule: Schedule = Field(description="who is waited for, and how long")
-    beyond_bounds: bool = Field(
-        default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
-    )
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

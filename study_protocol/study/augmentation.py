@@ -23,16 +23,14 @@ class Augmentation(Message):
     """
 
     views: Whole = Field(
-        ge=1, le=64, description="of each record in each step; 4 to 16. A step takes that many times as long"
+        ge=1, le=64, description="of each record in each step, 4 to 16. A step takes that many times as long"
     )
     shift: Whole = Field(default=0, ge=0, le=1024, description="up to so many pixels or samples, either way")
-    flip: bool = Field(
-        default=False, description="mirror left and right in half of the views. Not where a side matters, as of a heart"
-    )
+    flip: bool = Field(default=False, description="mirror left and right in half of the views, unless the side matters")
     rotation: Degrees = Field(default=0.0, description="of an image, up to so many degrees, either way")
-    scale: Share = Field(default=0.0, description="larger or smaller by up to this share; of a signal: its values")
+    scale: Share = Field(default=0.0, description="larger or smaller by up to this share. Of a signal: its values")
     contrast: Amount = Field(default=0.0, description="of an image: values times 1 ± this, at most")
-    brightness: Amount = Field(default=0.0, description="added, at most, either way; inputs lie in −1 … 1")
+    brightness: Amount = Field(default=0.0, description="added, at most, either way. Inputs lie in −1 … 1")
     noise: Amount = Field(default=0.0, description="standard deviation of normal noise on every value")
 
     @property

@@ -89,7 +89,7 @@ class CertifiedLedger(Message):
     )
 
 
-class Answer(Message):
+class NistAnswer(Message):
     """One thing that NIST SP 800-226 asks of a claim of differential privacy."""
 
     part: Literal["guarantee", "mechanism", "hazards"] = Field(description="where it belongs")
@@ -132,7 +132,7 @@ class Certificate(Message):
     )
     who_sees_what: list[Text] = Field(description="one sentence each")
     under_masks: list[Text] = Field(description="what the secure sum promises; empty without one")
-    nist: list[Answer] = Field(description="what NIST SP 800-226 asks, and the answer")
+    nist: list[NistAnswer] = Field(description="what NIST SP 800-226 asks, and the answer")
     ledger: CertifiedLedger = Field(description="what the numbers were computed from")
     verify: list[HowToVerify] = Field(description="how to check this document")
 

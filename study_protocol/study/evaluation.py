@@ -32,19 +32,18 @@ class EvaluationSettings(Message):
     """Patients who are never trained on, and the questions about released models that are asked of them by schedule."""
 
     share: Probability = Field(
-        description="of every hospital's patients: set aside for evaluation and never trained on. Each patient falls "
-        "to its side by a secret coin of its own, once for all studies on the same records"
+        description="of every hospital's patients, drawn once for all studies on the same records"
     )
     every: Annotated[Whole, Field(ge=1, le=10_000_000)] | None = Field(
         default=None,
-        description="after so many released models, and after the last one, the question below is asked; left out: "
-        "nothing is asked by itself",
+        description="the question below is asked after so many released models, and after the last one. Left out: "
+        "only by hand",
     )
     question: ScheduledQuestion | None = Field(
-        default=None, description="what is asked, as a question of kind evaluation; comes together with every"
+        default=None, description="what is asked, as a question of kind evaluation. Needs `every`"
     )
     data_version: DataVersion = Field(
-        default="1", description="of which records the scheduled questions are, as hospitals name them"
+        default="1", description="the records of scheduled questions, as hospitals name them"
     )
 
     @model_validator(mode="after")

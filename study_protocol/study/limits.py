@@ -19,9 +19,9 @@ DefinitionName = Literal["classical", "bayesian"]
 class Limit(Message):
     """One budget: at this level and in this definition never more than (epsilon, delta)."""
 
-    level: LevelName = Field(description="whom it protects: instance, each patient; client, each hospital as a whole")
+    level: LevelName = Field(description="instance protects each patient, client each hospital as a whole")
     definition: DefinitionName = Field(
-        description="classical: for anybody at all, every level needs one; bayesian: for a typical patient"
+        description="classical: for any patient, and every level needs one. bayesian: for a typical patient"
     )
     epsilon: Positive = Field(
         description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds, more noise"
@@ -31,8 +31,8 @@ class Limit(Message):
     )
     estimator_failure_probability: Probability | None = Field(
         default=None,
-        description="of a Bayesian limit, which needs it: chance that the estimate is too low, part of delta; a tenth "
-        "of delta is usual",
+        description="required for a Bayesian limit: chance that the estimate is too low, part of delta. A tenth of "
+        "delta is usual",
     )
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ class Schedule(Message):
     min_clients: Whole = Field(
         ge=0,
         le=100_000,
-        description="no round is closed with fewer updates: all hospitals, or fewer to go on while some are away",
+        description="no round is closed with fewer updates. Fewer than all hospitals: rounds go on while some are away",
     )
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long a round waits for updates: several times what the slowest hospital computes"
@@ -68,14 +68,14 @@ class Schedule(Message):
     ] = Field(
         default=(),
         exclude_if=lambda witnesses: not witnesses,
-        description="auditors who sign the ledger's heads beside the hospitals; none: hospitals alone",
+        description="auditors who sign the ledger's heads beside the hospitals",
     )
     slots: _Slots | None = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
         description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
-        "tell how many patients it has; [] for none. Longer: for more patients, and slower rounds. Left out: `study "
-        "create` takes 1, 2, 5, 10, … from a second for each 1,000 planned patients on",
+        "tell how many patients it has. [] for none. Left out: `study create` takes 1, 2, 5, 10, … from a second for "
+        "each 1,000 planned patients on",
     )
 
     @model_validator(mode="after")

@@ -26,10 +26,10 @@ class Masking(Message):
     colluders: Whole = Field(
         ge=1,
         le=MAX_CLIENTS - 3,
-        description="how many hospitals may tell the coordinator what they know; more: more must stay to the end",
+        description="how many hospitals may tell the coordinator what they know. More: more must stay to the end",
     )
     neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
-        description="with how many others each exchanges masks, an even number; none: all. Fewer: faster among "
+        description="with how many others each exchanges masks, an even number. Left out: all. Fewer: faster among "
         "hundreds, and fewer losses are borne"
     )
     min_survivors: Whole = Field(

@@ -402,7 +402,7 @@ class OperatorKeyList(Message):
     keys: list[OperatorKeyView] = Field(description="in order of their making")
 
 
-class Event(Message):
+class StudyEvent(Message):
     """One line of the dashboard's stream."""
 
     id: int = Field(description="number within the study, without gaps")

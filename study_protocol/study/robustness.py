@@ -23,19 +23,19 @@ class Robustness(Message):
 
     sum_radius: Positive | None = Field(
         default=None,
-        description="L2 bound on a hospital's clipped sum in one local step, before its noise; none: clip_norm × the "
-        "largest batch to be expected. Smaller: one hospital does less, and a large one counts less",
+        description="L2 bound on a hospital's clipped sum in one local step, before its noise. Left out: clip_norm × "
+        "the largest batch to be expected. Smaller: one hospital does less, and a large one counts less",
     )
     aggregation: Aggregation = Field(
         default="mean",
-        description="of updates: mean; median or trimmed-mean bear a hospital that means harm, are noisier and need "
+        description="of updates. median and trimmed-mean bear a hospital that means harm, are noisier and need "
         "updates in the clear",
     )
     trim: Whole | None = Field(
         default=None,
         ge=1,
         le=100_000,
-        description="of trimmed-mean, which needs it: how many of the largest and of the smallest values are left out",
+        description="required for trimmed-mean: how many of the largest and of the smallest values are left out",
     )
 
     @model_validator(mode="after")

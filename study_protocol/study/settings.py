@@ -42,23 +42,24 @@ class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every order λ at which log-moments are kept; 1 to 32 suffices. More cost bytes and little time"
+        description="every order λ at which log-moments are kept. 1 to 32 suffices"
     )
     filter_order: Positive = Field(
         description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
     )
     estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(
-        description="of the population's mean: betting, band and bernstein hold for any population; student-t, the "
+        description="of the population's mean. betting, band and bernstein hold for any population. student-t, the "
         "papers', is smaller and assumes a normal law"
     )
     composition: Literal["holder", "running"] = Field(
-        description="how rounds are added up: running keeps each record's own sum and is smaller; holder for hospitals"
+        description="how rounds are added up: running keeps each record's own sum and is smaller, holder is for "
+        "hospitals"
     )
     adversary: Literal["path", "adaptive"] = Field(
-        description="adaptive holds though later rounds depend on earlier models; path is the papers' smaller claim"
+        description="adaptive holds though later rounds depend on earlier models, path is the papers' smaller claim"
     )
     conversion: Literal["improved", "chernoff"] = Field(
-        description="from log-moments to (ε, δ): improved is smaller and as sound; chernoff is the papers'"
+        description="from log-moments to (ε, δ): improved is smaller and as sound, chernoff is the papers'"
     )
 
     @model_validator(mode="after")
@@ -78,7 +79,7 @@ class HistogramNoise(Message):
     every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
-    std: Positive = Field(description="of the noise on every count; near 20. More costs less ε and shows less")
+    std: Positive = Field(description="of the noise on every count, near 20. More costs less ε and shows less")
     every: Whole = Field(
         ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
     )
@@ -90,10 +91,10 @@ class AccountingSample(Message):
     records: Whole = Field(
         ge=3,
         le=10_000_000,
-        description="how many, at every hospital alike; the rest counts as clipped. More: a smaller ε, slower steps",
+        description="how many, at every hospital alike. The rest counts as clipped. More: a smaller ε, slower steps",
     )
     source: Literal["members", "held-out"] = Field(
-        description="members: records that are trained on; held-out: drawn before round 1, never trained on"
+        description="members: records that are trained on. held-out: drawn before round 1, never trained on"
     )
 
 
@@ -101,64 +102,63 @@ class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
     scheme: PapersScheme = Field(
-        description="who adds noise: parallel, every hospital enough for itself; sequential, all of them together, for "
-        "masked sums; joint, the same for patients and hospitals; client, see central_noise, for hospitals only"
+        description="who adds noise. parallel: every hospital enough for itself. sequential: all of them together, "
+        "for masked sums. joint: the same for patients and hospitals. client: see central_noise, for hospitals only"
     )
     central_noise: CentralNoiseBy | None = Field(
         default=None,
-        description="who adds the noise of scheme client: distributed, every hospital its share, under masks, so that "
-        "nobody sees a sum without noise; coordinator, the coordinator, which sees updates without noise and may save "
-        "ε by client_sampling_rate. Left out: distributed with masking, else coordinator",
+        description="in scheme client. distributed: every hospital adds its share of the noise under masks. "
+        "coordinator: the coordinator adds it, sees updates without noise and may save ε by client_sampling_rate. "
+        "Left out: distributed with masking, else coordinator",
     )
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="none is ever passed; one that the next round could pass ends the study"
+        description="none is ever passed. One that the next round could pass ends the study"
     )
     clip_norm: ClipNorm = Field(
-        description="L2 bound on one patient's gradient (scheme client: on one hospital's update); 0.5 to 3. Larger: "
-        "less is cut off, and the noise grows with it; ε is the same"
+        description="L2 bound on one patient's gradient (scheme client: on one hospital's update), 0.5 to 3. Larger: "
+        "less is cut off, more noise, the same ε"
     )
     client_clip_norm: ClipNorm | None = Field(
-        description="scheme joint, which needs it: L2 bound on one hospital's whole sum before its noise; else none"
+        description="required for scheme joint alone: L2 bound on one hospital's whole sum before its noise"
     )
     noise_multiplier: Positive = Field(
-        description="noise standard deviation / clip_norm, of whoever adds noise; 1 to 10. More: less ε a round, and a "
-        "less accurate model. Below 0.3 only with --i-know"
+        description="noise standard deviation / clip_norm, 1 to 10. More: less ε a round, and a less accurate model. "
+        "Below 0.3 only with --i-know"
     )
     sampling_rate: Rate = Field(
         description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
     )
     expected_batch_size: Positive = Field(
-        description="sampling_rate × patients of a typical hospital, a public guess: a sum is divided by it, whatever "
-        "was drawn. Too large: small steps; too small: large ones, with more noise. ε is the same"
+        description="sampling_rate × patients of a typical hospital, a public guess that a sum is divided by. Too "
+        "large: small steps. Too small: large ones, with more noise. ε is the same"
     )
     client_sampling_rate: Rate = Field(
-        description="chance of each hospital to be asked in a round; less than 1 saves ε only in scheme client with "
+        description="chance of each hospital to be asked in a round. Less than 1 saves ε only in scheme client with "
         "the coordinator's noise"
     )
     expected_clients: Positive = Field(
-        description="client_sampling_rate × hospitals: the sum of their updates is divided by it, whoever answers"
+        description="client_sampling_rate × hospitals: the sum of updates is divided by it"
     )
     max_steps: Whole = Field(
         ge=1,
         le=10_000_000,
-        description="the most noised steps over the study (rounds × local steps); a limit may end it sooner",
+        description="the most noised steps over the study (rounds × local steps). A limit may end it sooner",
     )
     classical_order: Positive = Field(
         description="the order λ = α − 1 that classical limits are enforced at: near 2 ln(1/δ) / ε"
     )
-    bayesian: BayesianSettings | None = Field(
-        description="how Bayesian costs are estimated; none where there is no Bayesian limit"
-    )
+    bayesian: BayesianSettings | None = Field(description="how Bayesian costs are estimated")
     disclosure: Disclosure = Field(
-        description="of Bayesian costs: at-end, none before the end, worst cases are charged; plain, exact in every "
-        "round, which hospitals must allow; noised, as histograms that cost ε"
+        description="of Bayesian costs. at-end: none before the end, worst cases are charged. plain: exact in every "
+        "round, which hospitals must allow. noised: as histograms that cost ε"
     )
-    histogram_noise: HistogramNoise | None = Field(description="of disclosure noised, which needs it; else none")
+    histogram_noise: HistogramNoise | None = Field(description="required for disclosure noised alone")
     accounting_sample: AccountingSample | None = Field(
-        description="whose records Bayesian costs are measured on; none: all that a hospital trains on"
+        description="the records that Bayesian costs are measured on. Left out: all that a hospital trains on"
     )
     masking: Masking | None = Field(
-        description="the secure sum: the coordinator sees sums only, rounds take longer; none: every noised update"
+        description="the secure sum: the coordinator sees sums only, and rounds take longer. Left out: it sees every "
+        "noised update"
     )
 
     @model_validator(mode="before")
@@ -289,17 +289,13 @@ class StudySettings(Message):
     privacy: Privacy = Field(description="the mechanism and its limits")
     schedule: Schedule = Field(description="who is waited for, and how long")
     robustness: Robustness = Field(default=Robustness(), description="what one hospital can do to the model at most")
-    statistics: Statistics | None = Field(
-        default=None, description="questions about the patients, on the same budget; none: it takes none"
-    )
+    statistics: Statistics | None = Field(default=None, description="questions about the patients, on the same budget")
     evaluation: EvaluationSettings | None = Field(
         default=None,
-        description="patients who are never trained on, and questions about released models to them; needs "
-        "[statistics]; none: everybody is trained on",
+        description="patients who are never trained on, and questions about released models to them. Needs "
+        "[statistics]",
     )
-    beyond_bounds: bool = Field(
-        default=False, description="set by --i-know: beyond the usual bounds; shown to hospitals"
-    )
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

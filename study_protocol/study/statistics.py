@@ -15,18 +15,18 @@ class Statistics(Message):
     """The queries that the study allows. Each is a round of its own, charged to the same limits."""
 
     max_queries: Annotated[Whole, Field(ge=1, le=MOST_QUERIES)] = Field(
-        description="the most queries that are charged over the study; a few hundred cost nothing by themselves"
+        description="the most queries that are charged over the study. A few hundred cost nothing by themselves"
     )
     max_cells: Annotated[Whole, Field(ge=1, le=MOST_CELLS)] = Field(
         description="the most numbers that one query sums, such as the cells of a table"
     )
     suppress_below: Annotated[Whole, Field(ge=0, le=1000)] = Field(
-        default=0, description="published counts below this, noise included, are not shown; 0: all are"
+        default=0, description="published counts below this, noise included, are not shown"
     )
     allowance: Positive | None = Field(
         default=None,
-        description="with a Bayesian limit and adversary path, which need it: the most that queries may cost together, "
-        "Σ 1 / noise_multiplier², which that limit counts from round 1 on; else none",
+        description="required for a Bayesian limit with adversary path alone: the most that queries may cost "
+        "together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
     )
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:

@@ -28,7 +28,7 @@ class LocalOptimiser(Message):
     """
 
     name: Literal["plain", "momentum", "adam"] = Field(
-        default="plain", description="plain takes the mean as it is; momentum and adam smooth the noise"
+        default="plain", description="plain takes the mean as it is, momentum and adam smooth the noise"
     )
     momentum: Share = Field(default=0.9, description="of momentum and adam: how much of the step before stays")
     second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
@@ -45,7 +45,7 @@ class Averaging(Message):
     """
 
     name: Literal["tail", "exponential"] = Field(
-        description="tail: the equal mean of the newest models; exponential: each counts decay times the next newer one"
+        description="tail: the equal mean of the newest models. exponential: each counts decay times the next newer one"
     )
     share: Rate = Field(default=0.5, description="of tail: of all released models")
     decay: Share = Field(default=0.9, description="of exponential")
@@ -62,7 +62,7 @@ class ServerOptimiser(LocalOptimiser):
     averaging: Averaging | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="the mean of released models that is the study's result; none: the newest model",
+        description="the mean of released models that is the study's result. Left out: the newest model",
     )
 
 
@@ -75,7 +75,7 @@ class LearningRateSchedule(Message):
     """
 
     name: Literal["constant", "step", "cosine"] = Field(
-        default="constant", description="step: times factor after every so many rounds; cosine: half a cosine to final"
+        default="constant", description="step: times factor after every so many rounds. cosine: half a cosine to final"
     )
     every: Whole = Field(default=10, ge=1, le=10_000_000, description="rounds of one step")
     factor: Rate = Field(default=0.5, description="of one step")
@@ -109,7 +109,7 @@ class Backbone(Message):
 
     sha256: Sha256 = Field(
         description="of the file, which every hospital gives with --backbone, or with --backbone-program in task "
-        "features; never downloaded"
+        "features. It is never downloaded"
     )
 
 
@@ -119,8 +119,7 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="a built-in task, such as logistic-regression or piecewise-exponential (docs/tasks.md lists them), "
-        "or one that every hospital has installed",
+        description="a built-in task (docs/tasks.md), or one that every hospital has installed",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -128,56 +127,56 @@ class Training(Message):
         description="what the task takes, public: columns and their ranges, classes, sizes of layers",
     )
     algorithm: Literal["fedsgd", "fedavg"] = Field(
-        description="fedsgd: one noised gradient a round; fedavg: local_steps of them, each charged"
+        description="fedsgd: one noised gradient a round. fedavg: local_steps of them, each charged"
     )
-    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged; 1 with fedsgd")
+    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged. 1 with fedsgd")
     learning_rate: Positive = Field(
         default=1.0,
-        description="of one local step; fedavg only. Try it on public or made-up data first: by a plain step "
-        "the data move the model by about learning_rate × clip norm at most. Too large: the loss jumps; too small: "
-        "rounds pay for nothing",
+        description="of one local step, fedavg only. Try it on public or made-up data first: by a plain step the data "
+        "move the model by about learning_rate × clip norm at most. Too large: the loss jumps. Too small: rounds are "
+        "wasted",
     )
     learning_rate_schedule: LearningRateSchedule = Field(
-        default=LearningRateSchedule(), description="how the learning rate falls with the rounds; fedavg only"
+        default=LearningRateSchedule(), description="how the learning rate falls with the rounds, fedavg only"
     )
     local_optimiser: LocalOptimiser = Field(
-        default=LocalOptimiser(), description="what a hospital does with its noised gradients; fedavg only"
+        default=LocalOptimiser(), description="what a hospital does with its noised gradients, fedavg only"
     )
     clipping: Literal["flat", "per-layer"] = Field(
         default="flat",
-        description="flat: a patient's whole gradient to clip_norm; per-layer: each layer's to clip_norm / √layers",
+        description="flat: a patient's whole gradient to clip_norm. per-layer: each layer's to clip_norm / √layers",
     )
     clipping_centre: Literal["zero", "previous-update"] = Field(
         default="zero",
-        description="previous-update: the last round's mean gradient is taken off every patient's before it is clipped "
-        "and added again; with fedsgd, unmasked parallel and the plain optimiser",
+        description="previous-update: the last round's mean gradient is subtracted before the clip and added "
+        "afterwards. Only with fedsgd, unmasked parallel and the plain optimiser",
     )
     rows_per_patient: Whole = Field(
         default=1,
         ge=1,
         le=10_000,
-        description="the most rows of one patient that are used, as one record; more: slower",
+        description="the most rows of one patient that are used, as one record. More: slower",
     )
     # Left out where everything is trained, so that such a study's settings keep their digest.
     trainable: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)] = Field(
         default=ALL,
         exclude_if=lambda value: value == ALL,
-        description="which parameters are trained, sent and noised: all; head, the last layer; lora:8, low-rank "
-        "matrices of rank 8 beside every layer, and the head; or a list of patterns of names such as layer4.*",
+        description="the parameters that are trained, sent and noised. all. head: the last layer. lora:8: low-rank "
+        "matrices of rank 8 beside every layer, and the head. Or a list of patterns of names such as layer4.*",
     )
     backbone: Backbone | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="public weights for what is not trained; none: the task makes the same ones everywhere",
+        description="public weights for what is not trained. Left out: the task makes the same ones everywhere",
     )
     # Left out where there is none, so that such a study's settings keep their digest.
     augmentation: Augmentation | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="several views of each image or signal, averaged before the clip; none: the record as it is",
+        description="several views of each image or signal, averaged before the clip",
     )
     optimiser: ServerOptimiser = Field(
-        default=ServerOptimiser(), description="what the coordinator does with the mean; costs no privacy"
+        default=ServerOptimiser(), description="what the coordinator does with the mean, at no privacy cost"
     )
 
     @field_validator("task_parameters")

@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from private_learning.tasks import load
 from private_learning.tasks.columns import OPTIONS, PREFIX, read_columns
 from private_learning.tasks.events import PREFIX as EVENTS
-from private_learning.tasks.examples import EXAMPLES as EXAMPLE_OF
 from private_learning.tasks.registry import BUILT_IN
+from private_learning.tasks.registry import EXAMPLES as EXAMPLE_OF
 from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.tables import TableTask
 

@@ -43,7 +43,7 @@ MASKING = Masking(
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class DemoPrivacy:
     """What differs from one data set to the other. The noise follows: `calibrated`.
 
     epsilon        of the limit; with --bayesian of both
@@ -61,9 +61,9 @@ class Mechanism:
 
 # The rule would take 100 rounds, which nobody wants to watch.
 CHOSEN = {
-    "breast-cancer": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
-    "heart-disease": Mechanism(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
-    "mnist": Mechanism(3.0, 1e-5, 1.5, 0.2, 10.0, rounds=40),
+    "breast-cancer": DemoPrivacy(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
+    "heart-disease": DemoPrivacy(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
+    "mnist": DemoPrivacy(3.0, 1e-5, 1.5, 0.2, 10.0, rounds=40),
 }
 # Both definitions side by side: where few gradients reach the clip norm, and the Bayesian number says something.
 WITH_BAYESIAN = {

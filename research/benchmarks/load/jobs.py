@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from research.benchmarks.load.coordinators import Served
-from research.benchmarks.load.line import Line
+from research.benchmarks.load.line import LoadConnection
 from research.benchmarks.load.masked import MaskedLoad
 from research.benchmarks.load.meter import Meter
-from research.benchmarks.load.plain import Hospital, Load
+from research.benchmarks.load.plain import Load, PlainHospital
 from research.benchmarks.load.studies import Case, open_study
 
 Figures = dict[str, Any]
@@ -108,12 +108,14 @@ async def _idle(coordinator: Served, seconds: float = 4.0) -> Figures:
     return {"idle_cpu_percent": 100 * (coordinator.processor_seconds() - used) / seconds}
 
 
-async def _assigned(coordinator: Served, case: Case) -> Hospital:
+async def _assigned(coordinator: Served, case: Case) -> PlainHospital:
     """A client of a started study that has its assignment."""
     members = open_study(coordinator.first, case)
     with coordinator.first.operator() as operator:
         operator.move_study(case.name, "start")
-    hospital = Hospital(members[0], Line("127.0.0.1", coordinator.first.port), Meter(case.clients, coordinator.pids))
+    hospital = PlainHospital(
+        members[0], LoadConnection("127.0.0.1", coordinator.first.port), Meter(case.clients, coordinator.pids)
+    )
     await hospital.assignment()
     return hospital
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoadAnswer:
     """Status, body, headers under lower-case names; seconds from the request's first byte to the answer's last."""
 
     status: int
@@ -34,7 +34,7 @@ class ClosedUnanswered(ConnectionError):
 
 
 @dataclass
-class Line:
+class LoadConnection:
     """A connection to `host`:`port`; opened when it is first used, and again after it was closed.
 
     idle_seconds  a connection unused for longer is not used again; as long as hospitals' own library keeps one
@@ -49,7 +49,7 @@ class Line:
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     _used: float = 0.0
 
-    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> LoadAnswer:
         """Once; on a connection that the other end closed unanswered, once more on a new one: GET and PUT only."""
         try:
             return await self._once(method, target, headers, body)
@@ -59,7 +59,7 @@ class Line:
                 raise
         return await self._once(method, target, headers, body)
 
-    async def _once(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _once(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> LoadAnswer:
         begun = time.perf_counter()
         if self._streams is not None and (begun - self._used > self.idle_seconds or self._streams[0].at_eof()):
             self.close()
@@ -86,12 +86,12 @@ class Line:
             self.close()
         return answer
 
-    async def _answer(self, reader: asyncio.StreamReader, head: bytes, begun: float) -> Answer:
+    async def _answer(self, reader: asyncio.StreamReader, head: bytes, begun: float) -> LoadAnswer:
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines if line)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         body = await self._body(reader, headers)
-        return Answer(int(first.split(" ", 2)[1]), body, headers, time.perf_counter() - begun)
+        return LoadAnswer(int(first.split(" ", 2)[1]), body, headers, time.perf_counter() - begun)
 
     async def _body(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
         if headers.get("transfer-encoding") != "chunked":

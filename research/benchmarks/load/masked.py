@@ -145,8 +145,8 @@ class MaskedLoad:
                 self.down + transport.down,
             )
 
-    def hospital(self, member: Member, client: Client, store: Store) -> Hospital:
-        return Hospital(member, client, self.roster, store)
+    def hospital(self, member: Member, client: Client, store: Store) -> MaskedHospital:
+        return MaskedHospital(member, client, self.roster, store)
 
     def _count_syncs(self) -> None:
         sync = os.fsync
@@ -167,7 +167,7 @@ class MaskedLoad:
 
 
 @dataclass
-class Hospital:
+class MaskedHospital:
     """One member through the SDK's own steps."""
 
     member: Member

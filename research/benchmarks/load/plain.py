@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from research.benchmarks.load.line import Answer, Line
+from research.benchmarks.load.line import LoadAnswer, LoadConnection
 from research.benchmarks.load.meter import Meter
 from research.benchmarks.load.studies import Case, Member, plain_update
 from study_protocol.study.messages import LedgerHead
@@ -55,8 +55,8 @@ class Load:
     async def _client(self, index: int, member: Member, body: bytes) -> None:
         chance = random.Random(index)
         port = self.ports[index % len(self.ports)]
-        line = Line("127.0.0.1", port, troubles=self.troubles)
-        hospital = Hospital(member, line, self.meter, self.ledger_read)
+        line = LoadConnection("127.0.0.1", port, troubles=self.troubles)
+        hospital = PlainHospital(member, line, self.meter, self.ledger_read)
         while (assignment := await hospital.assignment()) is not None:
             with self.meter.round(assignment["round"]):
                 await hospital.look_at_ledger(assignment["ledger"]["entries"])
@@ -68,11 +68,11 @@ class Load:
 
 
 @dataclass
-class Hospital:
+class PlainHospital:
     """One client on a connection of its own."""
 
     member: Member
-    line: Line
+    line: LoadConnection
     meter: Meter
     ledger_read: int = 0
     _witness: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -113,7 +113,7 @@ class Hospital:
 
     async def _answered(
         self, what: str, method: str, below: str, body: bytes = b"", more: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> LoadAnswer:
         begun = time.perf_counter()
         answer = await self._send(method, below, body, more)
         if answer.status not in (200, 201):
@@ -121,7 +121,9 @@ class Hospital:
         self.meter.answered(what, time.perf_counter() - begun)
         return answer
 
-    async def _send(self, method: str, below: str, body: bytes = b"", more: Mapping[str, str] | None = None) -> Answer:
+    async def _send(
+        self, method: str, below: str, body: bytes = b"", more: Mapping[str, str] | None = None
+    ) -> LoadAnswer:
         """What a hospital would be answered in the end: it repeats what passes by itself, signed anew, and so do we."""
         target = self.target(below)
         for attempt in range(ATTEMPTS):

@@ -18,11 +18,11 @@ from client_sdk.api.config import Connection
 from client_sdk.secure_sum.store import Store
 from research.benchmarks.load.coordinators import Served
 from research.benchmarks.load.jobs import Figures, timed
-from research.benchmarks.load.line import Line
-from research.benchmarks.load.masked import Hospital as MaskedHospital
+from research.benchmarks.load.line import LoadConnection
+from research.benchmarks.load.masked import MaskedHospital as MaskedHospital
 from research.benchmarks.load.masked import MaskedLoad
 from research.benchmarks.load.meter import Meter
-from research.benchmarks.load.plain import Hospital, Load
+from research.benchmarks.load.plain import Load, PlainHospital
 from research.benchmarks.load.studies import Case, Member, open_study
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.any_settings import StatisticsSettings
@@ -89,8 +89,8 @@ class ClearAnswers(Load):
     """Numbers with the whole noise of each hospital, in the clear."""
 
     async def _client(self, index: int, member: Member, body: bytes) -> None:
-        line = Line("127.0.0.1", self.ports[index % len(self.ports)], troubles=self.troubles)
-        hospital = Hospital(member, line, self.meter, self.ledger_read)
+        line = LoadConnection("127.0.0.1", self.ports[index % len(self.ports)], troubles=self.troubles)
+        hospital = PlainHospital(member, line, self.meter, self.ledger_read)
         while (assignment := await hospital.assignment()) is not None:
             with self.meter.round(assignment["round"]):
                 await hospital.look_at_ledger(assignment["ledger"]["entries"])

@@ -11,11 +11,11 @@ from study_protocol.queries.kinds.linear_regression import LinearRegression
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.quantiles import Quantiles
 from study_protocol.queries.kinds.survival import Survival
-from study_protocol.queries.kinds.table import Table
+from study_protocol.queries.kinds.table import ContingencyTable
 from study_protocol.queries.kinds.tables import Tables
 
 Question = Annotated[
-    Count | Covariance | Evaluation | LinearRegression | Moments | Quantiles | Survival | Table | Tables,
+    Count | Covariance | Evaluation | LinearRegression | Moments | Quantiles | Survival | ContingencyTable | Tables,
     Field(discriminator="kind"),
 ]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)

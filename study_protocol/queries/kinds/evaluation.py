@@ -81,7 +81,7 @@ class Evaluation(BaseQuestion):
         default=None, description="binary: so many equal bins of the probability"
     )
     edges: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_BINS - 1)] | None = Field(
-        default=None, description="binary, instead of bins: where they end inside (0, 1), rising; neither: 0.5"
+        default=None, description="binary, instead of bins: where they end inside (0, 1), rising. Neither: 0.5"
     )
     classes: Annotated[Whole, Field(ge=2, le=MAX_CLASSES)] | None = Field(
         default=None, description="classes: how many there are"

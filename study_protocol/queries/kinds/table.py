@@ -36,7 +36,7 @@ Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
 _ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
-class Table(BaseQuestion):
+class ContingencyTable(BaseQuestion):
     """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
 
     kind: Literal["table"] = Field(description="what is asked")

@@ -18,7 +18,7 @@ from client_sdk.study.preparation import able
 from private_learning import tasks
 from private_learning.records import Examples, Records, Table
 from private_learning.tasks import TaskDataset, TaskError
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from private_learning.tasks.tables import LogisticRegression
 from private_learning.training.weights import weights_of
 from study_protocol.cells import column_of

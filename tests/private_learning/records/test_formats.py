@@ -27,6 +27,7 @@ class Lines:
 
 
 def read_lines(path: Path, _: ReadOptions) -> LazyExamples:
+    """Read one number a line."""
     numbers = np.loadtxt(path if path.is_file() else path / "a.lines")
     return LazyExamples.of(Lines(numbers), numbers > 0)
 
@@ -34,7 +35,6 @@ def read_lines(path: Path, _: ReadOptions) -> LazyExamples:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> RecordFormat:
     entry = RecordFormat(
-        "One number a line.",
         (".lines",),
         read_lines,
         holds=lambda path: path.is_file() and path.suffix == ".lines",
@@ -49,7 +49,8 @@ def test_a_registered_format_is_read_from_a_file_and_from_a_folder(tmp_path: Pat
     (tmp_path / "a.lines").write_text("1\n-2\n3\n")
     for path in (tmp_path, tmp_path / "a.lines"):
         whole, on_demand = load(path), load(path, lazy=True)
-        assert isinstance(whole, Examples) and isinstance(on_demand, LazyExamples)
+        assert isinstance(whole, Examples)
+        assert isinstance(on_demand, LazyExamples)
         assert whole.inputs.tolist() == on_demand.in_memory().inputs.tolist() == [[1], [-2], [3]]
 
 
@@ -69,6 +70,6 @@ def test_the_checks_of_built_in_formats_hold_for_a_registered_one(tmp_path: Path
 def test_a_format_without_a_description_is_refused(lines: RecordFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     (formats,) = (table for table in tables() if table.kind == "Record formats")
     assert [entry.name for entry in formats.entries] == list(FORMATS)
-    monkeypatch.setitem(FORMATS, "lines", replace(lines, description=""))
+    monkeypatch.setitem(FORMATS, "lines", replace(lines, read=lambda path, _: read_lines(path, _)))
     with pytest.raises(Undescribed, match="lines has no description"):
         list(tables())

@@ -16,7 +16,7 @@ from private_learning.gradients.layerwise import Layerwise
 from private_learning.gradients.pixels import PixelLoss
 from private_learning.records import DataError, Examples, LazyExamples, Table
 from private_learning.tasks import Task, TaskError, dataset_of, load
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from private_learning.training.patients import LossOfPatients, RowsOfPatients
 from tests.factories.made_up import made_up
 from tests.factories.readers import Images

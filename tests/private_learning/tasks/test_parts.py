@@ -17,8 +17,7 @@ from private_learning.gradients import PerRecordGradients
 from private_learning.gradients.inspection import known_layers, trainable
 from private_learning.tasks import Task, load, of_study
 from private_learning.tasks.adapters import LowRank, adapt, merge
-from private_learning.tasks.examples import EXAMPLES
-from private_learning.tasks.registry import load_part
+from private_learning.tasks.registry import EXAMPLES, load_part
 from study_protocol.study.bounds import MAX_WEIGHT
 from study_protocol.study.training import Training
 from tests.factories.parts import CNN, Backbone, Fixed, backbone

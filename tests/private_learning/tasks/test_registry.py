@@ -5,14 +5,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from private_learning.records import Examples
-from private_learning.tasks import TaskError, load, names
+from private_learning.records import Examples, Records
+from private_learning.tasks import Classification, TaskDataset, TaskError, load, names
+from private_learning.tasks.registry import example_of
 from private_learning.tasks.task import new_model
+from private_learning.tasks.weights import drawn_weights
+from wardround.cli.lead.templates import study_values
 
 PACKAGE = """
+import numpy as np
 import torch
 from torch import nn
+from private_learning.records import Examples
 from private_learning.tasks import Classification, TaskDataset, TaskError
 
 class Own(Classification):
@@ -21,8 +27,16 @@ class Own(Classification):
         if set(parameters) != {"width"}:
             raise TaskError("width is the one parameter")
         self.width = parameters["width"]
+    @classmethod
+    def example(cls):
+        return {"width": 3}
     def model(self):
         return nn.Linear(self.width, self.outputs)
+    def initial_weights(self, random):
+        return {"weight": random.normal(size=(1, self.width)).astype("float32"), "bias": np.zeros(1, "float32")}
+    def synthetic_records(self, count, seed=0):
+        inputs = np.random.default_rng(seed).normal(size=(count, self.width))
+        return Examples.of(inputs, inputs[:, 0] > 0)
     def dataset(self, data):
         return TaskDataset(torch.from_numpy(data.inputs).float(), self.integer_labels(data.labels), data.patients)
 
@@ -62,7 +76,36 @@ def test_an_installed_package_brings_its_own_task():
     outputs = task.model()(dataset.inputs)
     assert task.loss(outputs, dataset.targets).shape == (2,)
     assert set(task.metrics(outputs, dataset.targets)) == {"accuracy", "log_loss"}
+    weights = drawn_weights(task)
+    assert weights is not None
+    task.model().load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    assert task.dataset(task.synthetic_records(4)).inputs.shape == (4, 3)
     assert {"own", "wrong", "cnn", "last-layer", "logistic-regression", "mlp"} <= set(names())
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_task_has_the_example_that_it_names() -> None:
+    assert example_of("own") == study_values(task="own")["training"]["task_parameters"] == {"width": 3}
+    for name, said in {"wrong": "has no example", "half": "cannot be imported", "no": "no package here"}.items():
+        with pytest.raises(TaskError, match=said):
+            example_of(name)
+
+
+def test_a_task_that_says_nothing_about_its_records_names_what_it_lacks() -> None:
+    class Silent(Classification):
+        classes = 2
+
+        def model(self) -> torch.nn.Module:
+            return torch.nn.Linear(3, 1)
+
+        def dataset(self, data: Records) -> TaskDataset:
+            raise NotImplementedError
+
+    with pytest.raises(TaskError, match="Silent has no example"):
+        Silent.example()
+    with pytest.raises(TaskError, match="no synthetic_records"):
+        Silent().synthetic_records(1)
+    assert drawn_weights(Silent()) is None
 
 
 @pytest.mark.usefixtures("installed")

@@ -16,7 +16,7 @@ from private_learning.gradients.layers import squared_error
 from private_learning.gradients.losses import Huber
 from private_learning.records import DataError, Table
 from private_learning.tasks import TaskError, load
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from tests.factories.made_up import made_up
 
 BASE: dict[str, Any] = {"label": "los", "low": 0.0, "high": 30.0, "column.x": "-1..1"}

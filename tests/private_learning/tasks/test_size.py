@@ -12,7 +12,7 @@ import torch
 from client_sdk.errors import ConfigurationError
 from client_sdk.released.model import load_model
 from private_learning.tasks import load, of_study
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from private_learning.tasks.size import memory_of_machine, model_bytes, require_size
 from private_learning.training.weights import weights_of
 from study_protocol.study.model_file import ModelMetadata

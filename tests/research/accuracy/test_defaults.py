@@ -12,8 +12,8 @@ import torch
 
 from research.accuracy import defaults_run
 from research.accuracy.defaults import Rule
-from research.accuracy.defaults_data import CASES, Split
-from research.accuracy.defaults_run import AVERAGES, DELTA, Setting, Study, accuracies, noise_multiplier
+from research.accuracy.defaults_data import CASES, SiteSplit
+from research.accuracy.defaults_run import AVERAGES, DELTA, DefaultsSetting, DefaultsStudy, accuracies, noise_multiplier
 from study_protocol.study import suggestion
 
 RESULTS = Path(__file__).parents[3] / "research" / "benchmarks" / "results" / "defaults.json"
@@ -60,18 +60,18 @@ def test_the_noise_keeps_the_limit_by_the_closed_form() -> None:
 
 
 def test_settings_that_run_together_do_not_touch_one_another() -> None:
-    split, study = _made(400), Study("parallel", 1.0, 4)
-    settings = [Setting(1.0, 10, clip, travel) for clip in (0.5, 2.0) for travel in (8.0, 64.0)]
+    split, study = _made(400), DefaultsStudy("parallel", 1.0, 4)
+    settings = [DefaultsSetting(1.0, 10, clip, travel) for clip in (0.5, 2.0) for travel in (8.0, 64.0)]
     together = accuracies(split, 2, study, settings, seed=3)
     alone = [accuracies(split, 2, study, [one], seed=3)[0] for one in settings]
     np.testing.assert_allclose(together, np.stack(alone), atol=0.01)
     with pytest.raises(ValueError, match="one number of rounds"):
-        accuracies(split, 2, study, [Setting(1.0, 10, 1.0, 1.0), Setting(1.0, 20, 1.0, 1.0)], seed=3)
+        accuracies(split, 2, study, [DefaultsSetting(1.0, 10, 1.0, 1.0), DefaultsSetting(1.0, 20, 1.0, 1.0)], seed=3)
 
 
 def test_without_noise_to_speak_of_what_can_be_learnt_is_learnt() -> None:
-    split, study = _made(2000), Study("parallel", 1e3, 1)
-    found = accuracies(split, 2, study, [Setting(1.0, 100, 0.5, 500.0)], seed=1)
+    split, study = _made(2000), DefaultsStudy("parallel", 1e3, 1)
+    found = accuracies(split, 2, study, [DefaultsSetting(1.0, 100, 0.5, 500.0)], seed=1)
     assert found.min() > 0.97
 
 
@@ -110,19 +110,19 @@ def test_what_was_left_out_was_warned_of_and_mostly_as_good_as_the_sweep() -> No
 def test_suggested_settings_are_as_good_as_is_forecast_on_real_patients() -> None:
     """Breast cancer, which comes with a library; ε = 1. Twelve seeds, whose mean has a standard error near 0.008."""
     case = CASES["breast cancer"]
-    study, rounds = Study("parallel", 1.0, 4), 30
+    study, rounds = DefaultsStudy("parallel", 1.0, 4), 30
     split = case.split(0)
     numbers = suggestion.PublicNumbers(4, len(split.labels) / 4, 205.0, split.inputs.shape[1])
     noise = suggestion.relative_noise(numbers, noise_multiplier("parallel", 1, 1.0, 1.0, rounds), rounds)
     step = suggestion.learning_rate(noise, rounds) * suggestion.CLIP_NORM
-    setting = Setting(1.0, rounds, suggestion.CLIP_NORM, step * rounds)
+    setting = DefaultsSetting(1.0, rounds, suggestion.CLIP_NORM, step * rounds)
     place = AVERAGES.index(suggestion.AVERAGING.name)
     reached = [accuracies(case.split(seed), 2, study, [setting], seed)[0, place] for seed in range(12)]
     # Without privacy it is .967 over the sweep's seeds. Four standard errors: one run in 30,000 of other seeds.
     assert np.mean(reached) > 0.967 - suggestion.forecast_accuracy(numbers, noise).lost_at_most - 4 * 0.008
 
 
-def _made(records: int) -> Split:
+def _made(records: int) -> SiteSplit:
     """Two classes that a plane parts, but for one in fifty."""
     random = np.random.default_rng(5)
     inputs = np.column_stack([random.uniform(-1, 1, (2 * records, 3)), np.ones(2 * records)])
@@ -130,4 +130,4 @@ def _made(records: int) -> Split:
     flipped = random.random(2 * records) < 0.01
     labels = np.where(flipped, 1 - labels, labels)
     site = np.arange(records) % 4
-    return Split(inputs[:records], labels[:records], site, inputs[records:], labels[records:])
+    return SiteSplit(inputs[:records], labels[:records], site, inputs[records:], labels[records:])

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from private_learning.gradients import PerRecordGradients
-from research.accuracy.frontier import DELTA, Run, Setting, classical, gradients, spent, train
+from research.accuracy.frontier import DELTA, FrontierRun, FrontierSetting, classical, gradients, spent, train
 from research.accuracy.frontier_table import DEFINITIONS, choose, markdown
 
 CASES = {"two classes": 1, "four classes": 4}
 RANDOM = np.random.default_rng(3)
 INPUTS = RANDOM.normal(size=(40, 5)).astype(np.float32)
-SETTING = Setting(1.0, 0.5, 20, 1.0, 17.1)
+SETTING = FrontierSetting(1.0, 0.5, 20, 1.0, 17.1)
 
 
 def labels(outputs: int) -> np.ndarray:
@@ -65,8 +65,8 @@ def test_the_noise_of_a_setting_keeps_its_epsilon() -> None:
 
 def measured(epsilon: float, even: float, odd: float) -> dict[str, object]:
     kinds = [kind for kind in DEFINITIONS if kind != "averaged"]
-    runs = [Run(seed, odd if seed % 2 else even, 0.1, dict.fromkeys(kinds, epsilon)) for seed in range(6)]
-    return {"setting": asdict(Setting(epsilon, 0.5, 20, 1.0, 1.0)), "runs": [asdict(run) for run in runs]}
+    runs = [FrontierRun(seed, odd if seed % 2 else even, 0.1, dict.fromkeys(kinds, epsilon)) for seed in range(6)]
+    return {"setting": asdict(FrontierSetting(epsilon, 0.5, 20, 1.0, 1.0)), "runs": [asdict(run) for run in runs]}
 
 
 def test_a_setting_is_chosen_on_even_seeds_and_reported_on_odd_ones() -> None:

@@ -20,7 +20,7 @@ from research.accuracy.transfer import (
     ROUNDS,
     SEEDS,
     WAYS,
-    Bench,
+    TransferBench,
     markdown,
 )
 from research.accuracy.transfer_data import CASES
@@ -55,7 +55,7 @@ def test_settings_are_chosen_by_validation_and_results_are_of_other_seeds(name: 
 @pytest.mark.quick("pneumonia")
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_has_the_same_noise_and_keeps_the_limit(name: str) -> None:
-    bench = Bench(CASES[name], Path("public.safetensors"), "0" * 64)
+    bench = TransferBench(CASES[name], Path("public.safetensors"), "0" * 64)
     studies = [bench.study(way, setting) for way in WAYS for setting in (GRID[0], GRID[-1])]
     assert {study.privacy.noise_multiplier for study in studies} == {FOUND["cases"][name]["noise_multiplier"]}
     (limit,) = forecast(plan_of(studies[0]), tight=False).limits

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from research.bayesian.batch_clipped import Recipe, clipped, moved
-from research.bayesian.readings import Mechanism
+from research.bayesian.batch_clipped import BatchClippedRecipe, clipped, moved
+from research.bayesian.readings import NoisedSteps
 
 
 def test_what_a_record_moves_is_the_difference_of_two_clipped_gradients() -> None:
     torch.manual_seed(0)
-    recipe = Recipe(batch=8, clip_norm=0.3)
+    recipe = BatchClippedRecipe(batch=8, clip_norm=0.3)
     weights, slope = torch.randn(10, 5), torch.randn(10, 5) * 0.1
     inputs, targets = torch.randn(40, 5) * 3, nn.functional.one_hot(torch.randint(10, (40,)), 10).float()
     found = moved(slope, weights, inputs, targets, recipe)
@@ -26,7 +26,7 @@ def test_what_a_record_moves_is_the_difference_of_two_clipped_gradients() -> Non
 
 def test_one_record_can_turn_the_batch_s_gradient_around() -> None:
     """So that 2C is its sensitivity, and not C: the others' gradient is one way, and the record's the other."""
-    recipe = Recipe(batch=1, clip_norm=1.0)
+    recipe = BatchClippedRecipe(batch=1, clip_norm=1.0)
     weights, inputs = torch.zeros(10, 1), torch.full((1, 1), 1e4)
     targets = nn.functional.one_hot(torch.tensor([3]), 10).float()
     slope = -5.0 * (torch.softmax(torch.zeros(10), dim=0) - targets[0])[:, None]
@@ -40,7 +40,7 @@ def test_the_two_prices_of_the_papers_settings() -> None:
     from dp_accounting.rdp import RdpAccountant
 
     for multiplier, shown in ((0.2, 404), (0.1, 2088)):
-        mechanism = Mechanism(Recipe().steps(60_000), 1024 / 60_000, multiplier, 1.0, 1e-5)
+        mechanism = NoisedSteps(BatchClippedRecipe().steps(60_000), 1024 / 60_000, multiplier, 1.0, 1e-5)
         assert round(mechanism.epsilon) == shown
         other = RdpAccountant([*(1 + np.arange(2, 100) / 100), *range(3, 40)])
         event = dp_event.PoissonSampledDpEvent(1024 / 60_000, dp_event.GaussianDpEvent(multiplier))

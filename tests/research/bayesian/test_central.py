@@ -14,7 +14,7 @@ from private_learning.gradients.layers import cross_entropy
 from private_learning.tasks import load
 from research.bayesian import central_softmax
 from research.bayesian.central_inference import Posterior, Recipe, clipped_sum, fitted, norms
-from research.bayesian.survey_data import Records
+from research.bayesian.survey_data import SurveyRecords
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +22,10 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
 
 
-def records(count: int = 60) -> Records:
+def records(count: int = 60) -> SurveyRecords:
     rng = np.random.default_rng(0)
     inputs = np.column_stack([rng.uniform(-1, 1, size=(count, 3)), np.ones(count)])
-    return Records(inputs, (rng.random(count) < 1 / (1 + np.exp(-inputs @ (2, -1, 0.5, 0.1)))).astype(np.int64))
+    return SurveyRecords(inputs, (rng.random(count) < 1 / (1 + np.exp(-inputs @ (2, -1, 0.5, 0.1)))).astype(np.int64))
 
 
 def test_variational_gradients_are_those_of_the_task() -> None:
@@ -83,7 +83,7 @@ def test_a_linear_classifier_learns_under_noise_and_says_what_records_cost() -> 
     centres = nn.functional.normalize(torch.randn(10, 30), dim=1)
     labels = torch.randint(10, (3000,))
     inputs = nn.functional.normalize(centres[labels] + 0.05 * torch.randn(3000, 30), dim=1)
-    recipe, watched = central_softmax.Recipe(10, 0.5, 40.0, 0.5), list[np.ndarray]()
+    recipe, watched = central_softmax.SoftmaxRecipe(10, 0.5, 40.0, 0.5), list[np.ndarray]()
     model = central_softmax.fitted(inputs, labels, recipe, 2.0, [0, 1], watched)
     assert min(model.accuracies(inputs, labels)) > 0.9
     assert [each.shape for each in watched] == [(11, central_softmax.SAMPLE)] * 2

@@ -9,14 +9,14 @@ import pytest
 
 from research.bayesian.central_inference import Posterior, Recipe, fitted
 from research.bayesian.coverage import coverage_of, measured, noise_std, optimum
-from research.bayesian.survey_data import Records, Split
+from research.bayesian.survey_data import SurveyRecords, SurveySplit
 
 
-def split(seed: int) -> Split:
+def split(seed: int) -> SurveySplit:
     rng = np.random.default_rng(seed)
     inputs = np.column_stack([rng.uniform(-1, 1, size=(900, 3)), np.ones(900)])
     labels = (rng.random(900) < 1 / (1 + np.exp(-inputs @ (2, -1, 0.5, 0.3)))).astype(np.int64)
-    return Split(Records(inputs[:600], labels[:600]), Records(inputs[600:], labels[600:]))
+    return SurveySplit(SurveyRecords(inputs[:600], labels[:600]), SurveyRecords(inputs[600:], labels[600:]))
 
 
 def test_scores_within_their_interval_are_counted() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 
 from accounting.mechanisms.inference import accumulated_ratio
 from research.bayesian.printed_inference import cost, trajectory
-from research.bayesian.survey_data import Records
+from research.bayesian.survey_data import SurveyRecords
 
 
 def test_the_truth_is_far_above_the_claim_and_what_a_quadratic_loss_says() -> None:
     rng = np.random.default_rng(3)
     inputs = np.column_stack([rng.uniform(-1, 1, size=(200, 2)), np.ones(200)])
-    records = Records(inputs, (rng.random(200) < 1 / (1 + np.exp(-inputs @ (2, -1, 0.3)))).astype(np.int64))
+    records = SurveyRecords(inputs, (rng.random(200) < 1 / (1 + np.exp(-inputs @ (2, -1, 0.3)))).astype(np.int64))
     whole, std = trajectory(records, 200, 150, 0.5)
     found = cost(records, 0, whole, std, 0.5)
     assert found.true > 5 * found.claimed > 0

@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from research.benchmarks.coordinator import PAGE, RESULTS
-from research.benchmarks.coordinator_table import BEGIN, END, Row, page_with, rows_of, text_of
+from research.benchmarks.coordinator_table import BEGIN, END, FigureRow, page_with, rows_of, text_of
 
 
 def _figures(job: str, chosen: dict[str, Any], database: str = "sqlite", **values: Any) -> dict[str, Any]:
     return {"job": job, "chosen": chosen, "database": database, "processes": 1, **values}
 
 
-def _row(rows: list[Row], label: str) -> Row:
+def _row(rows: list[FigureRow], label: str) -> FigureRow:
     (row,) = (row for row in rows if row.label.startswith(label))
     return row
 
@@ -39,7 +39,7 @@ def test_a_figure_has_one_row_and_its_worst_database_decides_the_goal() -> None:
 
 
 def test_what_is_less_than_nothing_by_its_noise_is_nothing() -> None:
-    assert "| 0 | – |  |" in text_of(rows_of([_figures("counts", {}, assignment_transactions=-0.004)]))
+    assert "| 0 | – | ≤ 40: reached |" in text_of(rows_of([_figures("counts", {}, round_syncs=-0.004)]))
 
 
 def test_figures_of_other_sizes_rounds_and_databases_are_not_mixed_up() -> None:

@@ -329,7 +329,7 @@ def test_one_figure_is_computed_and_drawn_into_a_folder(
     monkeypatch.setattr(sys, "argv", ["figures", "5.2", "--out", str(tmp_path)])
     monkeypatch.setattr(synthetic, "MORE_NOISES", np.array([1.0, 200.0]))
     assert main() == 0
-    assert "not for the Bayesian one" in capsys.readouterr().out
+    assert "for the classical number alone" in capsys.readouterr().out
     assert (tmp_path / "figure-5.2.svg").read_text(encoding="utf-8").startswith("<svg")
     monkeypatch.setattr(sys, "argv", ["figures", "5.3", "--draw", "--out", str(tmp_path)])
     assert main() == 1

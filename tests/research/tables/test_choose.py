@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from research.tables import choose
-from research.tables.federated import Settings
+from research.tables.federated import FederatedSettings
 from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
 from research.tables.readings import Release, epsilon_of_records
 
@@ -32,9 +32,9 @@ def test_where_records_are_protected_no_candidate_spends_more_on_one() -> None:
 
 
 def test_the_best_finalist_over_all_seeds_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: Counter[Settings] = Counter()
+    asked: Counter[FederatedSettings] = Counter()
 
-    def judge(line: Line, settings: Settings, seed: int) -> float:
+    def judge(line: Line, settings: FederatedSettings, seed: int) -> float:
         asked[settings] += 1
         # The first seed is kind to long steps, the others to many rounds.
         return settings.learning_rate if seed == 1000 else 1000.0 * settings.rounds
@@ -51,4 +51,4 @@ def test_every_line_that_was_searched_keeps_its_settings_in_the_ranges() -> None
     known = json.loads((Path(__file__).parents[3] / CHOSEN_SETTINGS).read_text(encoding="utf-8"))
     assert set(known) <= {line.key for line in ALL}
     for line in (line for line in ALL if line.key in known):
-        assert Settings(**known[line.key]["settings"]) in choose.candidates(line, choose.CANDIDATES)
+        assert FederatedSettings(**known[line.key]["settings"]) in choose.candidates(line, choose.CANDIDATES)

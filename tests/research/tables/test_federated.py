@@ -9,7 +9,7 @@ from torch import nn
 
 from research.tables.dealing import deal
 from research.tables.discriminant import unit
-from research.tables.federated import Clients, Settings, clipped_sum, train
+from research.tables.federated import FederatedClients, FederatedSettings, clipped_sum, train
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.central_noise import CentralNoise
 
@@ -17,7 +17,7 @@ DRAW = np.random.default_rng(6)
 KEPT, EACH, COUNT = 5, 20, 12
 INPUTS = unit(DRAW.normal(size=(EACH * COUNT, KEPT)).astype(np.float32))
 LABELS = DRAW.integers(0, 10, EACH * COUNT)
-CLIENTS = Clients(INPUTS, LABELS, deal(LABELS, COUNT, EACH, "iid", 1))
+CLIENTS = FederatedClients(INPUTS, LABELS, deal(LABELS, COUNT, EACH, "iid", 1))
 WEIGHTS = DRAW.normal(size=(KEPT, 10))
 CLIP = 0.23
 NOISE = CentralNoise(clip_norm=CLIP, noise_multiplier=2.0, coordinates=KEPT * 10)
@@ -48,7 +48,7 @@ def test_a_client_less_moves_the_sum_by_whole_steps_of_the_grid_and_no_more_than
     whole, norms = clipped_sum(CLIENTS, WEIGHTS, NOISE)
     assert (whole == np.rint(whole)).all()
     for place in range(COUNT):
-        rest = Clients(INPUTS, LABELS, np.delete(CLIENTS.rows, place, axis=0))
+        rest = FederatedClients(INPUTS, LABELS, np.delete(CLIENTS.rows, place, axis=0))
         moved = np.linalg.norm(whole - clipped_sum(rest, WEIGHTS, NOISE)[0]) * NOISE.spacing
         assert moved <= NOISE.sensitivity
         assert moved == pytest.approx(min(norms[place], CLIP), abs=NOISE.rounding)
@@ -68,13 +68,13 @@ def test_a_record_behind_both_clips_moves_its_client_by_its_own_clip_over_n(clip
         # A record of zeros has a gradient of zeros: it is as if it were away, with the same public denominator.
         without = INPUTS.copy()
         without[record] = 0
-        moved = clipped_sum(Clients(without, LABELS, CLIENTS.rows), WEIGHTS, NOISE, clip)[0]
+        moved = clipped_sum(FederatedClients(without, LABELS, CLIENTS.rows), WEIGHTS, NOISE, clip)[0]
         worst = max(worst, float(np.linalg.norm(whole - moved)) * NOISE.spacing)
     assert clip / EACH / 4 < worst <= clip / EACH + 2 * NOISE.rounding
 
 
 def test_without_noise_a_run_is_gradient_descent_with_momentum() -> None:
-    settings = Settings(KEPT, 4, 10.0, 10.0, 2.0, 0.3)
+    settings = FederatedSettings(KEPT, 4, 10.0, 10.0, 2.0, 0.3)
     weights, velocity = np.zeros((KEPT, 10)), np.zeros((KEPT, 10))
     for _ in range(4):
         velocity = 0.3 * velocity + by_hand(np.arange(len(LABELS)), weights)
@@ -86,7 +86,7 @@ def test_without_noise_a_run_is_gradient_descent_with_momentum() -> None:
 def test_noise_has_the_announced_size(stand_for: int | None) -> None:
     # One round from zero: what differs from the run without noise is learning rate · noise / clients. With 9,000
     # numbers the ratio of variances has a deviation of 0.015: five of them fail 1 in 1.7 million runs; seeded.
-    settings = Settings(KEPT, 1, CLIP, CLIP, 1.0, 0.0)
+    settings = FederatedSettings(KEPT, 1, CLIP, CLIP, 1.0, 0.0)
     plain = train(CLIENTS, settings, 0.0, RANDOM).weights
     found = [
         train(CLIENTS, settings, 2.0, SeededRandomness(seed, allow_insecure=True), stand_for=stand_for).weights - plain
@@ -97,12 +97,12 @@ def test_noise_has_the_announced_size(stand_for: int | None) -> None:
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
-    settings = Settings(KEPT, 3, 0.15, 0.05, 1.0, 0.3, averaged=0.5)
+    settings = FederatedSettings(KEPT, 3, 0.15, 0.05, 1.0, 0.3, averaged=0.5)
     np.testing.assert_array_equal(
         train(CLIENTS, settings, 2.0, RANDOM).weights, train(CLIENTS, settings, 2.0, RANDOM).weights
     )
 
 
 def test_the_clip_norm_goes_from_the_first_to_the_last() -> None:
-    settings = Settings(KEPT, 3, 0.2, 0.05, 1.0, 0.3)
+    settings = FederatedSettings(KEPT, 3, 0.2, 0.05, 1.0, 0.3)
     assert [settings.clip_norm(place) for place in range(3)] == pytest.approx([0.2, 0.1, 0.05])

@@ -1,4 +1,4 @@
-"""The dashboard's pages hold no data, its data needs a key and is sent only when it is new, its words know every reason."""
+"""The dashboard's pages hold no data, its data needs a key and is sent only when new, its words know every reason."""
 
 from __future__ import annotations
 

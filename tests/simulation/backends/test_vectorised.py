@@ -9,7 +9,7 @@ import pytest
 
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import TaskDataset, load
-from private_learning.tasks.examples import EXAMPLES
+from private_learning.tasks.registry import EXAMPLES
 from simulation.backends.base import Loop
 from simulation.backends.vectorised import Vectorised
 from simulation.engine import Engine, SimulationOutcome

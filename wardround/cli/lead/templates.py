@@ -29,13 +29,17 @@ ClientLevel = Annotated[
 ]
 
 Evaluated = Annotated[
-    bool, typer.Option("--evaluation", help="set a fifth of the patients aside, and evaluate models on them by queries")
+    bool,
+    typer.Option("--evaluation", help="set a fifth of the patients aside, and evaluate models on them by queries"),
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="built-in task to train. Default: logistic-regression")]
 Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone, without training")]
 
 DEFAULT_TASK = "logistic-regression"
-_TRAINING: Mapping[str, Any] = {"algorithm": "fedsgd", "local_steps": 1}
+_TRAINING: Mapping[str, Any] = {
+    "algorithm": "fedsgd",
+    "local_steps": 1,
+}
 # The squared error has eight times the curvature of a logistic loss. With steps of 1 the model oscillates.
 _SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
 # Four hospitals with about 120 patients each. All patients take part in every step: the largest sum for one noise.
@@ -155,13 +159,14 @@ def study_values(
         ConfigurationError: there is no such task, or the options do not fit together. The message says which do.
     """
     from client_sdk.errors import ConfigurationError
-    from private_learning.tasks.examples import EXAMPLES
+    from private_learning.tasks.registry import BUILT_IN, example_of, names
 
-    if task not in EXAMPLES:
-        raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(EXAMPLES)}")
+    if task not in names():
+        raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(BUILT_IN)}")
+    parameters = example_of(task)
     _require_together(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
     rate = _SMALLER_STEPS.get(task, 1.0)
-    training = {"task": task, "task_parameters": dict(EXAMPLES[task]), **_TRAINING}
+    training = {"task": task, "task_parameters": parameters, **_TRAINING}
     training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
     privacy, clients = dict(_PRIVACY), 4
     if masked:
@@ -174,7 +179,7 @@ def study_values(
     if bayesian:
         privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
     schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
-    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task)} if evaluation else {}
+    queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task, parameters)} if evaluation else {}
     return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
 
 
@@ -199,23 +204,16 @@ def _require_together(*, bayesian: bool, masked: bool, client_level: bool, evalu
         )
 
 
-def _evaluation_of(name: str) -> dict[str, Any]:
+def _evaluation_of(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the evaluation with the question that fits the task's example. Raises ConfigurationError: none fits."""
     from client_sdk.errors import ConfigurationError
-    from private_learning.tasks import Classification, load
-    from private_learning.tasks.examples import EXAMPLES
-    from private_learning.tasks.regression import Regression
+    from private_learning.tasks import load
 
-    task = load(name, EXAMPLES[name])
-    question = dict(_EVALUATION["question"])
-    if isinstance(task, Regression):
-        question |= {"prediction": "number", "low": task.low, "high": task.high}
-        question |= {"largest_error": (task.high - task.low) / 2}
-    elif isinstance(task, Classification):
-        question |= {} if task.classes == 2 else {"prediction": "classes", "classes": task.classes}
-    else:
+    task = load(name, parameters)
+    entries = task.evaluation()
+    if entries is None:
         raise ConfigurationError(f"--evaluation with --task {name}: no question evaluates {task.predicts} yet")
-    return {**_EVALUATION, "question": question}
+    return {**_EVALUATION, "question": {**_EVALUATION["question"], **entries}}
 
 
 def study_text(values: Mapping[str, Any]) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from research.benchmarks.load.line import ClosedUnanswered, Line
+from research.benchmarks.load.line import ClosedUnanswered, LoadConnection
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Some: Thing\r\n\r\nok"
 
 
-def _with(talk: Talk, ask: Callable[[Line], Awaitable[None]]) -> Line:
+def _with(talk: Talk, ask: Callable[[LoadConnection], Awaitable[None]]) -> LoadConnection:
     """What `ask` does on a line to a server that talks like this."""
 
     over: list[asyncio.Task[None]] = []
@@ -26,9 +26,9 @@ def _with(talk: Talk, ask: Callable[[Line], Awaitable[None]]) -> Line:
         writer.close()
         await writer.wait_closed()
 
-    async def scenario() -> Line:
+    async def scenario() -> LoadConnection:
         async with await asyncio.start_server(whole, "127.0.0.1", 0) as server:
-            line = Line("127.0.0.1", server.sockets[0].getsockname()[1])
+            line = LoadConnection("127.0.0.1", server.sockets[0].getsockname()[1])
             await ask(line)
             line.close()
             await asyncio.gather(*over)
@@ -52,7 +52,7 @@ def test_a_request_is_sent_whole_and_its_answer_read_whole() -> None:
             writer.write(answer)
         writer.close()
 
-    async def ask(line: Line) -> None:
+    async def ask(line: LoadConnection) -> None:
         first = await line.send("PUT", "/a", {"Authorization": "Bearer x"}, b"body")
         assert (first.status, first.body, first.headers["x-some"]) == (200, b"ok", "Thing")
         assert (await line.send("GET", "/b", {})).body == b"abcde"
@@ -74,7 +74,7 @@ def test_a_connection_closed_unanswered_is_counted_and_only_what_may_be_is_sent_
             return
         writer.write(OK)
 
-    async def ask(line: Line) -> None:
+    async def ask(line: LoadConnection) -> None:
         with pytest.raises(ClosedUnanswered):
             await line.send("POST", "/once", {}, b"x")
         assert (await line.send("GET", "/again", {})).status == 200
@@ -91,7 +91,7 @@ def test_a_problem_is_named_by_its_code() -> None:
         writer.write(b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
         writer.close()
 
-    async def ask(line: Line) -> None:
+    async def ask(line: LoadConnection) -> None:
         answer = await line.send("GET", "/", {})
         assert (answer.status, answer.code) == (409, "study-finished")
 

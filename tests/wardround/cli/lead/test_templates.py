@@ -20,8 +20,7 @@ from client_sdk.study.evaluated import require_form
 from private_learning.gradients import PerRecordGradients
 from private_learning.records import Table
 from private_learning.tasks import load
-from private_learning.tasks.examples import EXAMPLES
-from private_learning.tasks.registry import BUILT_IN
+from private_learning.tasks.registry import BUILT_IN, EXAMPLES
 from study_protocol.cells import Spelling
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
