@@ -91,10 +91,9 @@ class Outcome:
 class Participation:
     """One hospital in one study. `run` returns when the study has ended.
 
-    able      what this hospital can do in the study: train, answer, or both
-    outbox    folder of the study's finished bytes and checkpoints
-    evidence  where a proof against the coordinator is kept, which ends the participation for good
-    slot      seconds at whose multiples this hospital answers. None: as soon as it can
+    able       what this hospital can do in the study: train, answer, or both
+    directory  of the hospital: finished bytes and checkpoints are in its outbox, proofs against the coordinator beside
+    slot       seconds at whose multiples this hospital answers. None: as soon as it can
     """
 
     def __init__(
