@@ -6,7 +6,6 @@ outcome = hospital.join("sepsis", "logistic-regression", data)
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from private_learning.tasks import Task
     from private_learning.tasks.backbone_file import BackboneFile
 
-_LOG = logging.getLogger(__name__)
 # A hospital that takes part never gives up: networks come back.
 PATIENCE_SECONDS = math.inf
 
