@@ -119,7 +119,7 @@ class Privacy(Message):
         "less is cut off, more noise, the same ε"
     )
     client_clip_norm: ClipNorm | None = Field(
-        description="required for scheme joint alone: L2 bound on one hospital's whole sum before its noise"
+        description="for scheme joint alone, which needs it: L2 bound on one hospital's whole sum before its noise"
     )
     noise_multiplier: Positive = Field(
         description="noise standard deviation / clip_norm, 1 to 10. More: less ε a round, and a less accurate model. "
@@ -152,7 +152,7 @@ class Privacy(Message):
         description="of Bayesian costs. at-end: none before the end, worst cases are charged. plain: exact in every "
         "round, which hospitals must allow. noised: as histograms that cost ε"
     )
-    histogram_noise: HistogramNoise | None = Field(description="required for disclosure noised alone")
+    histogram_noise: HistogramNoise | None = Field(description="for disclosure noised alone, which needs it")
     accounting_sample: AccountingSample | None = Field(
         description="the records that Bayesian costs are measured on. Left out: all that a hospital trains on"
     )

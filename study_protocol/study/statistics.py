@@ -25,7 +25,7 @@ class Statistics(Message):
     )
     allowance: Positive | None = Field(
         default=None,
-        description="required for a Bayesian limit with adversary path alone: the most that queries may cost "
+        description="for a Bayesian limit with adversary path alone, which needs it: the most that queries may cost "
         "together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
     )
 
