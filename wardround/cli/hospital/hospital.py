@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
-from wardround.cli.hospital.agreement import Question, at_a_terminal
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
@@ -146,6 +145,7 @@ def join(
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from client_sdk.guard.policy import SitePolicy
+    from wardround.cli.hospital.agreement import Question, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
     # A person at the hospital sees warnings and one line for each round.
