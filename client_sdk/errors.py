@@ -118,7 +118,7 @@ class QueryNotAnswered(WardroundError):
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        text = f"query {query.number} of {query.study} is not answered yet ({state_in_words(query)}); ask again later"
+        text = f"query {query.number} of {query.study} is not answered yet ({state_in_words(query)}). Ask again later"
         super().__init__(printable(f"{text}: it is the same query, and costs nothing more"))
 
 

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from private_learning.durable import sync_directory, write_durably
-from study_protocol.study.messages import EncodedKey, RosterEntry
+from study_protocol.study.messages import RosterEntry
+from study_protocol.wire.octets import EncodedKey
 from study_protocol.wire.signing import encode_public_key, fingerprint
 from study_protocol.wire.values import NAME_PATTERN, Message, Name
 

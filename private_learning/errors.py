@@ -21,6 +21,6 @@ class TrainingStopped(WardroundError):
 
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"{where}: NaN, an infinity or a number out of bounds; the round was stopped and nothing was sent"
+            f"{where}: NaN, an infinity or a number out of bounds. The round was stopped and nothing was sent"
         )
         self.where = where

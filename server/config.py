@@ -6,7 +6,6 @@ Any setting may come from a file instead (`WARDROUND_DATABASE_PASSWORD_FILE=/run
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,19 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-PREFIX = "WARDROUND_"
+from study_protocol.wire.variables import PREFIX, read_variables
+
 DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _ADDRESS = re.compile(r"[!-~]*")
-
-# Names that other parts of the same installation read. The coordinator lets them pass.
-FOREIGN_NAMES = frozenset(
-    PREFIX + name
-    for name in (
-        *("DATA", "FAILPOINT", "FAILPOINT_LOG"),
-        *("SERVER", "OPERATOR_KEY", "OPERATOR_KEY_FILE", "CLIENT_HOME", "CA_FILE", "ALLOW_HTTP"),
-    )
-)
 
 
 class SettingsError(Exception):
@@ -162,23 +153,9 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
         SettingsError: unknown names (with the nearest valid one), both NAME and NAME_FILE, an unreadable
             file, or a value out of range.
     """
-    values: dict[str, Any] = {}
     # All errors at once: an operator who starts a container mends them in one go.
-    problems: list[str] = []
-    for name in sorted(environment):
-        if not name.startswith(PREFIX) or name in FOREIGN_NAMES:
-            continue
-        field, from_file = _field_of(name)
-        if field is None:
-            problems.append(f"{name} is unknown{_suggestion(name)}")
-        elif field in values:
-            problems.append(f"{name} and {PREFIX}{field.upper()} are both set: keep one")
-        else:
-            try:
-                values[field] = Path(environment[name]).read_text().strip() if from_file else environment[name]
-            except (OSError, UnicodeDecodeError):
-                problems.append(f"{name} names a file that cannot be read")
-    values |= {name: value for name, value in overrides.items() if value is not None}
+    variables, problems = read_variables(environment, Settings.model_fields, Settings.model_fields)
+    values: dict[str, Any] = variables | {name: value for name, value in overrides.items() if value is not None}
     try:
         settings = None if problems else Settings(**values)
     except ValidationError as error:
@@ -188,19 +165,3 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     if settings is None:
         raise SettingsError("; ".join(problems))
     return settings
-
-
-def _field_of(name: str) -> tuple[str | None, bool]:
-    field = name.removeprefix(PREFIX).lower()
-    if field in Settings.model_fields:
-        return field, False
-    if field.endswith("_file") and field.removesuffix("_file") in Settings.model_fields:
-        return field.removesuffix("_file"), True
-    return None, False
-
-
-def _suggestion(name: str) -> str:
-    settings_names = [f"{PREFIX}{field.upper()}{suffix}" for field in Settings.model_fields for suffix in ("", "_FILE")]
-    # No cutoff: the nearest name helps more than none.
-    nearest = difflib.get_close_matches(name, settings_names, n=1, cutoff=0.0)
-    return f": did you mean {nearest[0]}?" if nearest else ""

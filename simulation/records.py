@@ -75,7 +75,7 @@ class Source:
         if len(files) > 1:
             names = tuple(splits.client_name(path.name.removesuffix(".gz").rpartition(".")[0]) for path in files)
             if len(set(names)) < len(names):
-                raise DataError(f"two files make one client's name: {', '.join(sorted(names))}; rename one")
+                raise DataError(f"two files make one client's name: {', '.join(sorted(names))}. Rename one")
         return cls(tables, names, None if test is None else read(test))
 
 
@@ -166,7 +166,7 @@ class Dealer:
             return Population.split(dataset, splits.iid(len(dataset), clients, draw))
         labels = dataset.targets.numpy()
         if labels.dtype.kind not in "iu" or labels.ndim > 1 + dataset.grouped:
-            raise ConfigurationError(f"--split {split_kind.way}: targets are not classes; take iid or column")
+            raise ConfigurationError(f"--split {split_kind.way}: targets are not classes, take iid or column")
         # A patient of several rows counts by the first.
         labels = labels[:, 0] if labels.ndim > 1 else labels
         if split_kind.way == "labels":
@@ -189,7 +189,7 @@ def _held_out(records: Records, share: float, draw: np.random.Generator) -> tupl
     patients = list(dict.fromkeys(records.patients))
     count = round(share * len(patients))
     if not 0 < count < len(patients):
-        raise DataError(f"of {len(patients)} patients, a share of {share:g} leaves nobody to train on or to test")
+        raise DataError(f"of {len(patients)} patients, a share of {share:g} leaves none for training or for the test")
     order: list[int] = draw.permutation(len(patients)).tolist()
     test_patients = {patients[place] for place in order[:count]}
     aside = np.array([patient in test_patients for patient in records.patients])
@@ -203,7 +203,7 @@ def _trained(records: Records, settings: StudySettings, seed: int) -> Records:
     secret = hashlib.sha256(f"wardround simulated split {seed}".encode()).digest()
     aside = PatientSplit(secret, settings.evaluation.share).set_aside(records.patients)
     if aside.all():
-        raise DataError("evaluation.share sets every patient of a file aside: nobody is left to train on")
+        raise DataError("evaluation.share sets every patient of a file aside: none is left for training")
     return records.take(np.flatnonzero(~aside))
 
 

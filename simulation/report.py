@@ -140,7 +140,7 @@ class SimulationReport:
         if reached is None or self.metric != "accuracy":
             return warnings
         if self.single_client is not None and reached.mean <= self.single_client.mean:
-            warnings.append("a hospital alone does better on average: with these settings nobody gains from the study")
+            warnings.append("a hospital alone does better on average: no hospital gains from the study")
         if self.frequent_class is not None and reached.mean <= self.frequent_class.mean:
             warnings.append(f"always saying the most frequent class does as well: {self._why_nothing_is_learnt()}")
         return warnings
@@ -148,7 +148,7 @@ class SimulationReport:
     def _why_nothing_is_learnt(self) -> str:
         pooled, frequent = self.pooled, self.frequent_class
         if pooled is not None and frequent is not None and pooled.mean <= frequent.mean:
-            return "so it does beside one model on all records without privacy; more budget does not help, columns may"
+            return "one model on all records without privacy does no better. More budget does not help, columns may"
         return "the noise leaves nothing of the model"
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ They are the same for a hospital before it joins, for the dashboard and for docu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
@@ -39,17 +41,19 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
     if settings.statistics is not None:
-        rows += [("queries", line) for line in _of_queries(settings.statistics)]
+        rows += _on("queries", _of_queries(settings.statistics))
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
-        rows += [("evaluation", line) for line in _of_evaluation(settings, settings.evaluation)]
-    rows += [
-        ("waiting", _waiting(settings)),
-        *(("who sees what", line) for line in disclosures(settings, mine=mine)),
-        *(("under masks", line) for line in sums(privacy.masking)),
-    ]
+        rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
+    rows += _on("waiting", [_waiting(settings)])
+    rows += _on("who sees what", disclosures(settings, mine=mine))
+    rows += _on("under masks", sums(privacy.masking))
     if settings.beyond_bounds:
         rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
     return rows
+
+
+def _on(subject: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
+    return [(subject, sentence) for sentence in sentences]
 
 
 def _of_training(settings: StudySettings) -> list[tuple[str, str]]:

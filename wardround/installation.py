@@ -52,7 +52,7 @@ def remarks(
     found: list[str] = []
     own = installed or _installed()
     if own is None:
-        found.append(f"{NAME} is not installed here; it runs from {home}")
+        found.append(f"{NAME} is not installed here, it runs from {home}")
     elif home.resolve() not in (root := _roots(own)):
         found.append(f"{NAME} {own.version} is installed in {root[-1]}, but what runs is {home}")
     all_owners = owners()

@@ -20,9 +20,9 @@ import numpy as np
 from accounting.accountants.bayesian_spec import BayesianSpec, bayesian_guarantee, capped_by
 from accounting.accountants.composition import Measurement, RunningComposition, Step, ceilings
 from accounting.errors import InvalidArgument, LimitExceeded, ReservationClosed
-from accounting.estimation.upper_mean import MONOTONE
 from accounting.mechanisms.conversion import delta_from_moments, epsilon_from_moments, largest_moment
 from accounting.mechanisms.divergence import Values
+from accounting.plan.limits import MONOTONE
 from accounting.units import Guarantee, Relation
 from accounting.values import (
     FloatArray,
@@ -253,7 +253,7 @@ class BayesianAccountant:
 
     def _check_measured(self, measured: Measurement) -> None:
         if self.spec.composition == "running" and measured.counts is not None:
-            raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
+            raise InvalidArgument("counts", "running sums need each record's own distance, see observe")
         if measured.count_noise > 0 and self.spec.estimator not in MONOTONE:
             raise InvalidArgument("count_noise", f"{self.spec.estimator} may fall when a count moves up")
 

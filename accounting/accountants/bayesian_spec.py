@@ -11,16 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from accounting.accountants.composition import (
-    HolderComposition,
-    HolderWeights,
-    Rows,
-    RunningComposition,
-)
+from accounting.accountants.composition import HolderComposition, HolderWeights, Rows, RunningComposition
 from accounting.errors import InvalidArgument
-from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS, Estimator
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE, ESTIMATORS
 from accounting.mechanisms.conversion import Conversion
 from accounting.mechanisms.divergence import Direction
+from accounting.plan.limits import Estimator
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
     FloatArray,
@@ -145,20 +141,23 @@ class BayesianSpec(EstimateSpec):
         check_orders(self.orders)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        self._check_optional()
+        # For its checks of weights and checkpoints.
+        self.open_ledger()
+
+    def _check_optional(self) -> None:
         if self.max_steps is not None:
             check_count("max_steps", self.max_steps)
         if self.filter_order is not None:
             check_order("filter_order", self.filter_order)
         if self.limit_epsilon is not None:
             check_positive("limit_epsilon", self.limit_epsilon)
-        if self.limit_epsilon is not None and self.filter_order is None:
-            raise InvalidArgument("limit_epsilon", "is enforced at a filter_order fixed beforehand")
+            if self.filter_order is None:
+                raise InvalidArgument("limit_epsilon", "is enforced at a filter_order fixed beforehand")
         if self.composition == "running" and self.weights is not None:
             raise InvalidArgument("weights", "belong to composition holder")
         if self.composition == "holder" and self.checkpoints is not None:
             raise InvalidArgument("checkpoints", "belong to composition running")
-        # For its checks of weights and checkpoints.
-        self.open_ledger()
 
     @cached_property
     def rows(self) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -104,26 +105,25 @@ def calibrate_noise(
     accounting_method = check_choice("method", method or ("pld" if fixed is None else "rdp"), ("rdp", "pld"))
     if accounting_method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
-    orders = None if fixed is None else [fixed]
-
-    def by_moments(noise: float) -> float:
-        return rdp_epsilon(noise, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)
-
-    def by_losses(noise: float) -> float:
-        return _classical_epsilon("pld", noise, sampling_rate, steps, delta)
-
     if account is not None:
         return _min_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
+    orders = None if fixed is None else [fixed]
+    by_moments = partial(rdp_epsilon, sampling_rate=sampling_rate, steps=steps, delta=delta, orders=orders)
     if accounting_method == "rdp":
         return _min_noise(by_moments, target, accuracy)
     # Loss distributions are dear: begin where the moments end, roughly, and they hardly ever need more noise.
-    try:
-        start = _min_noise(by_moments, target, 0.5)
-    except Unreachable:
-        start = 1.0
+    start = _first_noise(by_moments, target)
+    by_losses = partial(_classical_epsilon, "pld", rate=sampling_rate, steps=steps, delta=delta)
     return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
+
+
+def _first_noise(account: Callable[[float], float], target: float) -> float:
+    try:
+        return _min_noise(account, target, 0.5)
+    except Unreachable:
+        return 1.0
 
 
 def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float], at_most: int = 10_000_000) -> int:

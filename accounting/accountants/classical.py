@@ -12,12 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.composed_loss import (
-    composed_delta,
-    composed_epsilon,
-    exchanged_delta,
-    exchanged_epsilon,
-)
+from accounting.mechanisms.composed_loss import composed_delta, composed_epsilon, exchanged_delta, exchanged_epsilon
 from accounting.mechanisms.conversion import deltas_of, epsilons_of
 from accounting.mechanisms.divergence import MOST_TERMS
 from accounting.mechanisms.events import (
@@ -269,17 +264,16 @@ class ClassicalAccountant:
         steps = self._losses(kinds)
         if steps is None or not 0 < bound <= PLD_LIMIT:
             return bound, by_moments, order
-        unsampled = all(step.is_closed for step in steps)
-        if unsampled:
-            unsampled_bound = unsampled_epsilon(steps, delta, bound)
-        elif self._exchanges(steps):
-            unsampled_bound = exchanged_epsilon(steps, delta)
-        else:
-            unsampled_bound = composed_epsilon(steps, delta, bound)
+        by_losses, method = self._epsilon_of_losses(steps, delta, bound)
         # Both hold.
-        if not unsampled_bound < bound:
-            return bound, by_moments, order
-        return unsampled_bound, "analytic-gaussian" if unsampled else "pld", 0
+        return (by_losses, method, 0) if by_losses < bound else (bound, by_moments, order)
+
+    def _epsilon_of_losses(self, steps: list[Steps], delta: float, bound: float) -> tuple[float, Used]:
+        if all(step.is_closed for step in steps):
+            return unsampled_epsilon(steps, delta, bound), "analytic-gaussian"
+        if self._exchanges(steps):
+            return exchanged_epsilon(steps, delta), "pld"
+        return composed_epsilon(steps, delta, bound), "pld"
 
 
 def _step(noise_multiplier: float, sampling_rate: float) -> Event:

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.errors import EstimatorRefused, InvalidArgument, MaxStepsExceeded
-from accounting.estimation.upper_mean import Estimator, lower_counts, upper_mean
+from accounting.estimation.upper_mean import lower_counts, upper_mean
 from accounting.mechanisms.divergence import Direction, Values, log_moment, replace_one_moment
+from accounting.plan.limits import Estimator
 from accounting.units import Relation
 from accounting.values import (
     FloatArray,
@@ -62,20 +63,11 @@ class Step:
         """φ, shape (orders, distances)."""
         # Rows may repeat an order with another failure share. Each is computed once.
         distinct, inverse = np.unique(orders, return_inverse=True)
-        table = self.direction == "forward" and distances.size > _TABLE_FROM
+        std, rate, direction = self.noise_std, self.sampling_rate, self.direction
         if self.relation is Relation.REPLACE_ONE:
-            moments = replace_one_moment(
-                distinct, distances, noise_std=self.noise_std, sampling_rate=self.sampling_rate
-            )
-        else:
-            moments = log_moment(
-                distinct,
-                distances,
-                noise_std=self.noise_std,
-                sampling_rate=self.sampling_rate,
-                direction=self.direction,
-                method="table" if table else "exact",
-            )
+            return replace_one_moment(distinct, distances, noise_std=std, sampling_rate=rate)[inverse]
+        method = "table" if direction == "forward" and distances.size > _TABLE_FROM else "exact"
+        moments = log_moment(distinct, distances, noise_std=std, sampling_rate=rate, direction=direction, method=method)
         return moments[inverse]
 
     def ceiling(self, orders: FloatArray) -> FloatArray:
@@ -147,21 +139,13 @@ class Measurement:
         noise = check_nonnegative("count_noise", count_noise)
         if counts is None:
             if noise > 0:
-                raise InvalidArgument("count_noise", "is the noise of counts; there are none")
+                raise InvalidArgument("count_noise", "is the noise of counts, but there are none")
             return cls(distances=array)
-        values = check_array("counts", counts, low=-np.inf if noise > 0 else 0.0)
-        if values.size != array.size:
-            raise InvalidArgument("counts", f"has {values.size} entries for {array.size} bin edges")
-        if bool((values != np.floor(values)).any()):
-            raise InvalidArgument("counts", "must be integers")
-        if bool((np.diff(array) <= 0).any()):
-            raise InvalidArgument("distances", "are bin edges beside counts: strictly increasing")
-        if noise == 0 and values.sum() == 0:
-            raise InvalidArgument("counts", "are all zero: an empty sample")
+        values = _checked_counts(counts, array, noise)
         if noise > 0:
             if sample_size is None:
                 raise InvalidArgument("sample_size", "is required with count_noise: noised counts do not sum to it")
-            if max_distance is None or array[-1] != max_distance:
+            if array[-1] != max_distance:
                 raise InvalidArgument("distances", "end at max_distance when counts carry noise")
             check_count("sample_size", sample_size)
         elif sample_size is not None and values.sum() != check_count("sample_size", sample_size):
@@ -172,9 +156,21 @@ class Measurement:
         """The counts to estimate from. With noise, moved up: too little with at most the failure probability."""
         if self.counts is None or self.count_noise == 0 or self.sample_size is None:
             return self.counts
-        return lower_counts(
-            self.counts, self.count_noise, estimator_failure_probability, sample_size=self.sample_size
-        ).astype(np.float64)
+        failure, size = estimator_failure_probability, self.sample_size
+        return lower_counts(self.counts, self.count_noise, failure, sample_size=size).astype(np.float64)
+
+
+def _checked_counts(counts: Values, edges: FloatArray, noise: float) -> FloatArray:
+    values = check_array("counts", counts, low=-np.inf if noise > 0 else 0.0)
+    if values.size != edges.size:
+        raise InvalidArgument("counts", f"has {values.size} entries for {edges.size} bin edges")
+    if bool((values != np.floor(values)).any()):
+        raise InvalidArgument("counts", "must be integers")
+    if bool((np.diff(edges) <= 0).any()):
+        raise InvalidArgument("distances", "are bin edges beside counts: strictly increasing")
+    if noise == 0 and values.sum() == 0:
+        raise InvalidArgument("counts", "are all zero: an empty sample")
+    return values
 
 
 def _require_room(step: int, last: int | None) -> None:
@@ -319,9 +315,9 @@ class RunningComposition:
 
     def _added(self, step: Step, measured: Measurement, ceiling: FloatArray) -> FloatArray:
         if measured.counts is not None:
-            raise InvalidArgument("counts", "running sums need each record's own distance; see observe")
+            raise InvalidArgument("counts", "running sums need each record's own distance, see observe")
         if bool((self._read_at >= 0).any()):
-            raise InvalidArgument("distances", "this account reads clients' own sums; it keeps no accounting sample")
+            raise InvalidArgument("distances", "this account reads clients' own sums and keeps no accounting sample")
         size = measured.distances.size
         if self._sums is not None and size != self._sums.shape[1]:
             raise InvalidArgument(
@@ -396,9 +392,7 @@ class RunningComposition:
         self._steps = int(state["steps"])
         self._sums = None if state["sums"] is None else array_from_json(state["sums"])
         self._ceiling = array_from_json(state["ceiling"])
-        self._last_estimates, self._last_ceiling = (
-            array_from_json(state["known"]),
-            array_from_json(state["known_ceiling"]),
-        )
+        self._last_estimates = array_from_json(state["known"])
+        self._last_ceiling = array_from_json(state["known_ceiling"])
         self._reserved, self._present = array_from_json(state["reserved"]), None
         self._read_at = np.array(state["read_at"], dtype=np.int64)

@@ -29,8 +29,9 @@ from accounting.accountants.bayesian_spec import BayesianSpec
 from accounting.accountants.composition import Step
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import IntArray, count_values, release_charge, running_sum_bins
-from accounting.estimation.upper_mean import MONOTONE, lower_counts, upper_mean
+from accounting.estimation.upper_mean import lower_counts, upper_mean
 from accounting.mechanisms.divergence import Values
+from accounting.plan.limits import MONOTONE
 from accounting.units import Relation
 from accounting.values import FloatArray, array_from_json, array_to_json, check_array, check_count
 

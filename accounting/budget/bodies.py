@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
-from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest
+from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest, is_number
 
 RosterChange = Literal["enrolled", "key-rotated", "revoked", "withdrawn"]
 
@@ -28,8 +29,13 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
     }
 )
 OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "finished"})
-_LARGEST_FILE = 2**53
 _MOST_MEMBERS = 1_000_000
+_CHECKS: Mapping[str, Callable[[object], bool]] = {
+    "query": is_digest,
+    "sha256": is_digest,
+    "bytes": partial(is_number, largest=2**53),
+    "change": get_args(RosterChange).__contains__,
+}
 
 
 @dataclass(frozen=True)
@@ -122,16 +128,10 @@ def _expected_round(kind: Kind) -> str:
 
 
 def _fits(kind: Kind, name: str, value: object) -> bool:
-    if name in ("settings", "plan", "cost"):
-        return isinstance(value, Mapping)
-    if name in ("query", "sha256"):
-        return is_digest(value)
-    if name == "bytes":
-        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_FILE
-    if name == "change":
-        return value in get_args(RosterChange)
+    if name in _CHECKS:
+        return _CHECKS[name](value)
     if name != "report":
-        return isinstance(value, str)
+        return isinstance(value, Mapping if name in ("settings", "plan", "cost") else str)
     if kind != "finished" or value is None:
         return value is None or isinstance(value, Mapping)
     reports = cast("list[object]", value)

@@ -293,9 +293,7 @@ class Budget:
             case "roster", None if self.finished is None:
                 pass
             # Nor does which file a round made. That it was settled, `Releases` looks up.
-            case "released", _ if (
-                self.finished is None and self.pending is None and (round_number or 0) == self.last_round
-            ):
+            case "released", _ if self._has_settled_last(round_number):
                 pass
             case "reserved", int(number):
                 self.reserve(number)
@@ -308,11 +306,12 @@ class Budget:
             case "cancelled", int(number):
                 self.cancel(number, event["reason"])
             case "finished", None:
-                reported = event["report"]
-                withheld = None if reported is None else [report_from_dict(item) for item in reported]
-                self.finish(event["reason"], withheld)
+                self.finish(event["reason"], _reports(event["report"]))
             case _:
                 raise OutOfOrder(f"an entry of kind {kind} has no place here")
+
+    def _has_settled_last(self, round_number: int | None) -> bool:
+        return self.finished is None and self.pending is None and (round_number or 0) == self.last_round
 
     def _require_next(self, round_number: int) -> None:
         if self.pending is not None:
@@ -323,6 +322,10 @@ class Budget:
     def _require_pending(self, round_number: int) -> None:
         if self.pending != round_number:
             raise OutOfOrder(f"round {round_number} is not reserved")
+
+
+def _reports(reported: Sequence[Mapping[str, Any] | None] | None) -> list[RoundReport | None] | None:
+    return None if reported is None else list(map(report_from_dict, reported))
 
 
 def replay(entries: Iterable[Entry]) -> Budget:

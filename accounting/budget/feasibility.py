@@ -49,7 +49,7 @@ def require_questions(accounts: Sequence[GaussianLimit]) -> None:
                 "epsilon",
                 f"no query could ever be asked: noise in whole steps is off by so little that 1 + e^{limit.epsilon:g} "
                 f"times it, over {queries.max_queries} queries of {queries.max_cells} numbers each, is more than "
-                f"delta = {limit.delta:g}; lower epsilon, max_queries or max_cells",
+                f"delta = {limit.delta:g}. Lower epsilon, max_queries or max_cells",
             )
 
 
@@ -77,8 +77,8 @@ def require_evaluations(plan: Plan, accounts: Sequence[LimitAccount]) -> None:
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise PlanError(
         "evaluation",
-        f"the {count} scheduled evaluations could pass the {limit.definition} limit at level {limit.level}: {helps}; "
-        "so would fewer of them (a larger every)",
+        f"the {count} scheduled evaluations could pass the {limit.definition} limit at level {limit.level}: {helps}. "
+        "Fewer evaluations (a larger every) help, too",
     )
 
 
@@ -106,10 +106,10 @@ def _obstacle(account: LimitAccount) -> tuple[str, str]:
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
     if account.order < min_order:
         term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"
-        return name, f"{never}: {term}; choose a larger {name}, at least {min_order:g} (`wardround plan --solve noise`)"
+        return name, f"{never}: {term}. Choose a larger {name}, at least {min_order:g} (`wardround plan --solve noise`)"
     if account.plan.release is None:
         return name, f"{never} at order {account.order:g}: choose a smaller {name} (`wardround plan --solve noise`)"
-    return "histogram_noise", f"{never}: the published histograms alone pass it; noise them more, or raise ε or δ"
+    return "histogram_noise", f"{never}: the published histograms alone pass it. Raise their noise, ε or δ"
 
 
 def _first_over(plan: Plan, accounts: Accounts, rounds: int) -> LimitAccount | None:

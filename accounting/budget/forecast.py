@@ -163,10 +163,7 @@ def epsilon_at_most(account: LimitAccount, rounds: int) -> float:
 def _rounds(account: LimitAccount) -> int:
     limit, plan = account.limit, account.plan
     return most_steps(
-        epsilon=limit.epsilon,
-        delta=limit.delta,
-        account=partial(epsilon_at_most, account),
-        at_most=plan.rounds,
+        epsilon=limit.epsilon, delta=limit.delta, account=partial(epsilon_at_most, account), at_most=plan.rounds
     )
 
 

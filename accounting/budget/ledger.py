@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeGuard, cast, get_args
 
 from accounting.errors import AccountingError
 
@@ -57,8 +57,7 @@ class Entry:
             LedgerError: fields are missing or of the wrong type.
         """
         sequence = value.get("sequence")
-        # JSON's true would pass for 1.
-        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 1 <= sequence <= _MAX_NUMBER:
+        if not is_number(sequence):
             raise LedgerError(0, "sequence is missing or not a number from 1")
         different = set(value) ^ _FIELDS
         if different:
@@ -68,8 +67,7 @@ class Entry:
         previous, sha256 = value["previous"], value["sha256"]
         if kind not in get_args(Kind) or not isinstance(body, Mapping):
             raise LedgerError(sequence, "kind or body is not one of a ledger")
-        numbered = isinstance(round_, int) and not isinstance(round_, bool) and 1 <= round_ <= _MAX_NUMBER
-        if round_ is not None and not numbered:
+        if round_ is not None and not is_number(round_):
             raise LedgerError(sequence, "round is not a number from 1")
         if not (is_digest(previous) and is_digest(sha256)):
             raise LedgerError(sequence, "a hash is missing or not one")
@@ -104,6 +102,11 @@ def digest(value: Any) -> str:
 def is_digest(value: object) -> bool:
     """Whether it is a SHA-256 in lower-case hexadecimal."""
     return isinstance(value, str) and _HEX.fullmatch(value) is not None
+
+
+def is_number(value: object, largest: int = _MAX_NUMBER) -> TypeGuard[int]:
+    """Whether it is a whole number from 1. JSON's true would pass for 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
 
 
 def _digest(entry: Entry) -> str:

@@ -269,7 +269,7 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
     if whatever_noise:
         change = "raise ε or δ"
         if plan.release is not None:
-            change = f"publish fewer histograms, noise them more, or {change}"
+            change = f"publish fewer histograms, raise their noise, or {change}"
     else:
         change = "take more noise (`wardround plan --solve noise`), a lower sampling rate or a larger ε"
     return Unreachable(f"{cannot}: {change}")

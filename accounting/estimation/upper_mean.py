@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,12 @@ from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
 from accounting.errors import EstimatorRefused, InvalidArgument
 from accounting.mechanisms.divergence import Values, log_expm1, log_sum
+from accounting.plan.limits import Estimator
 from accounting.values import FloatArray, check_array, check_choice, check_count, check_delta, check_nonnegative
 
 _functions = cast(Any, _special)
 _roots = cast(Any, _optimize)
 
-Estimator = Literal["student-t", "betting", "band", "bernstein"]
 ESTIMATORS: Mapping[Estimator, str] = MappingProxyType(
     {
         "student-t": "Triastcyn & Faltings 2020, eq. 14: exact only if e^X is normal.",
@@ -34,7 +34,6 @@ ESTIMATORS: Mapping[Estimator, str] = MappingProxyType(
     }
 )
 DISTRIBUTION_FREE = frozenset({"betting", "band", "bernstein"})
-MONOTONE = frozenset({"betting", "band"})
 
 # Instead of 0 in a logarithm: above it, so upwards.
 _TINY = 1e-280

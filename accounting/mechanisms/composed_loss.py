@@ -169,7 +169,7 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     """One direction: ε at `delta`, or δ at `epsilon` where one is given."""
     nothing = math.inf if epsilon is None else 1.0
     parts = merged(steps)
-    if not all(_tractable(part) for part in parts):
+    if not all(map(_tractable, parts)):
         return nothing
     total = sum(part.count for part in parts)
     # In logarithms: the product may be no float.
@@ -193,19 +193,17 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     composed = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
     if composed is None:
         return nothing
-    # Every step's losses are right to a few units in the last place.
-    drift = (
-        8
-        * UNIT
-        * math.fsum(
-            count * (1 + float(np.abs(law.losses[[0, -1]]).max()))
-            for count, law in zip(direction.counts, direction.laws, strict=True)
-        )
-    )
+    drift = _drift(direction)
     if epsilon is not None:
         return composed.delta(max(0.0, epsilon - drift))
     answer = composed.epsilon(delta)
     return max(0.0, answer + drift + 1e-12)
+
+
+def _drift(direction: _Direction) -> float:
+    # Every step's losses are right to a few units in the last place.
+    largest = (1 + float(np.abs(law.losses[[0, -1]]).max()) for law in direction.laws)
+    return 8 * UNIT * math.fsum(count * loss for count, loss in zip(direction.counts, largest, strict=True))
 
 
 def _tractable(part: Steps) -> bool:

@@ -160,12 +160,7 @@ def epsilon_delta_curve(
 
 
 def largest_moment(
-    order: float | None,
-    epsilon: float,
-    beta: float,
-    *,
-    alpha: float | None = None,
-    conversion: Conversion = "improved",
+    order: float | None, epsilon: float, beta: float, *, alpha: float | None = None, conversion: Conversion = "improved"
 ) -> float:
     """λε − ln c_λ + ln β, rounded down: the log-moment at which ε is spent. Negative when no charge at all fits.
 

@@ -186,7 +186,7 @@ def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
             yield Kind(event, rate), count
         case PoissonSampledEvent(sampling_rate, inner):
             if isinstance(inner, SelfComposedEvent | ComposedEvent):
-                raise InvalidArgument("event", "samples once for several steps; let each step have its own sample")
+                raise InvalidArgument("event", "samples once for several steps. Give each step its own sample")
             yield from _walk(inner, rate * sampling_rate, count)
         case SelfComposedEvent(inner, times):
             yield from _walk(inner, rate, count * times)
@@ -279,7 +279,7 @@ _ATOMS: dict[str, type[Any]] = {
 def kind_to_json(kind: Kind) -> list[Any]:
     """JSON-safe. InvalidArgument: a pair of laws of your own has no form to be written in."""
     if isinstance(kind.atom, PairEvent):
-        raise InvalidArgument("event", "a pair of outcome laws cannot be written down; keep the events themselves")
+        raise InvalidArgument("event", "a pair of outcome laws cannot be written as JSON. Keep the events themselves")
     return [type(kind.atom).__name__, vars(kind.atom), kind.rate]
 
 

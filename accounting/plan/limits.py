@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from accounting.errors import AccountingError
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Composition, Scheme
 from accounting.units import Definition, Level
 from accounting.values import check_choice, check_count, check_delta, check_order, check_orders, check_positive
+
+Estimator = Literal["student-t", "betting", "band", "bernstein"]
+# Estimators that never fall when one value of the sample rises.
+MONOTONE: frozenset[Estimator] = frozenset({"betting", "band"})
 
 
 class PlanError(AccountingError, ValueError):
@@ -28,13 +32,13 @@ class FirstRoundOverspends(PlanError):
     """
 
     def __init__(self, limit: LimitPlan, one_round: float, all_steps: float | None) -> None:
-        none = "none for all steps (max_steps): publish fewer histograms or noise them more"
+        none = "none for all steps (max_steps): publish fewer histograms or raise their noise"
         whole = none if all_steps is None else f"{all_steps:g} for all steps (max_steps)"
         super().__init__(
             "noise_multiplier",
             f"the first round alone could pass the {limit.definition} limit at level {limit.level}: a noise multiplier "
-            f"of {one_round:g} is enough for one round, {whole}; `wardround plan --solve noise` finds the least with "
-            "the best order",
+            f"of {one_round:g} is enough for one round, {whole}. `wardround plan --solve noise` finds the least "
+            "noise with the best order",
         )
         self.noise_one_round = one_round
         self.noise_max_steps = all_steps
@@ -84,7 +88,7 @@ class BayesianPlan:
 
     orders: tuple[float, ...]
     filter_order: float
-    estimator: Literal["student-t", "betting", "band", "bernstein"]
+    estimator: Estimator
     composition: Composition
     adversary: Literal["path", "adaptive"]
     conversion: Literal["improved", "chernoff"]
@@ -94,7 +98,7 @@ class BayesianPlan:
         check_orders(self.orders)
         check_choice("sample", self.sample, ("members", "held-out"))
         check_order("filter_order", self.filter_order)
-        check_choice("estimator", self.estimator, ("student-t", "betting", "band", "bernstein"))
+        check_choice("estimator", self.estimator, get_args(Estimator))
         check_choice("composition", self.composition, ("holder", "running"))
         check_choice("adversary", self.adversary, ("path", "adaptive"))
         check_choice("conversion", self.conversion, ("improved", "chernoff"))
@@ -133,15 +137,20 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
     kinds = [(limit.level, limit.definition) for limit in limits]
     if len(set(kinds)) != len(kinds):
         raise PlanError("limits", "at most one per level and definition")
-    if any(level not in scheme.levels for level, _ in kinds):
+    levels = {level for level, _ in kinds}
+    if not levels.issubset(scheme.levels):
         raise PlanError(
             "limits", f"scheme {scheme.display_name} bounds the {' and the '.join(scheme.levels)} level only"
         )
-    if not kinds or any((level, Definition.CLASSICAL) not in kinds for level, _ in kinds):
+    if not levels or any((level, Definition.CLASSICAL) not in kinds for level in levels):
         raise PlanError(
             "limits", "every level needs a classical limit, for the people whom the Bayesian bound does not cover"
         )
-    if any(definition is Definition.BAYESIAN for _, definition in kinds) != (bayesian is not None):
+    _require_bayesian(scheme, {definition for _, definition in kinds}, bayesian)
+
+
+def _require_bayesian(scheme: Scheme, definitions: Container[Definition], bayesian: BayesianPlan | None) -> None:
+    if (Definition.BAYESIAN in definitions) != (bayesian is not None):
         raise PlanError("bayesian", "a Bayesian limit and the section `bayesian` come together")
     if bayesian is None:
         return
@@ -153,7 +162,7 @@ def require_limits(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayesi
         )
     if bayesian.sample == "held-out" and Level.INSTANCE not in scheme.levels:
         raise PlanError(
-            "sample", f"scheme {scheme.display_name} measures clients; records are held out at instance level"
+            "sample", f"scheme {scheme.display_name} measures clients, but records are held out at instance level"
         )
 
 
@@ -171,7 +180,7 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
         raise PlanError(
             "release",
             f"scheme {scheme.display_name} with disclosure `noised` has no Bayesian limit at instance level: "
-            "a hospital that is zeroed out may move all counts of its accounting sample; 100 records at std 10 would "
+            "a hospital that is zeroed out may move all counts of its accounting sample. 100 records at std 10 would "
             "cost the client level ε = 159 a histogram (δ = 1e-5), and ε = 1 takes std 528, "
             "which hides the accounting sample",
         )
@@ -191,7 +200,7 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
         raise PlanError(
             "queries",
             f"scheme {scheme.display_name} protects whole hospitals, and a query counts patients: one hospital's part "
-            "of its sum has no bound that noise could hide; use scheme parallel or sequential, or a study of queries "
+            "of its sum has no bound that noise could hide. Use scheme parallel or sequential, or a study of queries "
             "alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"

@@ -25,14 +25,7 @@ from accounting.plan.limits import (
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, SchemeName
 from accounting.units import Definition, Level, Observer, Relation
-from accounting.values import (
-    check_array,
-    check_choice,
-    check_count,
-    check_order,
-    check_positive,
-    check_rate,
-)
+from accounting.values import check_array, check_choice, check_count, check_order, check_positive, check_rate
 
 # Of clip norms and noise multipliers.
 _LARGEST = 1e50

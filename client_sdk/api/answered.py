@@ -89,7 +89,7 @@ class Answered:
 
     def __repr__(self) -> str:
         names = ", ".join(table.name for table in self.tables)
-        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals; tables: {names})"
+        return f"Answered({self.query.study!r}, query {self.query.number}, {self.hospitals} hospitals, tables: {names})"
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: the first table."""

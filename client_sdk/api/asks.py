@@ -126,30 +126,7 @@ class AsyncQueryMixin:
         timeout: float | None = None,
         on_state: OnState | None = None,
     ) -> Answered | Query:
-        """Ask all hospitals of a study a question about their patients, and wait for the answer.
-
-        The same question again is the same answer and costs no budget: run the cell of a notebook as often as you like.
-
-            answer = await client.ask("registry", {"kind": "count", "noise_multiplier": 6.0})
-            answer.frame()
-
-        question  a dictionary with the entries of a question file, the path of one (TOML or JSON), a question or a
-                  QueryDocument. docs/statistics.md has every kind
-        wait      False: return at once, with a Query where there is no answer yet. Ask again later for the answer
-        timeout   seconds to wait. None: until it is answered or has failed. Hospitals' people may take days
-        on_state  called with the query whenever it was looked at and has no answer yet
-
-        The answer's signature is verified with `coordinator_key` where one was given, and at a hospital with the key
-        pinned at enrolment. Otherwise the key that the coordinator shows is used, which finds damage and not a
-        coordinator that lies. `answer.pinned` says which of them was used.
-
-        Raises:
-            ConfigurationError: this is no question. Every wrong entry is named.
-            ConflictError: `query-overspends` (says what noise would fit), `no-queries`, `study-finished`.
-            QueryFailed: it failed. `code` says why, and the message whether asking again helps.
-            QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
-            AnswerNotSigned: the answer is not the coordinator's own.
-        """
+        """Ask and wait without blocking. Arguments, answer and errors are those of `Client.ask`."""
         document = read_question(question)
         steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
         step = next(steps)

@@ -146,8 +146,8 @@ class Attempts(Generic[T]):
         if problem is not None:
             raise api_error(problem)
         raise UnexpectedAnswer(
-            f"status {answer.status} without a problem document: something between here and the coordinator answered, "
-            "which cannot reach it, or another server; check the address and the port (--server, WARDROUND_SERVER)",
+            f"status {answer.status} without a problem document: another server answered, or a proxy that cannot reach "
+            "the coordinator. Check the address and the port (--server, WARDROUND_SERVER)",
             answer.request_id,
         )
 
@@ -172,7 +172,7 @@ class Attempts(Generic[T]):
         if self._on_pause is not None:
             self._on_pause(reason, pause)
             return
-        _LOG.warning("%s %s: %s; again in %.1f s", self._call.method, self._call.target, reason, pause)
+        _LOG.warning("%s %s: %s, again in %.1f s", self._call.method, self._call.target, reason, pause)
 
 
 class Backoff:

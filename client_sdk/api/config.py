@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,22 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from client_sdk.errors import ConfigurationError
+from study_protocol.wire import variables
+from study_protocol.wire.variables import PREFIX, SecretUnreadable
 
-PREFIX = "WARDROUND_"
-# Names that the coordinator reads, or the tests. A machine may be both, so they pass.
-_COORDINATORS = (
-    *("HOME", "DATABASE_URL", "DATABASE_PASSWORD", "ORIGIN", "HOST", "PORT", "WORKER", "LEASE_SECONDS", "LOG_LEVEL"),
-    "BIND_MODELS",
-    *("BODY_LIMIT_BYTES", "MODEL_LIMIT_BYTES", "BODY_IDLE_SECONDS", "BODY_LEAST_RATE"),
-    *("WATCH_SECONDS", "LONG_POLL_SECONDS", "EVENT_STREAM_SECONDS"),
-    *("BLOBS", "BLOBS_ENDPOINT", "BLOBS_REGION", "BLOBS_ACCESS_KEY_ID", "BLOBS_SECRET_ACCESS_KEY"),
-    *("BLOBS_CACHE", "BLOBS_CACHE_BYTES", "SIGNING_KEY_PATH"),
-    *("METRICS_HOST", "METRICS_PORT", "TRACES"),
-)
-FOREIGN_NAMES = frozenset(
-    {PREFIX + name + suffix for name in _COORDINATORS for suffix in ("", "_FILE")}
-    | {PREFIX + name for name in ("DATA", "FAILPOINT", "FAILPOINT_LOG")}
-)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -93,37 +79,16 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
         ConfigurationError: a name that does not exist (with the nearest one that does), a file that cannot be read, a
             key given twice, or a value that is none.
     """
-    variables = os.environ if environment is None else environment
-    _require_known_names(variables)
-    values = {
-        name: variables[PREFIX + name.upper()]
-        for name in ClientSettings.model_fields
-        if variables.get(PREFIX + name.upper())
-    }
-    key_file = variables.get(f"{PREFIX}OPERATOR_KEY_FILE")
-    if key_file:
-        if "operator_key" in values:
-            raise ConfigurationError(f"{PREFIX}OPERATOR_KEY and {PREFIX}OPERATOR_KEY_FILE are both set: keep one")
-        values["operator_key"] = read_secret(Path(key_file))
+    values, problems = variables.read_variables(
+        os.environ if environment is None else environment, ClientSettings.model_fields, ("operator_key",)
+    )
+    if problems:
+        raise ConfigurationError("; ".join(problems))
     try:
         return ClientSettings.model_validate(values)
     except ValueError as error:
         # The other fields take any text: nothing else can be wrong.
         raise ConfigurationError(f"{PREFIX}ALLOW_HTTP is true or false") from error
-
-
-def _require_known_names(variables: Mapping[str, str]) -> None:
-    """A setting that is silently ignored is a setting that lies."""
-    setting_names = [f"{PREFIX}{name.upper()}" for name in ClientSettings.model_fields] + [f"{PREFIX}OPERATOR_KEY_FILE"]
-    unknown = sorted(
-        name for name in variables if name.startswith(PREFIX) and name not in {*setting_names, *FOREIGN_NAMES}
-    )
-    if unknown:
-        nearest = [difflib.get_close_matches(name, setting_names, n=1, cutoff=0.0)[0] for name in unknown]
-        wrong = "; ".join(
-            f"{name} is unknown: did you mean {near}?" for name, near in zip(unknown, nearest, strict=True)
-        )
-        raise ConfigurationError(wrong)
 
 
 def read_secret(path: Path) -> str:
@@ -133,10 +98,6 @@ def read_secret(path: Path) -> str:
         ConfigurationError: it cannot be read or is empty.
     """
     try:
-        secret = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigurationError(f"the file {path} cannot be read: {reason}") from error
-    if not secret:
-        raise ConfigurationError(f"the file {path} is empty")
-    return secret
+        return variables.read_secret(path)
+    except SecretUnreadable as error:
+        raise ConfigurationError(str(error)) from error

@@ -17,11 +17,11 @@ from client_sdk.api.config import Connection
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 
 T = TypeVar("T")
-NO_COORDINATOR = "it is no Wardround coordinator; check the address and the port (--server, WARDROUND_SERVER)"
+NO_COORDINATOR = "this is no Wardround coordinator. Check the address and the port (--server, WARDROUND_SERVER)"
 _KINDS: Mapping[type[BaseException], str] = {
     ssl.SSLCertVerificationError: "its certificate is not trusted here",
     ssl.SSLError: "no TLS is spoken there: is it https, and the right port?",
-    socket.gaierror: "no host of this name is known: check the address",
+    socket.gaierror: "no host has this name: check the address",
     ConnectionRefusedError: "nothing listens there: check address and port, and whether it runs",
     httpx.TimeoutException: "no answer in time: check address and port, firewall and proxy",
 }
@@ -162,7 +162,7 @@ def _broke_off(error: httpx.RemoteProtocolError) -> bool:
 
 def _unanswered(error: Exception) -> str:
     # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
-    return f"the coordinator did not answer ({_kind(error)}); `wardround doctor` looks for the reason"
+    return f"the coordinator did not answer ({_kind(error)}). `wardround doctor` looks for the reason"
 
 
 def _kind(error: BaseException) -> str:
@@ -185,10 +185,10 @@ def _of_certificate(error: BaseException) -> str:
         return ""
     message = str(getattr(error, "verify_message", "")).rstrip(".")
     if "expired" in message or "not yet valid" in message:
-        return f": {message}; compare its dates with this machine's clock"
+        return f": {message}, compare its dates with this machine's clock"
     if "mismatch" in message:
-        return f": {message}; check the address"
-    return f"{': ' + message if message else ''}; WARDROUND_CA_FILE names a private authority"
+        return f": {message}, check the address"
+    return f"{': ' + message if message else ''}, WARDROUND_CA_FILE names a private authority"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:

@@ -100,10 +100,10 @@ def _require_columns(listed: Collection[str], names: Collection[str]) -> None:
     for name in sorted(listed):
         if as_read(name) not in names_as_read:
             near = difflib.get_close_matches(as_read(name), names_as_read, n=3, cutoff=0.6)
-            hint = f"; near are {', '.join(repr(names_as_read[each]) for each in near)}" if near else ""
+            hint = f". Similar names: {', '.join(repr(names_as_read[each]) for each in near)}" if near else ""
             raise ConfigurationError(
-                f"the site policy (policy.toml): [statistics] denied_columns names {name!r}, and these records have no "
-                f"such column, so that it denies nothing{hint}. Correct the entry or remove it; records with other "
-                "columns have a policy of their own (--policy FILE). The column that names the patients is read by "
-                "nothing and needs no entry"
+                f"the site policy (policy.toml): [statistics] denied_columns names {name!r}, but these records have no "
+                f"such column, so the entry denies nothing{hint}. Correct the entry or remove it. Records with other "
+                "columns need a policy of their own (--policy FILE). The column that names the patients needs no "
+                "entry, because no question may read it"
             )

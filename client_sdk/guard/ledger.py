@@ -268,8 +268,11 @@ class HospitalLedger:
         """
         charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
         with self._writing():
-            for charge in [*charges, *queries]:
-                self._append("charged-in-full", study, rounds, {**asdict(charge), "rounds_lost": rounds})
+            for place, charge in enumerate([*charges, *queries]):
+                # One entry of a kind has a round's number. Those without a number repeat.
+                self._append(
+                    "charged-in-full", study, None if place else rounds, {**asdict(charge), "rounds_lost": rounds}
+                )
             # Sums that miss rounds would be too small. They begin again from the worst case.
             self._connection.execute("DELETE FROM running_sums WHERE study = ?", (study,))
 
@@ -385,7 +388,7 @@ class HospitalLedger:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise LedgerNotWritten("the hospital's ledger cannot be written; is the disk full?") from error
+                raise LedgerNotWritten("the hospital's ledger cannot be written. Is the disk full?") from error
             raise
 
     def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def seen_in(directory: Path) -> str:
 def none_at(path: Path) -> str:
     """Return the message for a missing ledger, with the names of those beside it."""
     neighbours = ", ".join(sorted(neighbour.stem for neighbour in path.parent.glob("*.db")))
-    return f"there is no ledger at {path}{f'; --dataset names another one: {neighbours}' if neighbours else ''}"
+    return f"there is no ledger at {path}{f'. --dataset names another one: {neighbours}' if neighbours else ''}"
 
 
 def ledger_path(directory: Path, dataset: str) -> Path:

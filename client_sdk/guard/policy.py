@@ -111,7 +111,7 @@ class QueryRules(_Section):
         description="columns that no question, training or evaluation may read. Each has to be there",
     )
     least_noise_multiplier: Positive = Field(
-        default=MIN_NOISE_MULTIPLIER, description="noise of a question, over what one patient can change"
+        default=MIN_NOISE_MULTIPLIER, description="least noise of a question, over the largest change by one patient"
     )
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="the most numbers that one question may sum. Left out: as many as the study allows"
@@ -136,7 +136,7 @@ class SitePolicy(_Section):
     )
     least_noise_multiplier: Positive = Field(
         default=MIN_NOISE_MULTIPLIER,
-        description="noise that must be sure in every step, over what one patient (or hospital) can change",
+        description="least guaranteed noise of every step, over the largest change by one patient (or hospital)",
     )
     largest_epsilon: Positive = Field(
         default=LARGEST_EPSILON, description="the study's classical limits may not be larger. 20 says next to nothing"
@@ -157,7 +157,8 @@ class SitePolicy(_Section):
     )
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(
-        default=1, description="a secure sum must keep its secrets from the coordinator and so many hospitals together"
+        default=1,
+        description="a secure sum must protect its secrets from the coordinator and this many hospitals together",
     )
     least_survivors: Annotated[int, Field(ge=3)] = Field(
         default=4, description="no sum of fewer hospitals is opened. Left out beside allow_three: 3"
@@ -183,7 +184,7 @@ class SitePolicy(_Section):
         default=0, description="so many pinned members and auditors must have signed the ledger lately"
     )
     witness_window: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=10, description="for so many rounds a signature counts, and so many may begin before the first"
+        default=10, description="number of rounds for which a signature counts, and that may begin before the first"
     )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",

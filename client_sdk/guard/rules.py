@@ -207,7 +207,7 @@ def _disclosure(policy: SitePolicy, settings: StudySettings) -> Iterator[PolicyR
     yield PolicyRule(
         policy.individual is None or privacy.histogram_noise is None,
         "individual-limit",
-        "[individual] is set, and patients' own limits cannot leave anybody out of a noised histogram "
+        "[individual] is set, and patients' own limits cannot remove a patient from a noised histogram "
         f"(privacy.histogram_noise): remove it, {_OTHER_STUDY}",
     )
 
@@ -238,7 +238,7 @@ def _masks(
     )
     if expected is None or expected < 3:
         return
-    more = "One more hospital helps; so does"
+    more = "Enrol one more hospital, or use"
     yield PolicyRule(
         expected > 3 or floors.allow_three,
         "policy-three",

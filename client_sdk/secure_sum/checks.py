@@ -111,7 +111,7 @@ def check_cohort(
     min_clients, max_clients = current.parameters.min_clients, current.parameters.clients
     if not min_clients <= len(entries) <= max_clients:
         raise CohortRefused(
-            "cohort-size", f"{len(entries)} clients have keys; the session allows {min_clients} to {max_clients}"
+            "cohort-size", f"{len(entries)} clients have keys, the session allows {min_clients} to {max_clients}"
         )
     for entry in entries:
         _require_own_keys(entry, current, party, proof)
@@ -149,7 +149,7 @@ def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     _require_sorted(entries, "unsorted-survivors", SurvivorsRefused)
     parameters = current.parameters
     if len(entries) < parameters.min_survivors:
-        detail = f"{len(entries)} clients survive; fewer than {parameters.min_survivors} are never opened"
+        detail = f"{len(entries)} clients survive. A sum needs at least {parameters.min_survivors}"
         raise SurvivorsRefused("few-survivors", detail)
     if current.session.manifest not in entries:
         raise SurvivorsRefused("own-vector-altered", "this hospital's own vectors are missing or altered")
@@ -216,7 +216,7 @@ def _same_model(opened: Opened, hospitals: frozenset[str], place: str) -> str:
     more = "" if len(hospitals) == len(names) else f" and {len(hospitals) - len(names)} more"
     return (
         f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(names)}"
-        f"{more}: {place}); sums over different sets show single updates, so no other set is opened. If a hospital has "
+        f"{more}: {place}). Sums over different sets show single updates, so no other set is opened. If a hospital has "
         "left for good, the operator has to end the study (wardround study stop)"
     )
 
@@ -238,7 +238,7 @@ def check_consistency(entries: Sequence[ConsistencyMessage], current: Current) -
         if identity is not None and transcript.is_signed(identity, entry.signature, statement):
             valid.add(entry.client)
     if len(valid) < quorum:
-        detail = f"{len(valid)} survivors signed this survivor set; {quorum} must before anything is opened"
+        detail = f"{len(valid)} survivors signed this survivor set. A sum needs {quorum} signatures"
         raise SurvivorsRefused("few-signatures", detail)
 
 

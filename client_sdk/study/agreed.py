@@ -104,8 +104,8 @@ def require_split_known(client: Client, ledger: HospitalLedger, membership: Memb
     """
     if ledger.rounds_lost(membership.study):
         raise ConfigurationError(
-            "the lost ledger knew which patients this study trains on and which it evaluates: this hospital cannot go "
-            "on with it, and what it may have cost is charged to this hospital's own limits. Restore the ledger from a "
+            "the lost ledger held the split into patients for training and for evaluation. This hospital cannot "
+            "continue, and the possible cost is charged to its own limits. Restore the ledger from a "
             "backup, or take part in a new study"
         )
     require_known_past(client, ledger, membership.study, membership.client, dataset)

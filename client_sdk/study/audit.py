@@ -69,7 +69,7 @@ class Audited:
             f"the plan is that of the settings in entry 1, sha256 {self.settings.digest()}",
             rounds,
             *models,
-            "every report is one that as many members could have made; whether it is theirs, only they can tell",
+            "every report is one that so many members could have made. Only they can tell whether it is theirs",
         ]
 
 

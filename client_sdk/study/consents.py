@@ -78,6 +78,6 @@ class HospitalConsents:
             self._client.put_consent(query.study, query.number, self._membership.client, consent)
         except (ConflictError, NotFoundError) as error:
             # It has begun or failed meanwhile.
-            _LOG.info("query %d takes no word any more: %s", query.number, error)
+            _LOG.info("query %d no longer accepts consents: %s", query.number, error)
             return
         _LOG.info("query %d: this hospital says %s", query.number, "yes" if consent.allowed else f"no ({consent.code})")

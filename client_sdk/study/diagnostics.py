@@ -154,7 +154,7 @@ def _name(connection: Connection) -> Finding:
     try:
         socket.getaddrinfo(host, None)
     except OSError:
-        return Finding("name", "note", f"{host} is not known here; a proxy may know it")
+        return Finding("name", "note", f"{host} is not known here, but a proxy may know it")
     return Finding("name", "good", f"{host} is known")
 
 
@@ -179,7 +179,7 @@ def _reason(error: WardroundError) -> str:
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
     detail = f": {type(cause).__name__}" if cause is not error else ""
-    advice = "; is the private CA in WARDROUND_CA_FILE?" if "SSL" in type(cause).__name__ else ""
+    advice = ". Is the private CA in WARDROUND_CA_FILE?" if "SSL" in type(cause).__name__ else ""
     return f"{error}{detail}{advice}"
 
 

@@ -76,7 +76,7 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: Hea
         settings = settings_from(settings_in(entries[0]))
         name = head_file.witness.client
         signer = (
-            f"{name} alone signed" if _is_of_witness(membership, settings, head_file.witness) else "nobody known signed"
+            f"{name} alone signed" if _is_of_witness(membership, settings, head_file.witness) else "no known signer"
         )
         raise ConfigurationError(
             f"{signer} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "

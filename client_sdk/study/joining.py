@@ -222,14 +222,14 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
     _, delta = largest_classical(settings)
     if delta * records > 1:
         _LOG.warning(
-            "delta %g is larger than 1 over the number of records here: at this delta a guarantee allows that some "
-            "patient's record is given away whole; ask the study for a smaller delta",
+            "delta %g is larger than 1 over the number of records here. At this delta a guarantee allows that some "
+            "patient's whole record is disclosed. Ask the study for a smaller delta",
             delta,
         )
     if settings.privacy.masking is not None and not pinned and not rules.needs_pin(settings):
         _LOG.warning(
-            'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): whoever runs the coordinator can make up the '
-            "other hospitals and read this one's values off the sums. For laboratories only"
+            'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): the coordinator can invent the other '
+            "hospitals and read this one's values off the sums. For laboratories only"
         )
 
 

@@ -53,8 +53,8 @@ class Pace:
         if slots > 1 and since is None:
             # Never sent: the coordinator learns the multiple from the time alone.
             _LOG.warning(
-                "%s took %.1f s, and the slot here is %g s: sent after %d slots, which tells whoever sees it about how "
-                "many patients this hospital has. Declare a longer slot: stop join and start it with --slot",
+                "%s took %.1f s, and the slot here is %g s: sent after %d slots. From that an observer learns about "
+                "how many patients this hospital has. Declare a longer slot: stop join and start it with --slot",
                 subject,
                 elapsed,
                 self.slot,
@@ -68,7 +68,7 @@ class Pace:
 
 def too_late(clock: ServerClock) -> str:
     """Return why a round is passed whose deadline is over. It goes by this machine's clock, which may be wrong."""
-    late = "its deadline has passed; nothing is charged"
+    late = "its deadline has passed, nothing is charged"
     if abs(clock.offset) < 1:
         return late
     direction = "ahead of" if clock.offset < 0 else "behind"

@@ -244,7 +244,7 @@ class Participation:
             return too_late(self._client.clock)
         if self._pace.ends_by(min(seconds_left, self._settings.schedule.round_deadline_seconds)):
             return None
-        return f"the slot of {self._pace.slot:g} s ends after its deadline; nothing is charged"
+        return f"the slot of {self._pace.slot:g} s ends after its deadline, nothing is charged"
 
     def _open(self, assignment: AssignmentBody, received: Assignment, charged: ChargedRound | None) -> Make | None:
         """Return the round's work, or None if it is finished. Raises BadAssignment, and Refused as `Work.open`."""
@@ -300,7 +300,7 @@ class Participation:
                 ) from error
             ended, answer = error, error.code
             _LOG.warning(
-                "round %d: the coordinator did not take the update (%s); its charge stays", round_number, error.code
+                "round %d: the coordinator did not take the update (%s), its charge stays", round_number, error.code
             )
         failpoint("hospital.after-send")
         was_taken, digest = self._delivery.was_accepted, hashlib.sha256(body).hexdigest()

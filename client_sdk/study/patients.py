@@ -38,7 +38,7 @@ class AskedPatients:
     def of_remaining(cls, records: Records) -> AskedPatients:
         """Everybody. Raises DataError: no table."""
         if not isinstance(records, Table):
-            raise DataError("questions are about the columns of a table; images and arrays have none")
+            raise DataError("questions are about the columns of a table, images and arrays have none")
         if not records.named:
             _LOG.warning(
                 "the records name no patients: every row counts as a patient of its own. If a patient can have several "

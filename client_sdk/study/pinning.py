@@ -43,7 +43,7 @@ def require_whole(text: str) -> None:
     if re.fullmatch(rf"[0-9]{{{ROSTER_DIGITS}}}|[0-9a-f]{{64}}", digits) is None:
         problem = f"{len(digits)} digits were given" if re.fullmatch("[0-9]+", digits) else "this is none"
         raise ConfigurationError(
-            f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all; {problem}"
+            f"a roster's number has twelve groups of five digits, {ROSTER_DIGITS} in all, but {problem}"
         )
 
 
@@ -63,8 +63,8 @@ def pin_roster(hospital: Hospital, study: str, text: str) -> tuple[RosterEntry, 
         roster = client.roster(study)
     if not is_fingerprint(text, active_fingerprint(roster)):
         raise RosterNotPinned(
-            "the roster that the coordinator shows has another number: look again (wardround roster show); if it was "
-            "not misheard, do not take part"
+            "the roster that the coordinator shows has another number: look again (wardround roster show). If it was "
+            "not a mishearing, do not take part"
         )
     active = tuple(member for member in roster.members if member.state == "active")
     hospital.identity.remember(hospital.identity.membership(study).model_copy(update={"pinned": active}))

@@ -63,7 +63,7 @@ def _prepared(
     prepared_task = _task(task, settings.training, backbone)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
-        raise DataError("the split sets every patient of these records aside: nobody is left to be trained on")
+        raise DataError("the split sets every patient of these records aside: none is left for training")
     dataset = _patients(prepared_task, trained, settings.training)
     coins = randomness or SecureRandomness()
     prepared_task, dataset = _from_task(
@@ -300,5 +300,5 @@ def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
         )
         raise TaskError(
             f"task {type(task).__name__} could not {action}: {type(error).__name__} in line {frame.lineno} of "
-            f"{Path(frame.filename).name}. Ask its author; in Python, load_task(…).dataset(…) shows the whole error"
+            f"{Path(frame.filename).name}. Ask its author. In Python, load_task(…).dataset(…) shows the whole error"
         ) from error

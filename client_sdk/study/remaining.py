@@ -59,7 +59,7 @@ def remaining(records: Records, rules: SitePolicy) -> Remaining:
         _LOG.warning("%s", warning)
     excluded = len({records.patients[row] for row in np.flatnonzero(excluded_rows)})
     # Counts alone: no patient is named in a log.
-    _LOG.info("%d patients are left out; the exclusion list has %d entries", excluded, len(exclusions))
+    _LOG.info("%d patients are left out, the exclusion list has %d entries", excluded, len(exclusions))
     if excluded_rows.all():
         raise DataError("every patient of these records is on the exclusion list")
     return Remaining(_without(records, excluded_rows, events, gone_events), excluded, matched.unmatched)

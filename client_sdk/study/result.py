@@ -78,7 +78,7 @@ def _require_of_study(client: Client, study: Study, body: bytes, version: int | 
     metadata = ModelMetadata.within(metadata_in(body))
     if metadata is None and version:
         raise TensorError(
-            "wrong-metadata", "the model's file does not say which study and round it is of; ask who runs the study"
+            "wrong-metadata", "the model's file does not say its study and round. Ask the coordinator's operator"
         )
     if metadata is None:
         return None

@@ -236,7 +236,7 @@ class CoordinatorVerifier:
             f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
             f"{round}, entry {since}) {len(trusted) - len(late)} others have signed this ledger. Not since then: "
             f"{_in_words(late)}. Ask them by telephone for their newest head (wardround witness export), and compare "
-            "it (witness compare); an auditor signs with wardround witness sign",
+            "it (witness compare). An auditor signs with wardround witness sign",
         )
 
     def _page(self, after: int) -> LedgerPage:
@@ -283,7 +283,7 @@ class CoordinatorVerifier:
         unknown = strangers(self._membership, roster, local_key)
         if unknown:
             raise RosterNotPinned(
-                f"{', '.join(unknown)}: not in the pinned roster, or with another key; compare and pin anew "
+                f"{', '.join(unknown)}: not in the pinned roster, or with another key. Compare and pin again "
                 "(wardround roster show, then roster pin), and join again"
             )
 

@@ -39,8 +39,8 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
         )
     if spoken.study < needed:
         raise ConfigurationError(
-            f"{needs}, and the study was created by an older version, which knew number {spoken.study}: hospitals that "
-            "took part before go on in it, others cannot join; ask its operator for a new study. Nothing was charged "
+            f"{needs}, and the study was created by an older version, which knew number {spoken.study}. Earlier "
+            "members continue in it, others cannot join. Ask its operator for a new study. Nothing was charged "
             "or sent"
         )
     if max(spoken.study, needed) > PROTOCOL:

@@ -56,7 +56,7 @@ def waiting_for(study: Study) -> Waiting:
         case "enrolling" if study.clients < max(study.invited, min_clients):
             return Waiting(f"the study is enrolling: {enrolled}, a round needs {min_clients}", study.state_since)
         case "enrolling":
-            return Waiting(f"the study is enrolling: {enrolled}; its operator has to start it", study.state_since)
+            return Waiting(f"the study is enrolling: {enrolled}, its operator has to start it", study.state_since)
         case "paused":
             reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
             return Waiting(f"the study is paused: {reason}", study.state_since)
@@ -68,9 +68,9 @@ def _for_a_round(study: Study, min_clients: int) -> Waiting:
     now = study.under_way
     if now is not None:
         presence = "" if now.asked is None else f": {now.present} of {now.asked} hospitals present"
-        return Waiting(f"round {now.round} is under way{presence}; updates are taken until {shown_time(now.deadline)}")
+        return Waiting(f"round {now.round} is under way{presence}, updates are taken until {shown_time(now.deadline)}")
     if study.settings.rounds == 0:
-        return Waiting("waiting for a query: nobody asks anything that this hospital has not answered")
+        return Waiting("waiting for a query: this hospital has answered every query")
     if study.clients < min_clients:
         return Waiting(
             f"waiting for round {study.rounds + 1}: it needs {min_clients} hospitals, and {study.clients} take part"
@@ -142,7 +142,7 @@ class Watch:
             return
         self._away_since = self._away_since or datetime.now(UTC)
         next_try = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
-        self._tell(Waiting(f"the coordinator is not reachable: {reason}; {next_try}", self._away_since))
+        self._tell(Waiting(f"the coordinator is not reachable: {reason}, {next_try}", self._away_since))
 
     def _log(self, waiting: Waiting | None) -> None:
         if waiting is None:

@@ -73,7 +73,7 @@ class HeadWalk:
             raise LedgerNotExtended(_REWRITTEN, self._proof())
         # No proof of a lie: a backup that is put back is an honest operator's accident.
         raise LedgerNotExtended(
-            f"the coordinator's ledger has {self._head.entries} entries; this hospital has seen "
+            f"the coordinator's ledger has {self._head.entries} entries, this hospital has seen "
             f"{self._before.sequence}. It was restored from an older copy: what was spent since then is missing"
         )
 

@@ -73,8 +73,7 @@ class AttentionRule(Composite):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the result of nn.MultiheadAttention with the same arguments."""
-        if any(x.is_nested or x.dim() != 3 for x in (query, key, value)):
-            raise NotLayerwise(f"{self.name!r} is given inputs that are not (records, positions, features)")
+        self._require_positions(query, key, value)
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal needs an attn_mask")
         heads = self._heads(capture, query, key, value)
@@ -88,11 +87,18 @@ class AttentionRule(Composite):
         else:
             mixed = functional.scaled_dot_product_attention(*heads, mask, dropout, is_causal_alone)
             weights = None
-        out = capture.call(self._out, mixed.transpose(1, 2).flatten(2))
+        return self._laid_out(capture.call(self._out, mixed.transpose(1, 2).flatten(2))), weights
+
+    def _require_positions(self, *inputs: Tensor) -> None:
+        if any(x.is_nested or x.dim() != 3 for x in inputs):
+            raise NotLayerwise(f"{self.name!r} is given inputs that are not (records, positions, features)")
+
+    def _laid_out(self, out: Tensor) -> Tensor:
+        """Return the output with the axes of the module's own, and in training with its layout in memory."""
         if not self.module.batch_first:
-            return out.transpose(0, 1), weights
+            return out.transpose(0, 1)
         # Dropout draws in the order of memory: in training the output lies there as the module's own does.
-        return (out.transpose(0, 1).contiguous().transpose(0, 1) if self.module.training else out), weights
+        return out.transpose(0, 1).contiguous().transpose(0, 1) if self.module.training else out
 
     def _heads(self, capture: Capture, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value, each (batch, heads, positions, width of a head)."""

@@ -5,7 +5,7 @@ It finds out whether they keep records apart, and which records the methods can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -111,13 +111,7 @@ def confirmed(
         refuse_fitting(model, inputs, lambda module: _inputs(module, shapes, examples, views, device))
         shapes = _shapes_of_views(shapes, views)
         refuse_memory(model, inputs[0], inputs[-1] if len(inputs) > 1 else inputs[0].flip(0))
-        outputs: list[Any] = []
-        with closing(weights_tried(model)) as trials:
-            for place, _ in enumerate(trials):
-                for x in [*inputs, widened(inputs[0])] if place == 0 else inputs[:1]:
-                    refuse_mixing(model, x)
-                outputs.append(each_tensor(_on_processor, model(inputs[0].clone())))
-        finite = [each for each in outputs if all(bool(torch.isfinite(value).all()) for value in tensors_in(each))]
+        finite = [outputs for outputs in _outputs(model, inputs) if _is_finite(outputs)]
         if not finite:
             return Confirmed(model, inputs, [], "the model's outputs of generated records are not finite")
         remark = refuse_coupled(loss, finite[0], shapes, examples)
@@ -125,6 +119,20 @@ def confirmed(
         if not targets and remark is None:
             _fail(loss, finite[0], shapes, examples)
     return Confirmed(model, inputs, targets, remark)
+
+
+def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> list[Any]:
+    outputs: list[Any] = []
+    with closing(weights_tried(model)) as trials:
+        for place, _ in enumerate(trials):
+            for x in [*inputs, widened(inputs[0])] if place == 0 else inputs[:1]:
+                refuse_mixing(model, x)
+            outputs.append(each_tensor(_on_processor, model(inputs[0].clone())))
+    return outputs
+
+
+def _is_finite(outputs: Any) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in tensors_in(outputs))
 
 
 def _fail(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMakers) -> None:

@@ -82,11 +82,7 @@ class Bag(Composite):
         return self._sums, self._rows
 
     def forward(
-        self,
-        capture: Capture,
-        input: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, capture: Capture, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Return the result of nn.EmbeddingBag with the same arguments."""
         if input.dim() != 2 or offsets is not None:

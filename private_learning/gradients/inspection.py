@@ -49,6 +49,29 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return name -> trainable parameter.
+
+    Raises:
+        ValueError: there are none, or several types or devices.
+        UnsupportedLayer: a type below float32.
+    """
+    parameters = trainable(model)
+    if not parameters:
+        raise ValueError("model has no trainable parameter")
+    for name, parameter in parameters.items():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise UnsupportedLayer(
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, in which a clipped gradient can "
+                "be longer than the clip norm that is charged: keep the trainable parameters in float32 "
+                "(model.float()), and let only the computation be in bfloat16 (--bfloat16, or torch.autocast)"
+            )
+    kinds = {(p.dtype, p.device) for p in parameters.values()}
+    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
+        raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")
+    return parameters
+
+
 def gradients_of(loss: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return parameter name -> gradient, zeros where the loss does not depend on the parameter."""
     grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
@@ -64,11 +87,11 @@ def risky_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """(where, module) of the layers that may let records reach each other, depending on their mode."""
     # The one base that every batch and instance norm shares has no public name.
     types = (nn.modules.batchnorm._NormBase, nn.Embedding, nn.EmbeddingBag)  # pyright: ignore[reportPrivateUsage]
-    return [
-        (f"{name or 'the model'} ({type(module).__name__})", module)
-        for name, module in _modules(model)
-        if isinstance(module, types)
-    ]
+    return [(_label(name, module), module) for name, module in _modules(model) if isinstance(module, types)]
+
+
+def _label(name: str, module: nn.Module) -> str:
+    return f"{name or 'the model'} ({type(module).__name__})"
 
 
 def refuse_cross_record(layers: Iterable[tuple[str, nn.Module]]) -> None:
@@ -103,34 +126,34 @@ def known_layers(model: nn.Module) -> list[Layer | Composite]:
         if id(module) in covered:
             continue
         rule = RULES.get(type(module))
-        whole = rule is not None and issubclass(rule, Composite)
-        registered = _registered(module) if whole else _direct_parameters(module)
-        trainable_names = {key: names[id(p)] for key, p in registered.items() if p is not None and id(p) in names}
-        if whole:
-            covered |= {id(child) for child in module.modules()}
-        # Torch's own forward of packed sequences has shapes that follow the longest record.
-        if not trainable_names and not (whole and cast("type[Composite]", rule).packs):
-            continue
-        layer_name = f"{name or 'the model'} ({type(module).__name__})"
-        if rule is None:
-            raise NotLayerwise(f"{layer_name} has no closed form here")
-        refuse_changed(layer_name, module, rule, set(registered))
-        layers.append(rule(name, module, trainable_names))
+        if rule is not None and issubclass(rule, Composite):
+            covered.update(map(id, module.modules()))
+            # Torch's own forward of packed sequences has shapes that follow the longest record.
+            registered, needs_rule = _registered(module), rule.packs
+        else:
+            registered, needs_rule = _direct_parameters(module), False
+        trainable_names = {key: names[id(p)] for key, p in registered.items() if id(p) in names}
+        if trainable_names or needs_rule:
+            label = _label(name, module)
+            layers.append(_rule_for(label, module, rule, set(registered))(name, module, trainable_names))
     return layers
 
 
-def refuse_changed(
-    layer_name: str, module: nn.Module, rule: type[Layer] | type[Composite], registered: set[str]
-) -> None:
-    """Raise NotLayerwise for a module that differs from its type."""
+def _rule_for(
+    label: str, module: nn.Module, rule: type[Layer] | type[Composite] | None, registered: set[str]
+) -> type[Layer] | type[Composite]:
+    """Return the rule. Raises NotLayerwise: there is none, or the module differs from its type."""
+    if rule is None:
+        raise NotLayerwise(f"{label} has no closed form here")
     if issubclass(rule, Composite):
         as_known = registered == rule.expected(module)
     else:
         as_known = registered <= {"weight", "bias"}
         if as_known and "weight" not in registered:
-            raise NotLayerwise(f"{layer_name} computes its weight from other parameters")
+            raise NotLayerwise(f"{label} computes its weight from other parameters")
     if "forward" in vars(module) or not as_known:
-        raise NotLayerwise(f"{layer_name} has been re-parametrised or patched")
+        raise NotLayerwise(f"{label} has been re-parametrised or patched")
+    return rule
 
 
 def _direct_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:

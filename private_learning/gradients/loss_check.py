@@ -25,7 +25,7 @@ from private_learning.gradients.state import changed, kept_of_first_call, state_
 # Records of a comparison, and the batches that are made of the first of them.
 _RECORDS, _SIZES, _OFTEN, _LARGE_BATCH = 8, (2, 3, 5), 6, 130
 _CURE = (
-    "the loss must be a function of one output and one target: take pos_weight, class weights, counts or "
+    "The loss must be a function of one output and one target: take pos_weight, class weights, counts or "
     "means from the study's parameters, where they are public, and not from the batch"
 )
 
@@ -84,7 +84,8 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMa
     for _ in range(axes):
         outputs = each_tensor(lambda value: value.flatten(0, 1), outputs)
     host_loss = _on_processor(written)
-    count = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _RECORDS)
+    row_size = sum(value[0].numel() for value in tensors_in(outputs))
+    count = max_records(row_size, _RECORDS)
     trials = list(_trials(outputs, count, shapes, examples, axes))
     _refuse_memory(host_loss, trials)
     separate, compared = Separated(host_loss), False
@@ -97,7 +98,7 @@ def refuse_coupled(loss: Loss, outputs: Any, shapes: Shapes, examples: ExampleMa
             "the loss takes none of the generated targets, so that it was not compared with itself, and runs on single "
             "records. Say in the task's example_targets what targets look like"
         )
-    large_batch = max_records(sum(value[0].numel() for value in tensors_in(outputs)), _LARGE_BATCH)
+    large_batch = max_records(row_size, _LARGE_BATCH)
     for trial in islice(_trials(outputs, large_batch, shapes, examples, axes), 0, None, 5):
         _compare(host_loss, separate, trial, [large_batch])
     return None
@@ -133,18 +134,15 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     usable: list[_Trial] = []
     place_of_cache = kept_of_first_call(
         loss,
-        lambda loss_copy: usable.extend([trial for trial in trials if _values(loss_copy, trial) is not None]),
+        lambda loss_copy: usable.extend(_usable(loss_copy, trials)),
         # Other records, and of fewer kinds.
         lambda loss_copy: [_values(loss_copy, trial) for trial in reversed(trials[: len(trials) // 2])],
     )
     if place_of_cache is not None:
         raise UnsupportedLayer(
-            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}; {_CURE}"
+            f"the loss keeps something of the records that it is called with first: {place_of_cache!r}. {_CURE}"
         )
-    if not usable:
-        usable = [
-            loss_copy for loss_copy in (trial.first(1) for trial in trials) if _values(loss, loss_copy) is not None
-        ]
+    usable = usable or _usable(loss, [trial.first(1) for trial in trials])
     # A first call may fill a cache by shapes, which was done above. Later calls may not change any state.
     before = state_of(loss)
     _, random = call_and_watch(lambda: [_values(loss, trial) for trial in usable])
@@ -157,8 +155,12 @@ def _refuse_memory(loss: Loss, trials: Sequence[_Trial]) -> None:
     if place is not None:
         raise UnsupportedLayer(
             f"the loss remembers earlier calls: {place!r} changed when it was called, and so a record's loss can "
-            f"depend on other records; {_CURE}"
+            f"depend on other records. {_CURE}"
         )
+
+
+def _usable(loss: Loss, trials: Sequence[_Trial]) -> list[_Trial]:
+    return [trial for trial in trials if _values(loss, trial) is not None]
 
 
 def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int]) -> bool:
@@ -168,8 +170,8 @@ def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int
         together = _values(loss, trial)
         if together is not None and together.finite:
             raise UnsupportedLayer(
-                f"the loss cannot be computed for one record by itself, only for a batch ({trial.kind}); {_CURE}. "
-                "Where it is a matter of shapes, write squeeze(-1) in place of squeeze()"
+                f"the loss cannot be computed for one record by itself, only for a batch ({trial.kind}). {_CURE}. "
+                "If only the shapes differ, write squeeze(-1) instead of squeeze()"
             )
         return False
     compared = False
@@ -180,7 +182,7 @@ def _compare(loss: Loss, separate: Separated, trial: _Trial, sizes: Sequence[int
         compared = True
         if not _agree(single, together, size):
             raise UnsupportedLayer(
-                f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records); {_CURE}"
+                f"a record's loss changes with the other records of its batch ({trial.kind}, {size} records). {_CURE}"
             )
     return compared
 

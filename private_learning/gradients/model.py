@@ -16,7 +16,7 @@ from private_learning.gradients.confirmation import Confirmed, TrialViews, confi
 from private_learning.gradients.devices import FurtherDevices
 from private_learning.gradients.errors import NonFiniteError, NotLayerwise, UnsupportedLayer
 from private_learning.gradients.generated import ExampleMakers, Shapes
-from private_learning.gradients.inspection import refuse_cross_record, risky_layers, trainable
+from private_learning.gradients.inspection import checked_parameters, refuse_cross_record, risky_layers
 from private_learning.gradients.layerwise import Layerwise
 from private_learning.gradients.passes import Engine, PassRequest, PassResult, engine, run
 from private_learning.gradients.per_record import PerRecord
@@ -29,8 +29,8 @@ Method = Literal["auto", "layerwise", "vmap"]
 PASS_NUMBERS, HELD_GRADIENTS, MIN_PASS_RECORDS, MAX_PASS_RECORDS = 1 << 21, 1 << 24, 64, 128
 
 _CHANGED = (
-    "the study began with gradients by the method {0!r}, which does not do any more: {1}. Go on with the versions of "
-    "PyTorch and of the task that the study began with"
+    "the study began with gradients by the method {0!r}, which no longer works: {1}. Use the versions of "
+    "PyTorch and of the task with which the study began"
 )
 
 
@@ -124,6 +124,11 @@ class PerRecordGradients:
             numbers = sum(p.numel() for p in self._parameters.values())
             self.micro_batch = min(MIN_PASS_RECORDS, max(1, HELD_GRADIENTS // numbers))
 
+    def _size_for_layers(self, numbers_held: int) -> None:
+        if self._sized and not self._fixed:
+            records = PASS_NUMBERS // max(numbers_held, 1)
+            self.micro_batch = min(MAX_PASS_RECORDS, max(MIN_PASS_RECORDS, records))
+
     def norms(
         self, inputs: Tensor | Indexed, targets: Tensor, *, slots: Slots | None = None, views: PassViews | None = None
     ) -> Tensor:
@@ -157,8 +162,7 @@ class PerRecordGradients:
         groups: lists of parameter names, clipped separately to clip_norm / √(number of groups).
         slots: where the records run. With slots no record's gradient depends on the other records, and `rounding` of
             the result bounds the effect of the order of summation. Without slots, shapes follow the size of the batch,
-            and
-            one record more may move the others' gradients in their last digits.
+            and one record more may move the others' gradients in their last digits.
         views: the tensors that the model receives for the records, pass by pass. By default the records themselves.
 
         Raises NonFiniteError (the centre), UnsupportedLayer, DeviceLost, ValueError.
@@ -325,7 +329,7 @@ class PerRecordGradients:
             return
         confirmation = confirmed(self.model, self.loss, shapes, self._examples, views, self._device)
         if confirmation.remark is not None and confirmation.remark not in self.reason:
-            self.reason = f"{self.reason}; {confirmation.remark}"
+            self.reason = f"{self.reason}. {confirmation.remark}"
         self._choose(confirmation)
         self._loss_together = settled(self._engine.loss)
         # Under the method in use by now: it may have fallen back.
@@ -340,11 +344,7 @@ class PerRecordGradients:
         """Fall back where the method in use does not do for the generated records."""
         if isinstance(self._engine, Layerwise):
             try:
-                numbers_held = confirmation.verify(self._engine)
-                if self._sized and not self._fixed:
-                    self.micro_batch = min(
-                        MAX_PASS_RECORDS, max(MIN_PASS_RECORDS, PASS_NUMBERS // max(numbers_held, 1))
-                    )
+                self._size_for_layers(confirmation.verify(self._engine))
             except NotLayerwise as error:
                 self._engine = self._fallen_back(error)
         if isinstance(self._engine, PerRecord) and self._engine.vectorised:
@@ -355,7 +355,7 @@ class PerRecordGradients:
                 if self._requested_method == "vmap":
                     raise
                 # What a reader can change is the first reason.
-                cause = NotLayerwise(f"{self.reason}; torch.func cannot vectorise the model: {error}")
+                cause = NotLayerwise(f"{self.reason}, and torch.func cannot vectorise the model: {error}")
                 self._engine = self._fallen_back(cause, vectorised=False)
         if isinstance(self._engine, PerRecord) and not self._engine.vectorised:
             try:
@@ -374,29 +374,6 @@ def _batch_of(
 ) -> tuple[Tensor, Tensor]:
     x, y = (current.to(of.device).of(of) for of in (inputs, targets))
     return (x, y) if views is None else views.of(x, y, current.first)
-
-
-def checked_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return name -> trainable parameter.
-
-    Raises:
-        ValueError: there are none, or several types or devices.
-        UnsupportedLayer: a type below float32.
-    """
-    parameters = trainable(model)
-    if not parameters:
-        raise ValueError("model has no trainable parameter")
-    for name, parameter in parameters.items():
-        if parameter.dtype in (torch.bfloat16, torch.float16):
-            raise UnsupportedLayer(
-                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, in which a clipped gradient can "
-                "be longer than the clip norm that is charged: keep the trainable parameters in float32 "
-                "(model.float()), and let only the computation be in bfloat16 (--bfloat16, or torch.autocast)"
-            )
-    kinds = {(p.dtype, p.device) for p in parameters.values()}
-    if len(kinds) > 1 or not next(iter(kinds))[0].is_floating_point:
-        raise ValueError(f"model's trainable parameters must share one floating type and device, got {kinds}")
-    return parameters
 
 
 def checked_centre(centre: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -94,15 +94,15 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(value, memo)
     if id(value) in memo:
         return memo[id(value)]
-    namespace = dict(value.__globals__)
-    cells = tuple(types.CellType() for _ in value.__closure__ or ())
+    namespace, closure = dict(value.__globals__), value.__closure__ or ()
+    cells = tuple(types.CellType() for _ in closure)
     function = types.FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, cells or None)
     memo[id(value)] = function
     function.__kwdefaults__, function.__dict__ = value.__kwdefaults__, copy.deepcopy(value.__dict__, memo)
     for name in _names(value.__code__):
         if isinstance(namespace.get(name), (list, dict, set, deque, Tensor, np.ndarray, types.FunctionType)):
             namespace[name] = _copy(namespace[name], memo)
-    for cell, original in zip(cells, value.__closure__ or (), strict=True):
+    for cell, original in zip(cells, closure, strict=True):
         with suppress(ValueError):
             cell.cell_contents = _copy(original.cell_contents, memo)
     return function
@@ -163,7 +163,8 @@ def _generator(value: object) -> object | None:
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, (list, tuple, deque)):
-        yield from ((str(place), part) for place, part in enumerate(cast("list[object]", value)))
+        parts = cast("list[object]", value)
+        yield from zip(map(str, range(len(parts))), parts, strict=True)
     elif isinstance(value, dict):
         yield from ((str(key), part) for key, part in cast("dict[Any, object]", value).items())
     elif isinstance(value, (set, frozenset)):

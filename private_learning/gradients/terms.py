@@ -189,12 +189,16 @@ def _blocks(uses: Sequence[LayerUse]) -> dict[Block, list[tuple[int, str]]]:
             rows = use.layer.rows.get(key)
             start, stop = (-1, -1) if rows is None else (rows.start, rows.stop)
             blocks.setdefault((name, start, stop), []).append((i, key))
+    _join_overlapping(blocks)
+    return blocks
+
+
+def _join_overlapping(blocks: dict[Block, list[tuple[int, str]]]) -> None:
     for name in {block[0] for block in blocks}:
         own_blocks = sorted(block for block in blocks if block[0] == name)
         # Rows that overlap without being the same: the whole parameter is taken together.
         if any(lower[2] > upper[1] or lower[1] < 0 for lower, upper in pairwise(own_blocks)):
             blocks[name, -1, -1] = [share for block in own_blocks for share in blocks.pop(block)]
-    return blocks
 
 
 def _mixed(name: str, parts: Sequence[LayerUse], like: Tensor) -> Term:

@@ -38,7 +38,7 @@ class _Keys:
 
     x: Any
     y: Any
-    patient: Any
+    patient: Any = None
 
     def item(self, item: Any) -> Item:
         """Return (x, y, patient). The patient may be None. Raises DataError: the item is of another kind."""
@@ -46,7 +46,7 @@ class _Keys:
         if isinstance(self.x, int):
             if not isinstance(item, tuple | list) or len(cast("tuple[Any, ...]", item)) != len(keys):
                 raise DataError(_EACH)
-        elif not isinstance(item, Mapping) or any(key not in item for key in keys):
+        elif not isinstance(item, Mapping) or not item.keys() >= set(keys):
             raise DataError(f"data set: some items are no dictionaries with the keys {', '.join(map(repr, keys))}")
         label = _array(item[self.y])
         patient = None if self.patient is None else cast("Any", item[self.patient])
@@ -69,18 +69,19 @@ class _Items:
 
     def read(self, rows: Array) -> Array:
         row_numbers: list[int] = rows.tolist()
-        items = [self.keys.item(self.dataset[row]) for row in row_numbers]
-        if any(x.shape != self.shape for x, *_ in items):
+        items = (self.keys.item(self.dataset[row]) for row in row_numbers)
+        inputs, labels, patients = zip(*items, strict=True)
+        if any(x.shape != self.shape for x in inputs):
             raise DataError(_ONE_SHAPE)
-        if any(x.dtype != self.dtype for x, *_ in items):
+        if any(x.dtype != self.dtype for x in inputs):
             raise DataError("data set: all x that are read on demand have one type")
-        if any(not _is_equal(y, self.labels[row]) for row, (_, y, _) in zip(row_numbers, items, strict=True)):
+        if not all(map(_is_equal, labels, self.labels[rows])):
             raise DataError(_CHANGES)
         if self.patients is not None:
-            identities = identifiers([patient for *_, patient in items], len(items))
-            if any(identity != self.patients[row] for row, identity in zip(row_numbers, identities, strict=True)):
+            identities = identifiers(patients, len(rows))
+            if identities != tuple(self.patients[row] for row in row_numbers):
                 raise DataError(_CHANGES)
-        return np.stack([x for x, *_ in items])
+        return np.stack(inputs)
 
 
 def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = None) -> Examples | LazyExamples:
@@ -91,7 +92,7 @@ def from_dataset(dataset: Any, lazy: bool | None, keys: Sequence[Any] | None = N
             next although they are read on demand.
     """
     if len(dataset) == 0:
-        raise DataError(f"{_EACH}; there are none")
+        raise DataError(f"{_EACH}, and there are none")
     first_item = dataset[0]
     item_keys = _keys_of(first_item, keys)
     first, *_ = item_keys.item(first_item)
@@ -117,18 +118,21 @@ def _keys_of(item: Any, keys: Sequence[Any] | None) -> _Keys:
     if keys is not None:
         if isinstance(keys, str) or len(keys) not in (2, 3):
             raise DataError("keys: two or three are expected, of x, y and perhaps the patient: keys=('image', 'label')")
-        return _Keys(keys[0], keys[1], keys[2] if len(keys) == 3 else None)
-    if not isinstance(item, Mapping):
-        parts = list(cast("Sequence[Any]", item)) if isinstance(item, tuple | list) else []
-        if parts and all(isinstance(part, Mapping) for part in parts):
-            raise DataError("data set: an item is a list of dictionaries (crops?): make one item of each")
-        if len(parts) not in (2, 3):
-            raise DataError(_EACH)
-        return _Keys(0, 1, 2 if len(parts) == 3 else None)
-    names = [str(key) for key in cast("Mapping[Any, Any]", item)]
+        return _Keys(*keys)
+    if isinstance(item, Mapping):
+        return _keys_among(list(map(str, cast("Mapping[Any, Any]", item))))
+    parts = list(cast("Sequence[Any]", item)) if isinstance(item, tuple | list) else []
+    if parts and all(isinstance(part, Mapping) for part in parts):
+        raise DataError("data set: an item is a list of dictionaries (crops?): make one item of each")
+    if len(parts) not in (2, 3):
+        raise DataError(_EACH)
+    return _Keys(*range(len(parts)))
+
+
+def _keys_among(names: Sequence[str]) -> _Keys:
     patients = [name for name in _PATIENT if name in names]
     if _IMAGE in names and _LABEL in names and len(patients) < 2:
-        return _Keys(_IMAGE, _LABEL, patients[0] if patients else None)
+        return _Keys(_IMAGE, _LABEL, *patients)
     listed = ", ".join(map(repr, names)) if len(names) <= _MAX_NAMED_KEYS else f"{len(names)} keys"
     unclear = "both 'patient' and 'patient_id'" if len(patients) == 2 else f"not both {_IMAGE!r} and {_LABEL!r}"
     raise DataError(
@@ -171,8 +175,7 @@ def _labels_of_items(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None
 def _labels_of_attributes(dataset: Any, keys: _Keys) -> tuple[Array, list[Any] | None] | None:
     """Return labels and patients from attributes of the data set. None: it has none, or some items differ from them."""
     count = len(dataset)
-    attributes = (_plain_attribute(dataset, name, count) for name in ("targets", "labels"))
-    labels = next((values for values in attributes if values is not None), None)
+    labels = _plain_attribute(dataset, "targets", count) or _plain_attribute(dataset, "labels", count)
     if labels is None:
         return None
     patients = None if _plain_attribute(dataset, "patients", count) is None else list(dataset.patients)

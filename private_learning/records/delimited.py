@@ -80,8 +80,8 @@ def read_sheet(
         _require_columns(file, rows, separator)
     _require_even(file, rows, lines, width, titled)
     if not titled:
-        return Sheet(list(names or (str(place) for place in range(width))), rows, lines)
-    column_names = [cleaned(cell) for cell in rows[0]]
+        return Sheet(list(names or map(str, range(width))), rows, lines)
+    column_names = list(map(cleaned, rows[0]))
     if len(rows) == 1 and not may_be_empty:
         raise DataError(f"{file}: there are no records below the header")
     _require_header(f"{file}: line {lines[0]}", column_names)
@@ -95,11 +95,10 @@ def split(file: str, text: str, separator: Separator) -> tuple[list[list[str]], 
         _require_paired(file, text, mark)
     rows, lines = _parsed(file, text, mark)
     # Spreadsheets save empty rows below the last one.
-    blank = [place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))]
+    blank = {place for place, cells in enumerate(rows) if not (cells and cells[0]) and not any(map(str.strip, cells))}
     if not blank:
         return rows, lines
-    blank_places = set(blank)
-    places = [place for place in range(len(rows)) if place not in blank_places]
+    places = sorted(set(range(len(rows))) - blank)
     return [rows[place] for place in places], [lines[place] for place in places]
 
 
@@ -181,33 +180,39 @@ def _require_even(file: str, rows: Sequence[list[str]], lines: Sequence[int], wi
     lengths = list(map(len, rows))
     if lengths.count(width) == len(rows):
         return
-    body, places = lengths[titled:], range(int(titled), len(rows))
-    wrong = [place for place in places if lengths[place] != width]
-    common, often = Counter(body).most_common(1)[0]
+    wrong = [place for place in range(int(titled), len(rows)) if lengths[place] != width]
+    ratio, first_line = f"{len(wrong)} of {len(rows) - titled} rows", f"line {lines[wrong[0]]}"
     if all(lengths[place] == width + 1 and not rows[place][-1].strip() for place in wrong):
         raise DataError(
-            f"{file}: {len(wrong)} of {len(body)} rows end with a separator, the first in line {lines[wrong[0]]}, and "
-            "the header does not: remove it from their ends, or end the header with one, too"
+            f"{file}: {ratio} end with a separator, the first in {first_line}, and the header does not: remove it from "
+            "their ends, or end the header with one, too"
         )
-    if titled and often == len(body):
+    if titled:
+        _require_fitting_header(file, lengths, lines)
+    advice = "A text that holds the separator stands in quotation marks"
+    if wrong == [len(rows) - 1]:
+        advice = "It is the last line: if it holds totals or a remark, remove it. If it breaks off, save it again"
+    raise DataError(
+        f"{file}: {ratio} do not have {width} cells. The first is in {first_line} and has {lengths[wrong[0]]}. {advice}"
+    )
+
+
+def _require_fitting_header(file: str, lengths: Sequence[int], lines: Sequence[int]) -> None:
+    """Refuse a first line that has another length than all others, or than all below a later line."""
+    width = lengths[0]
+    common, often = Counter(lengths[1:]).most_common(1)[0]
+    if often == len(lengths) - 1:
         above = "" if common < width else ". If the header stands in a later line, remove the lines above it"
         raise DataError(
             f"{file}: line {lines[0]} has {width} cells and every other line {common}: is there a header? The "
             f"first line must name every column once{above}"
         )
-    start = next((place for place in range(len(rows)) if lengths[place] == common), 0)
-    if titled and start and len(set(lengths[start:])) == 1:
+    start = lengths.index(common)
+    if start and len(set(lengths[start:])) == 1:
         raise DataError(
             f"{file}: lines before line {lines[start]} have fewer cells than it and all lines below it: if the names "
             f"of the columns stand in line {lines[start]}, remove the lines above it"
         )
-    advice = "A text that holds the separator stands in quotation marks"
-    if len(wrong) == 1 and wrong[0] == len(rows) - 1:
-        advice = "It is the last line: if it holds totals or a remark, remove it. If it breaks off, save it again"
-    raise DataError(
-        f"{file}: {len(wrong)} of {len(body)} rows do not have {width} cells. The first is in line {lines[wrong[0]]} "
-        f"and has {lengths[wrong[0]]}. {advice}"
-    )
 
 
 def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator) -> None:
@@ -217,7 +222,7 @@ def _require_columns(file: str, rows: Sequence[list[str]], separator: Separator)
     title = rows[0][0]
     for candidate, mark in SEPARATORS.items():
         # A title that stands above the header has the mark alone.
-        if candidate != separator and mark in title and all(any(mark in cell for cell in cells) for cells in rows):
+        if candidate != separator and all(mark in "".join(cells) for cells in rows):
             raise DataError(
                 f"{file}: read by {PLURALS[separator]} it is one column, and {title.count(mark)} {PLURALS[candidate]} "
                 f"stand in its name: declare --separator {candidate}"
@@ -235,12 +240,12 @@ def _require_header(location: str, header: Sequence[str]) -> None:
     advice = "is there a header? The first line must name the columns, each once"
     numbers = [place for place, cell in enumerate(header, start=1) if is_number(cell) or cell == "?"]
     # 0, 1, 2, …: the names that pandas gives to columns without names.
-    if numbers and header != [str(place) for place in range(len(header))]:
+    if numbers and header != list(map(str, range(len(header)))):
         raise DataError(
             f"{location} was read as the names of {len(header)} columns, but {len(numbers)} of them are numbers or "
             f"question marks, the first in column {numbers[0]}: {advice}, with words"
         )
-    counts = Counter(cell for cell in header if cell)
+    counts = Counter(filter(None, header))
     twice = [place for place, cell in enumerate(header, start=1) if counts[cell] > 1]
     if twice:
         second = header.index(header[twice[0] - 1], twice[0]) + 1

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -179,17 +180,15 @@ def _described(header: Any) -> _Description:
 def _flaw(
     header: Any, scales: set[tuple[float, float]], mappings: set[tuple[float, float] | None]
 ) -> _DicomFlaw | None:
-    grey = int(header.get("SamplesPerPixel", 1)) == 1 and str(header.PhotometricInterpretation) in _GREY
-    # Grey images may have a supplemental palette for some of their values.
-    if not grey or header.get("PixelPresentation", "MONOCHROME") in ("COLOR", "MIXED"):
+    if not _is_grey(header):
         return _DicomFlaw.COLOURED
-    frames = header.get("NumberOfFrames")
-    if (1 if frames is None else int(frames)) != 1 or len(_items(header, "PerFrameFunctionalGroupsSequence")) > 1:
+    if not _is_single(header):
         return _DicomFlaw.FRAMES
     table = bool(header.get("ModalityLUTSequence"))
     if len(scales) + table > 1:
         return _DicomFlaw.SCALED_TWICE
-    if mappings - (scales or {(1.0, 0.0)}) or (mappings and table) or "DoseGridScaling" in header:
+    further_mappings = mappings if table else mappings - (scales or {(1.0, 0.0)})
+    if further_mappings or "DoseGridScaling" in header:
         return _DicomFlaw.FURTHER_SCALING
     bits = header.get("BitsStored")
     if bits is not None and int(header.get("HighBit", bits - 1)) != int(bits) - 1:
@@ -197,16 +196,26 @@ def _flaw(
     return None
 
 
+def _is_grey(header: Any) -> bool:
+    grey = int(header.get("SamplesPerPixel", 1)) == 1 and str(header.PhotometricInterpretation) in _GREY
+    # Grey images may have a supplemental palette for some of their values.
+    return grey and header.get("PixelPresentation", "MONOCHROME") not in ("COLOR", "MIXED")
+
+
+def _is_single(header: Any) -> bool:
+    frames = header.get("NumberOfFrames")
+    return (frames is None or int(frames) == 1) and len(_items([header], "PerFrameFunctionalGroupsSequence")) <= 1
+
+
 def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, float] | None]]:
     """Return all slopes and intercepts of a header, and those of its real world value mappings. None: a table.
 
     Enhanced objects state them in functional groups, for all frames or for each (PS3.3, C.7.6.16).
     """
-    groups = _items(header, "SharedFunctionalGroupsSequence") + _items(header, "PerFrameFunctionalGroupsSequence")
-    transformations = [item for group in groups for item in _items(group, "PixelValueTransformationSequence")]
+    groups = _items([header], "SharedFunctionalGroupsSequence") + _items([header], "PerFrameFunctionalGroupsSequence")
     scales = {
         (_number(item, "RescaleSlope", 1.0), _number(item, "RescaleIntercept", 0.0))
-        for item in [header, *transformations]
+        for item in [header, *_items(groups, "PixelValueTransformationSequence")]
         if "RescaleSlope" in item or "RescaleIntercept" in item
     }
     # With a slope of 0, all pixels would be one number.
@@ -216,14 +225,13 @@ def _scales(header: Any) -> tuple[set[tuple[float, float]], set[tuple[float, flo
         (_number(item, "RealWorldValueSlope", 1.0), _number(item, "RealWorldValueIntercept", 0.0))
         if "RealWorldValueSlope" in item
         else None
-        for place in [header, *groups]
-        for item in _items(place, "RealWorldValueMappingSequence")
+        for item in _items([header, *groups], "RealWorldValueMappingSequence")
     }
     return scales, mappings
 
 
-def _items(place: Any, sequence: str) -> list[Any]:
-    return list(place.get(sequence) or [])
+def _items(places: Sequence[Any], sequence: str) -> list[Any]:
+    return list(chain.from_iterable(place.get(sequence) or [] for place in places))
 
 
 def _number(item: Any, name: str, default: float) -> float:
@@ -246,20 +254,20 @@ def _patient(description: _Description | None) -> str:
 def _require_form(descriptions: Sequence[_Description | None]) -> list[_Description]:
     """Require single grey images of one size that can be decoded here. Raises DataError: some are not."""
     count = len(descriptions)
-    whole = [description for description in descriptions if description is not None]
+    whole = list(filter(None, descriptions))
     if len(whole) < count:
         raise DataError(f"DICOM: {count - len(whole)} of {count} files {_UNREADABLE}")
     flaws = Counter(description.flaw for description in whole)
-    if flaws[_DicomFlaw.COLOURED] or flaws[_DicomFlaw.FRAMES]:
+    coloured, in_frames = flaws[_DicomFlaw.COLOURED], flaws[_DicomFlaw.FRAMES]
+    if coloured + in_frames:
         raise DataError(
-            f"DICOM: of {count} files {flaws[_DicomFlaw.COLOURED]} are coloured or have a palette and "
-            f"{flaws[_DicomFlaw.FRAMES]} have several frames. One grey image is read from each file: write frames or "
-            "volumes as separate files, or as NIfTI"
+            f"DICOM: of {count} files {coloured} are coloured or have a palette and {in_frames} have several frames. "
+            "One grey image is read from each file: write frames or volumes as separate files, or as NIfTI"
         )
     refuse_flaws("DICOM", [description.flaw for description in whole], _DicomFlaw)
     if len({description.shape for description in whole}) > 1:
         raise DataError("DICOM: bring the images to one number of rows and columns first")
-    closed = [description.compression for description in whole if description.compression is not None]
+    closed = list(filter(None, [description.compression for description in whole]))
     if closed:
         raise DataError(
             f"DICOM: {', '.join(sorted(set(closed)))}: {len(closed)} of {count} files cannot be decoded here: install "

@@ -56,10 +56,7 @@ _LOSSY = (
     "Several patients would be one: save the identifiers as text where they come from",
 )
 _NO_TEXT = "hold bytes or characters that are no Unicode text", "Write the identifiers as text in UTF-8"
-_NO_IDENTIFIER = (
-    "hold neither a text nor a whole number nor a date as an identifier",
-    "Write the identifiers as text",
-)
+_NO_IDENTIFIER = ("hold neither a text nor a whole number nor a date as an identifier", "Write the identifiers as text")
 
 
 def patient_identity(value: Any) -> str:
@@ -124,8 +121,10 @@ def _text(value: Any) -> str:
         return str(bool(cast("bool", value)))
     if isinstance(value, Integral):
         return _digits(int(value))
-    if _is_missing(value):
-        return ""
+    return "" if _is_missing(value) else _fraction_or_date(value)
+
+
+def _fraction_or_date(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return _fraction(cast("float", value))
     if isinstance(value, Decimal) and abs(value.adjusted()) < _MAX_DIGITS:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -99,15 +99,9 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
         DataError: files cannot be read, or differ in size or depth.
     """
     descriptions = list(headers)
-    pictures = [description for description in descriptions if isinstance(description, Header)]
     refuse_flaws("images", descriptions, Flaw)
-    depths = Counter(picture.dtype for picture in pictures)
-    if len(depths) > 1:
-        counts = ", ".join(f"{_DEPTHS[dtype]}: {depths[dtype]}" for dtype in _DEPTHS if depths[dtype])
-        raise DataError(
-            f"images: some of {count} files have more than 8 bits a pixel and others do not, or in another form "
-            f"({counts}). The same number would mean another brightness in each. Write all with one depth"
-        )
+    pictures = cast("list[Header]", descriptions)
+    _require_one_depth(pictures, count)
     turned = sum(picture.turned for picture in pictures)
     upright = f"{turned} of {count} files state an orientation, and are read upright"
     if len({picture.size for picture in pictures}) > 1:
@@ -117,9 +111,19 @@ def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:
     thin = sum(picture.bits == 1 for picture in pictures)
     if thin:
         _LOG.info("images: %d of %d files have 1 bit a pixel, which is read as 0 and 255", thin, count)
-    ((width, height),) = {picture.size for picture in pictures}
+    width, height = pictures[0].size
     coloured = any(picture.coloured for picture in pictures)
     return Form((3, height, width) if coloured else (height, width), pictures[0].dtype)
+
+
+def _require_one_depth(pictures: Sequence[Header], count: int) -> None:
+    depths = Counter(picture.dtype for picture in pictures)
+    if len(depths) > 1:
+        counts = ", ".join(f"{_DEPTHS[dtype]}: {depths[dtype]}" for dtype in _DEPTHS if depths[dtype])
+        raise DataError(
+            f"images: some of {count} files have more than 8 bits a pixel and others do not, or in another form "
+            f"({counts}). The same number would mean another brightness in each. Write all with one depth"
+        )
 
 
 def decoded(files: Sequence[tuple[Path | IO[bytes], str]], form: Form) -> Array:

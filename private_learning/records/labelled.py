@@ -6,7 +6,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -113,18 +113,13 @@ def labelled(
     require_read(folder, kind, is_record)
     if classes is None and (folder / LABELS_FILE).exists():
         return _listed(folder, kind, is_record, patient_of)
-    present = class_order(path.name for path in visible_paths(folder) if path.is_dir())
-    names = present if classes is None else list(classes)
-    missing = sorted(set(names) - set(present))
-    if missing:
-        raise DataError(f"{kind}: one sub-folder for each class is expected. Missing: {missing}")
+    names = _class_names(folder, kind, classes)
     files = [
         (label, path.relative_to(folder).as_posix())
         for label, name in enumerate(names)
-        for path in visible_paths(folder / name, below=True)
-        if path.is_file() and is_record(path)
+        for path in _records(visible_paths(folder / name, below=True), is_record)
     ]
-    unclassified = sum(path.is_file() and is_record(path) for path in visible_paths(folder))
+    unclassified = len(_records(visible_paths(folder), is_record))
     if len(names) < 2 or unclassified:
         raise DataError(
             f"{kind}: one sub-folder for each of at least two classes is expected. There are {len(names)} sub-folders "
@@ -132,8 +127,21 @@ def labelled(
         )
     if not files:
         raise DataError(f"{kind}: no file ends in one of the endings that are read, in {len(names)} sub-folders")
-    _tell_classes(kind, names, [label for label, _ in files])
-    return Labelled(tuple(path for _, path in files), np.array([label for label, _ in files]))
+    labels = [label for label, _ in files]
+    _tell_classes(kind, names, labels)
+    return Labelled(tuple(path for _, path in files), np.array(labels))
+
+
+def _records(paths: Iterable[Path], is_record: Callable[[Path], bool]) -> list[Path]:
+    return [path for path in paths if path.is_file() and is_record(path)]
+
+
+def _class_names(folder: Path, kind: str, classes: Sequence[str] | None) -> list[str]:
+    present = class_order(path.name for path in visible_paths(folder) if path.is_dir())
+    names = present if classes is None else list(classes)
+    if missing := sorted(set(names) - set(present)):
+        raise DataError(f"{kind}: one sub-folder for each class is expected. Missing: {missing}")
+    return names
 
 
 def class_order(names: Iterable[str]) -> list[str]:
@@ -177,65 +185,81 @@ def _tell_classes(kind: str, names: Sequence[str], labels: Sequence[int]) -> Non
 
 def require_read(folder: Path, kind: str, is_record: Callable[[Path], bool]) -> None:
     """Log how many files are left out. Raises DataError: images of other kinds or linked folders are among them."""
-    paths = [path for path in visible_paths(folder, below=True) if not is_record(path)]
-    # A search below a folder does not follow links to folders.
-    linked = sum(path.is_symlink() and path.is_dir() and path.parent != folder for path in paths)
-    if linked:
-        raise DataError(f"{kind}: {linked} links to folders are not followed. Put the folders themselves there")
-    nowhere = sum(not path.exists() for path in visible_paths(folder, below=True))
-    if nowhere:
-        raise DataError(f"{kind}: {nowhere} links lead to no file. Put the files there, or remove the links")
-    files = [path for path in paths if path.is_file() and path.name not in (LABELS_FILE, "patients.csv")]
-    images = sum(path.suffix.lower() in _OTHER_IMAGES for path in files)
+    paths = visible_paths(folder, below=True)
+    other_paths = [path for path in paths if not is_record(path)]
+    _refuse_links(folder, kind, paths, other_paths)
+    files = [path for path in other_paths if path.is_file() and path.name not in (LABELS_FILE, "patients.csv")]
+    images = [path.suffix.lower() for path in files if path.suffix.lower() in _OTHER_IMAGES]
     if images:
-        endings = ", ".join(sorted({path.suffix.lower() for path in files} & _OTHER_IMAGES))
         raise DataError(
-            f"{kind}: {images} files ({endings}) are images of a kind that is not read. Convert or remove them"
+            f"{kind}: {len(images)} files ({', '.join(sorted(set(images)))}) are images of a kind that is not read. "
+            "Convert or remove them"
         )
     if files:
         _LOG.warning("%s: %d files in the folder have other endings and are left out", kind, len(files))
+
+
+def _refuse_links(folder: Path, kind: str, paths: Sequence[Path], other_paths: Sequence[Path]) -> None:
+    # A search below a folder does not follow links to folders.
+    linked = sum(path.is_symlink() and path.is_dir() and path.parent != folder for path in other_paths)
+    if linked:
+        raise DataError(f"{kind}: {linked} links to folders are not followed. Put the folders themselves there")
+    nowhere = sum(not path.exists() for path in paths)
+    if nowhere:
+        raise DataError(f"{kind}: {nowhere} links lead to no file. Put the files there, or remove the links")
 
 
 def _listed(
     folder: Path, kind: str, is_record: Callable[[Path], bool], patient_of: Callable[[Path], str] | None
 ) -> Labelled:
     table = read_csv(folder / LABELS_FILE)
-    by = next((name for name in _NAMING if name in table.columns), None)
+    by, targets = _columns(table, _NAMING if patient_of is not None else _NAMING[:1])
+    labels = np.stack([_labels(table, name) for name in targets], axis=1)
+    row_of = _row_by_key(table, by)
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in _records(visible_paths(folder, below=True), is_record)
+    )
+    rows = _rows(kind, _keys(folder, files, None if by == "file" else patient_of), row_of)
+    listed = table.columns.get("patient") if by == "file" else None
+    patients = None if listed is None else tuple(map(listed.tolist().__getitem__, rows))
+    return Labelled(tuple(files), labels[rows, 0] if len(targets) == 1 else labels[rows], patients, tuple(targets))
+
+
+def _columns(table: Table, namings: Sequence[str]) -> tuple[str, list[str]]:
+    by = next((name for name in namings if name in table.columns), None)
     targets = [name for name in table.columns if name not in _NAMING]
-    if by is None or not targets or (by == "patient" and patient_of is None):
+    if by is None or not targets:
         raise DataError(
             f"{LABELS_FILE}: the columns file and label are expected, or patient and label in DICOM folders"
         )
-    labels = np.stack([_labels(table, name) for name in targets], axis=1)
-    keys_listed = table.columns[by].tolist()
-    row_of = {
-        key: row
-        for row, key in enumerate(identifiers(keys_listed, len(keys_listed)) if by == "patient" else keys_listed)
-    }
+    return by, targets
+
+
+def _row_by_key(table: Table, by: str) -> dict[str, int]:
+    listed = table.columns[by].tolist()
+    keys = identifiers(listed, len(listed)) if by == "patient" else listed
+    row_of = dict(zip(keys, range(len(table)), strict=True))
     if len(row_of) < len(table):
         raise DataError(f"{LABELS_FILE}: {len(table) - len(row_of)} of {len(table)} rows name a {by} again")
-    files = sorted(
-        path.relative_to(folder).as_posix()
-        for path in visible_paths(folder, below=True)
-        if path.is_file() and is_record(path)
-    )
-    # Lists and folders may encode one letter in two ways.
-    keys = list(map(cleaned, files))
-    if by == "patient" and patient_of is not None:
-        keys = [identity_or_blank(patient_of(folder / path)) for path in files]
+    return row_of
+
+
+def _keys(folder: Path, files: Sequence[str], patient_of: Callable[[Path], str] | None) -> list[str]:
+    if patient_of is None:
+        # Lists and folders may encode one letter in two ways.
+        return list(map(cleaned, files))
+    return [identity_or_blank(patient_of(folder / path)) for path in files]
+
+
+def _rows(kind: str, keys: Sequence[str], row_of: Mapping[str, int]) -> list[int]:
     rows = [row_of.get(key, -1) for key in keys]
     unlabelled, absent = rows.count(-1), len(set(row_of.values()) - set(rows))
-    if not files or unlabelled or absent:
+    if not keys or unlabelled or absent:
         raise DataError(
-            f"{LABELS_FILE}: {unlabelled} of {len(files)} {kind} files have no label, and {absent} of {len(row_of)} "
+            f"{LABELS_FILE}: {unlabelled} of {len(keys)} {kind} files have no label, and {absent} of {len(row_of)} "
             "rows no file. List every file once, with its path below the folder"
         )
-    labels_of_files = labels[rows]
-    listed_patients = table.columns["patient"].tolist() if by == "file" and "patient" in table.columns else None
-    patients = None if listed_patients is None else tuple(listed_patients[row] for row in rows)
-    return Labelled(
-        tuple(files), labels_of_files[:, 0] if len(targets) == 1 else labels_of_files, patients, tuple(targets)
-    )
+    return rows
 
 
 def _labels(table: Table, name: str) -> Array:

@@ -191,7 +191,7 @@ def read_inputs(reader: Reader, rows: Array) -> Array:
         raise
     except Exception as error:
         raise DataError(
-            f"inputs: some of {len(rows)} records cannot be read any more ({type(error).__name__}): put back what was "
+            f"inputs: some of {len(rows)} records can no longer be read ({type(error).__name__}): put back what was "
             "moved, renamed or changed since the records were loaded, and start again. No step was charged for them"
         ) from error
     if inputs.shape[:1] != (len(rows),) or inputs.ndim < 2 or inputs.dtype.kind not in "uif":

@@ -69,8 +69,7 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 
 def _masks(paths: Sequence[Path]) -> Array:
     """Return the masks, (n, height, width)."""
-    read = [read_class_numbers(path, path.suffix.lower()) for path in paths]
-    masks = [mask for mask in read if mask is not None]
+    masks = list(filter(None, [read_class_numbers(path, path.suffix.lower()) for path in paths]))
     if len(masks) < len(paths):
         raise DataError(
             f"masks: {len(paths) - len(masks)} of {len(paths)} files cannot be read as single images of one channel, "

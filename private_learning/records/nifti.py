@@ -150,18 +150,22 @@ def _flaw(image: Any, path: Path) -> _NiftiFlaw | None:
         return _NiftiFlaw.COMPLEX
     if dtype.names is not None:
         return _NiftiFlaw.COLOURED
-    if len(image.shape) > 3 and any(size != 1 for size in image.shape[3:]):
+    if set(image.shape[3:]) - {1}:
         return _NiftiFlaw.TIME_POINTS
     # Computations use 64 bits.
     unpacked = math.prod(image.shape) * max(8, dtype.itemsize)
     if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * path.stat().st_size:
         return _NiftiFlaw.TOO_LARGE
     fits = dtype.kind in "uif" and len(image.shape) >= 3 and min(image.shape) > 0
-    # The header of a pair of files says that its voxels begin at 0, which is their offset in the other file.
-    fits &= image.dataobj.offset >= image.header.single_vox_offset
-    if path.suffix.lower() == ".nii":
-        fits &= path.stat().st_size >= image.dataobj.offset + math.prod(image.shape) * dtype.itemsize
+    fits &= _holds_voxels(image, path, dtype)
     return None if fits and np.isfinite(_turned(image)).all() else _NiftiFlaw.UNREADABLE
+
+
+def _holds_voxels(image: Any, path: Path, dtype: np.dtype[Any]) -> bool:
+    # The header of a pair of files says that its voxels begin at 0, which is their offset in the other file.
+    offset = image.dataobj.offset
+    is_whole = path.suffix.lower() != ".nii" or path.stat().st_size >= offset + math.prod(image.shape) * dtype.itemsize
+    return is_whole and offset >= image.header.single_vox_offset
 
 
 def _require_form(descriptions: Sequence[_Volume | _NiftiFlaw]) -> list[_Volume]:

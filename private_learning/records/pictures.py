@@ -140,11 +140,10 @@ def _described(image: Any) -> Header | Flaw:
         return Flaw.TOO_LARGE
     if _pages(image) > 1:
         return Flaw.SEVERAL_IMAGES
-    flaw = _tiff_flaw(image)
-    if flaw is None and image.mode not in _DEEP and _raw_mode(image).endswith("16B"):
-        flaw = Flaw.DEPTH
-    if flaw is not None:
+    if flaw := _tiff_flaw(image):
         return flaw
+    if image.mode not in _DEEP and _raw_mode(image).endswith("16B"):
+        return Flaw.DEPTH
     coloured, mode, size = _coloured(image), str(image.mode), _upright_size(image)
     if coloured is None:
         return Flaw.COLOUR_SPACE
@@ -176,19 +175,17 @@ def _tiff_flaw(image: Any) -> Flaw | None:
     """Return a flaw of a TIFF that Pillow drops or converts silently."""
     if image.format != "TIFF":
         return None
-    tags = image.tag_v2
+    tags, is_deep = image.tag_v2, image.mode in _DEEP
     deepest = max(cast("tuple[int, ...]", tags.get(_BITS, (1,))))
-    if deepest <= 8 and _SIGNED in cast("tuple[int, ...]", tags.get(_SAMPLE_FORMAT, (1,))):
-        return Flaw.SIGNED
-    if deepest > 8 and image.mode not in _DEEP:
-        return Flaw.DEPTH
-    if tags.get(_SAMPLES, 1) > len(image.getbands()):
-        return Flaw.CHANNELS
-    if image.mode in _DEEP and tags.get(_PHOTOMETRIC) == 0:
-        return Flaw.WHITE_IS_ZERO
-    if image.mode == "I" and deepest == 32 and tags.get(_SAMPLE_FORMAT, (1,))[0] == 1:
-        return Flaw.UNSIGNED
-    return None
+    sample_formats = cast("tuple[int, ...]", tags.get(_SAMPLE_FORMAT, (1,)))
+    flaws = {
+        Flaw.SIGNED: deepest <= 8 and _SIGNED in sample_formats,
+        Flaw.DEPTH: deepest > 8 and not is_deep,
+        Flaw.CHANNELS: tags.get(_SAMPLES, 1) > len(image.getbands()),
+        Flaw.WHITE_IS_ZERO: is_deep and tags.get(_PHOTOMETRIC) == 0,
+        Flaw.UNSIGNED: image.mode == "I" and deepest == 32 and sample_formats[0] == 1,
+    }
+    return next((flaw for flaw, is_there in flaws.items() if is_there), None)
 
 
 def _raw_mode(image: Any) -> str:

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, cast
 
@@ -154,7 +155,7 @@ class Proposal:
         for doubt in self.doubts:
             doubtful_columns = [column for column in self.columns if _is_doubtful(column, doubt)]
             examples = "; ".join(f"column {column.name}: {column}" for column in doubtful_columns[:3])
-            more = f"; and {len(doubtful_columns) - 3} columns more" if len(doubtful_columns) > 3 else ""
+            more = f" and {len(doubtful_columns) - 3} more columns" if len(doubtful_columns) > 3 else ""
             options = "--decimal point or comma" if doubt == "decimal" else "--dates dmy or mdy"
             words.append(f"{self.reasons[doubt]} ({examples}{more}): declare {options}")
         return ". ".join(words)
@@ -208,7 +209,7 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
                 f"the tables of one data set need one format, and these differ: one has {first}, another has "
                 f"{proposal.format}. Save them with one separator and in one encoding"
             )
-    columns = tuple(form for proposal in parts for form in proposal.columns)
+    columns = tuple(chain.from_iterable(proposal.columns for proposal in parts))
     reasons, doubts = dict(parts[0].reasons), list[Doubt]()
     decimal, dates = first.decimal, first.dates
     if decimal is None:
@@ -220,7 +221,7 @@ def combined(parts: Sequence[Proposal]) -> Proposal:
         if doubtful:
             doubts.append("dates")
     reasons = {"decimal": "declared", "dates": "declared"} | reasons
-    remarks = tuple(remark for proposal in parts for remark in proposal.remarks)
+    remarks = tuple(chain.from_iterable(proposal.remarks for proposal in parts))
     return Proposal(replace(first, decimal=decimal, dates=dates), reasons, columns, tuple(doubts), remarks)
 
 
@@ -242,15 +243,18 @@ def _is_doubtful(column: ColumnForms, doubt: Doubt) -> bool:
     return bool(column.day_first or column.month_first or column.day_or_month)
 
 
+def _totals(columns: Sequence[ColumnForms], *forms: str) -> list[int]:
+    return [sum(getattr(column, form) for column in columns) for form in forms]
+
+
 def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]:
     """Return (mark, reason, whether the file leaves a doubt)."""
-    points, commas = sum(column.point for column in columns), sum(column.comma for column in columns)
-    thousands = sum(column.thousands for column in columns)
+    points, commas, thousands = _totals(columns, "point", "comma", "thousands")
     if points and commas:
         return None, f"{points} cells are numbers with a decimal point, and {commas} with a decimal comma", True
     if points or commas:
         mark: Decimal = "point" if points else "comma"
-        unsure = f"; {thousands} cells may be written with thousands" if thousands else ""
+        unsure = f", {thousands} cells may be written with thousands" if thousands else ""
         return mark, f"{points or commas} cells are numbers with a decimal {mark}, none with the other{unsure}", False
     if thousands:
         return None, f"{thousands} cells may be decimal numbers or thousands, and no cell shows which", True
@@ -258,17 +262,12 @@ def _decimal(columns: Sequence[ColumnForms]) -> tuple[Decimal | None, str, bool]
 
 
 def _dates(columns: Sequence[ColumnForms]) -> tuple[Dates | None, str, bool]:
-    days, months = sum(column.day_first for column in columns), sum(column.month_first for column in columns)
-    either = sum(column.day_or_month for column in columns)
+    days, months, either = _totals(columns, "day_first", "month_first", "day_or_month")
     if days and months:
         return None, f"{days} cells are dates with the day first, and {months} with the month first", True
     if days or months:
-        order: Dates = "dmy" if days else "mdy"
-        return (
-            order,
-            f"{days or months} dates have a {'day' if days else 'month'} first that allows no other order",
-            False,
-        )
+        order, first = cast("tuple[Dates, str]", ("dmy", "day") if days else ("mdy", "month"))
+        return order, f"{days or months} dates have a {first} first that allows no other order", False
     if either:
         return None, f"{either} cells are dates whose day or month may be first, and no cell shows which", True
     return None, "no cell is a date whose year is last", False
@@ -285,30 +284,34 @@ def _separator(file: str, text: str, width: int | None) -> tuple[Separator, str]
     likely: list[Separator] = sorted(present, key=lambda separator: -start.count(SEPARATORS[separator]))
     if not likely:
         return "comma", "one column: no separator stands in the file"
-    sampled: list[Separator] = [
-        separator for separator in likely if _is_even(_sample(text, separator), width)
-    ] or likely
-    if len(sampled) == 1:
-        return sampled[0], f"{PLURALS[sampled[0]]} make all rows equally long"
-    even: list[Separator] = []
-    faults: dict[Separator, DataError] = {}
-    for separator in sampled:
-        try:
-            if _is_even(split(file, text, separator)[0], width):
-                even.append(separator)
-        except DataError as fault:
-            faults[separator] = fault
+    even, faults = _even_separators(file, text, width, likely)
     if len(even) > 1:
         names = " and ".join(PLURALS[separator] for separator in even)
         raise DataError(
             f"{file}: {names} stand in every line alike: keep one of them, or declare which stands between the cells "
             "(--separator)"
         )
-    if not even and likely[0] in faults:
-        raise faults[likely[0]]
     if even:
         return even[0], f"{PLURALS[even[0]]} make all rows equally long"
+    if likely[0] in faults:
+        raise faults[likely[0]]
     return likely[0], f"{PLURALS[likely[0]]} stand in the file most often"
+
+
+def _even_separators(
+    file: str, text: str, width: int | None, likely: list[Separator]
+) -> tuple[list[Separator], dict[Separator, DataError]]:
+    sampled: list[Separator] = [each for each in likely if _is_even(_sample(text, each), width)] or likely
+    if len(sampled) == 1:
+        return sampled, {}
+    even, faults = list[Separator](), dict[Separator, DataError]()
+    for separator in sampled:
+        try:
+            if _is_even(split(file, text, separator)[0], width):
+                even.append(separator)
+        except DataError as fault:
+            faults[separator] = fault
+    return even, faults
 
 
 def _sample(text: str, separator: Separator) -> list[list[str]]:

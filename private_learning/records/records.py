@@ -79,28 +79,23 @@ class Table:
         Raises:
             DataError: there is no column or no row, a name stands twice, lengths differ, or a row has no patient.
         """
-        named_values = [(column_name(str(name)), values) for name, values in columns.items()]
-        if not named_values:
-            raise DataError("the table has no columns")
-        if len(dict(named_values)) != len(named_values):
-            raise DataError("two columns of the table have one name. Rename one of them")
+        named_values = _by_name(columns)
         line_numbers = None if lines is None else np.asarray(lines)
         patient = None if patient_column is None else column_name(patient_column)
         cells = {
-            name: column_of(values, spelling=spelling, name=name) for name, values in named_values if name != patient
+            name: column_of(values, spelling=spelling, name=name)
+            for name, values in named_values.items()
+            if name != patient
         }
-        lengths = {*map(len, cells.values()), *(len(values) for name, values in named_values if name == patient)}
+        lengths = {*map(len, cells.values()), *(len(named_values[name]) for name in named_values.keys() - cells.keys())}
         if len(lengths) != 1 or 0 in lengths:
             raise DataError("the columns of a table have one length, and at least one row")
         if patient is None:
             return cls(cells, identifiers(None, lengths.pop()), named=False, lines=line_numbers)
-        require_patient_column(patient, dict(named_values))
+        require_patient_column(patient, named_values)
         # As written: as numbers, 007 would be 7, and long identifiers would lose their last digits.
-        return cls(
-            cells,
-            identifiers(_as_written(dict(named_values)[patient]), lengths.pop(), line_numbers),
-            lines=line_numbers,
-        )
+        patients = identifiers(_as_written(named_values[patient]), lengths.pop(), line_numbers)
+        return cls(cells, patients, lines=line_numbers)
 
     @classmethod
     def without_rows(cls, names: Collection[str], patient_column: str | None) -> Table:
@@ -213,6 +208,15 @@ class Examples:
         return Examples(self.inputs[index], self.labels[index], patients, self.named, self.label_columns)
 
 
+def _by_name(columns: Any) -> dict[str, Any]:
+    values = [(column_name(str(name)), column) for name, column in columns.items()]
+    if not values:
+        raise DataError("the table has no columns")
+    if len(dict(values)) != len(values):
+        raise DataError("two columns of the table have one name. Rename one of them")
+    return dict(values)
+
+
 def _as_written(values: Any) -> Iterable[Any]:
     if isinstance(values, Column):
         return values.tolist()
@@ -248,23 +252,20 @@ def identifiers(values: Iterable[Any] | None, rows: int, lines: Array | None = N
         DataError: the number of values differs from the rows, a row has none, or one cannot identify a patient.
     """
     if values is None:
-        return tuple(f"row-{i}" for i in range(rows))
-    patients, unusable = list[str](), dict[str, list[int]]()
-    advice: dict[str, str] = {}
+        return tuple(map("row-{}".format, range(rows)))
+    patients, unusable = list[str](), dict[tuple[str, str], list[int]]()
     for row, value in enumerate(values):
         try:
             patients.append(patient_identity(value))
         except IdentifierError as error:
             patients.append("")
-            advice[error.fault] = f". {error.advice}"
-            unusable.setdefault(error.fault, []).append(row)
+            unusable.setdefault((error.fault, f". {error.advice}"), []).append(row)
     if len(patients) != rows:
         raise DataError(f"patients: {len(patients)} identifiers for {rows} records")
     if not unusable and "" in patients:
-        unusable["have no patient identifier"] = [row for row, patient in enumerate(patients) if not patient]
-    for fault, rows_at_fault in unusable.items():
-        first = f"row {rows_at_fault[0] + 1}" if lines is None else f"line {int(lines[rows_at_fault[0]])}"
-        raise DataError(
-            f"patients: {len(rows_at_fault)} of {rows} records {fault}, the first in {first}{advice.get(fault, '')}"
-        )
+        unusable["have no patient identifier", ""] = np.flatnonzero([not patient for patient in patients]).tolist()
+    for (fault, advice), rows_at_fault in unusable.items():
+        place = rows_at_fault[0]
+        first = f"row {place + 1}" if lines is None else f"line {int(lines[place])}"
+        raise DataError(f"patients: {len(rows_at_fault)} of {rows} records {fault}, the first in {first}{advice}")
     return tuple(patients)

@@ -24,6 +24,18 @@ _CELL_BYTES = 8
 # From the type of a column. "none" fits every kind, because all its cells are missing. Numbers of low precision are
 # compared with codes at their own precision, which they would lose beside others.
 Kind = Literal["number", "float16", "float32", "text", "date", "none", "nested"]
+# Tests of pyarrow.types. The first one that a type passes tells its kind.
+_KINDS: Mapping[str, Kind] = {
+    "is_null": "none",
+    "is_float16": "float16",
+    "is_float32": "float32",
+    "is_integer": "number",
+    "is_floating": "number",
+    "is_boolean": "number",
+    "is_decimal": "number",
+    "is_date": "date",
+    "is_nested": "nested",
+}
 
 
 class OpenFiles(threading.local):
@@ -196,18 +208,10 @@ def _kind(kind: Any) -> Kind:
     types = _arrow().types
     if types.is_dictionary(kind):
         kind = kind.value_type
-    if types.is_null(kind):
-        return "none"
-    if types.is_float16(kind):
-        return "float16"
-    if types.is_float32(kind):
-        return "float32"
-    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    if any(is_one(kind) for is_one in numbers):
-        return "number"
-    if types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None):
+    if types.is_timestamp(kind) and kind.tz is None:
         return "date"
-    return "nested" if types.is_nested(kind) else "text"
+    kinds: list[Kind] = [name for is_kind, name in _KINDS.items() if getattr(types, is_kind)(kind)]
+    return kinds[0] if kinds else "text"
 
 
 def _widest(schema: Any) -> int:

@@ -23,6 +23,7 @@ from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import read_array
 
 _ARRAY = ".npy"
+_INPUTS = {*SUFFIXES, _ARRAY}
 _MAX_SHARDS = 100_000
 # Braces in a name: {000..012}, or {a,b,c}.
 _BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
@@ -38,13 +39,14 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Sample:
-    """One sample: its input, label and patient."""
+    """One sample: its input, label and patient. header: None for an array."""
 
     shard: int
     input_member: _Member
     ending: str
     label: int
     patient: Any
+    header: Header | Flaw | None
 
 
 @dataclass(frozen=True)
@@ -112,40 +114,42 @@ def list_shards(paths: Sequence[Path]) -> LazyExamples:
         raise DataError(f"shards: {len(paths) - len(set(paths))} of {len(paths)} are named a second time")
     for path in paths:
         require_there(path)
-    samples: list[_Sample] = []
-    wrong = 0
-    headers: list[Header | Flaw] = []
-    for shard, path in enumerate(paths):
-        with path.open("rb") as opened:
-            for members in _grouped(path):
-                sample = _sample(opened, shard, members)
-                wrong += sample is None
-                if sample is not None:
-                    samples.append(sample)
-                    if sample.ending != _ARRAY:
-                        headers.append(header(io.BytesIO(_bytes(opened, sample.input_member)), sample.ending))
-    if wrong:
+    samples = _samples(paths)
+    members = [(sample.shard, sample.input_member.offset, sample.input_member.size) for sample in samples]
+    shard, offset, size = np.array(members).T
+    endings = tuple(sample.ending for sample in samples)
+    reader = _Shards(tuple(paths), shard, offset, size, endings, _form(samples))
+    labels = np.array([sample.label for sample in samples])
+    patients = [sample.patient for sample in samples]
+    return LazyExamples.of(reader, labels, None if all(name is None for name in patients) else patients)
+
+
+def _samples(paths: Sequence[Path]) -> list[_Sample]:
+    parts = [part for shard, path in enumerate(paths) for part in _samples_of(shard, path)]
+    samples = list(filter(None, parts))
+    if len(samples) < len(parts):
         raise DataError(
-            f"shards: {wrong} of {len(samples) + wrong} samples lack an input (one of {', '.join(sorted(SUFFIXES))} or "
-            f'{_ARRAY}) or a label (a whole number in .cls, or "label" in .json)'
+            f"shards: {len(parts) - len(samples)} of {len(parts)} samples lack an input (one of "
+            f'{", ".join(sorted(SUFFIXES))} or {_ARRAY}) or a label (a whole number in .cls, or "label" in .json)'
         )
     if not samples:
         raise DataError(f"shards: there are no samples in {len(paths)} tar files")
+    return samples
+
+
+def _samples_of(shard: int, path: Path) -> Iterator[_Sample | None]:
+    with path.open("rb") as opened:
+        for members in _grouped(path):
+            yield _sample(opened, shard, members)
+
+
+def _form(samples: Sequence[_Sample]) -> Form | None:
+    """Return the form of images, or None for arrays. Raises DataError: both are there, or images differ."""
+    headers = [sample.header for sample in samples if sample.header is not None]
     arrays = len(samples) - len(headers)
     if arrays and headers:
         raise DataError(f"shards: {arrays} of {len(samples)} samples are arrays, the others images: keep one kind")
-    patients = [sample.patient for sample in samples]
-    form = form_of(headers, len(headers)) if headers else None
-    reader = _Shards(
-        tuple(paths),
-        np.array([sample.shard for sample in samples]),
-        np.array([sample.input_member.offset for sample in samples]),
-        np.array([sample.input_member.size for sample in samples]),
-        tuple(sample.ending for sample in samples),
-        form,
-    )
-    labels = np.array([sample.label for sample in samples])
-    return LazyExamples.of(reader, labels, None if all(name is None for name in patients) else patients)
+    return form_of(headers, len(headers)) if headers else None
 
 
 def _choices(braces: re.Match[str]) -> int:
@@ -165,7 +169,23 @@ def _expanded(name: str) -> list[str]:
 
 def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
     """Yield the members of every sample, by ending. The members of a sample follow one another."""
-    key, place, members = "", -1, dict[str, _Member]()
+    key, members = "", dict[str, _Member]()
+    for entry in _files(path):
+        folder, _, file = entry.name.rpartition("/")
+        stem, _, ending = file.partition(".")
+        kind = f".{ending.lower()}"
+        # A second file of one name belongs to another sample or is a duplicate. Neither is dropped silently.
+        if members and (f"{folder}/{stem}" != key or kind in members):
+            yield members
+            members = {}
+        key = f"{folder}/{stem}"
+        members[kind] = _Member(entry.offset_data, entry.size)
+    if members:
+        yield members
+
+
+def _files(path: Path) -> Iterator[tarfile.TarInfo]:
+    place = -1
     try:
         with tarfile.open(path, "r:") as archive:
             while (entry := archive.next()) is not None:
@@ -179,26 +199,16 @@ def _grouped(path: Path) -> Iterator[Mapping[str, _Member]]:
                     continue
                 if entry.issparse():
                     raise DataError(f"{path.name}: files with holes (sparse ones) are not read. Pack them without")
-                folder, _, file = entry.name.rpartition("/")
-                stem, _, ending = file.partition(".")
-                kind = f".{ending.lower()}"
-                # A second file of one name belongs to another sample or is a duplicate. Neither is dropped silently.
-                if members and (f"{folder}/{stem}" != key or kind in members):
-                    yield members
-                    members = {}
-                key = f"{folder}/{stem}"
-                members[kind] = _Member(entry.offset_data, entry.size)
+                yield entry
     # The library lets errors of deeply nested headers and of invalid numbers in them through.
     except (tarfile.TarError, RecursionError, ValueError, OverflowError, EOFError, MemoryError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path.name}: not a plain tar file. Unpack a compressed one first") from error
-    if members:
-        yield members
 
 
 def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _Sample | None:
-    inputs = [ending for ending in members if ending in SUFFIXES or ending == _ARRAY]
+    inputs = [ending for ending in members if ending in _INPUTS]
     if len(inputs) != 1:
         return None
     description: dict[str, Any] = {}
@@ -209,9 +219,12 @@ def _sample(opened: IO[bytes], shard: int, members: Mapping[str, _Member]) -> _S
         label = int(_bytes(opened, members[".cls"]).decode()) if ".cls" in members else description["label"]
     except (ValueError, KeyError, RecursionError):
         return None
-    if not isinstance(label, int) or isinstance(label, bool):
+    # isinstance would take true for 1.
+    if type(label) is not int:
         return None
-    return _Sample(shard, members[inputs[0]], inputs[0], label, description.get("patient"))
+    ending, member = inputs[0], members[inputs[0]]
+    image = None if ending == _ARRAY else header(io.BytesIO(_bytes(opened, member)), ending)
+    return _Sample(shard, member, ending, label, description.get("patient"), image)
 
 
 def _bytes(opened: IO[bytes], member: _Member) -> bytes:

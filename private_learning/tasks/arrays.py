@@ -26,7 +26,7 @@ class ImageParameters(ImageShape, ClassLossParameters):
 
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
     filters: int = Field(
-        default=16, ge=1, le=1024, description="filters of the first convolution; the second has twice"
+        default=16, ge=1, le=1024, description="filters of the first convolution. The second has twice as many"
     )
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of the hidden layer")
 

@@ -31,8 +31,8 @@ def verified_bytes(file: BackboneFile | None, sha256: str, *, program: bool = Fa
         need = "public weights from a file" if not program else "a program, an ONNX file that is run on the records,"
         option, value = ("--backbone-program", "ProgramFile(path)") if program else ("--backbone", "path")
         raise ConfigurationError(
-            f"this study needs {need} with SHA-256 {sha256}: get it from the person who leads the study, and give it "
-            f"with {option} FILE (from Python: backbone={value}); Wardround downloads nothing"
+            f"this study needs {need} with SHA-256 {sha256}: get it from the study lead, and give it "
+            f"with {option} FILE (from Python: backbone={value}). Wardround downloads nothing"
         )
     path = file.path if isinstance(file, ProgramFile) else file
     try:

@@ -38,7 +38,7 @@ class BayesianParameters(TableParameters):
         ge=1, le=1_000_000_000, description="patients of all hospitals together, a public guess: what the prior weighs"
     )
     prior_std: float = Field(
-        alias="prior-std", gt=0, description="standard deviation of each weight before any record is seen; 2.5 is usual"
+        alias="prior-std", gt=0, description="standard deviation of each weight before any record is seen. 2.5 is usual"
     )
 
     @model_validator(mode="after")

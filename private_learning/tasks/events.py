@@ -152,7 +152,7 @@ def _read(name: str, text: object, first: int) -> EventTable:
         settings[key] = value
     lacking = [key for key in _KEYS if key not in settings]
     if lacking:
-        raise TaskError(f"{PREFIX}{name}: {form}; {', '.join(lacking)} is missing")
+        raise TaskError(f"{PREFIX}{name}: {form}, but {', '.join(lacking)} is missing")
     codes = categories_of(settings["codes"])
     if not codes:
         raise TaskError(f"{PREFIX}{name}: codes must be different words with bars between, and no commas: I10|E11")

@@ -18,11 +18,11 @@ class ClassLossParameters(TaskParameters):
     loss: Literal["cross-entropy", "focal"] = Field(
         default="cross-entropy", description="focal: a record that is right already counts less"
     )
-    gamma: float = Field(default=2.0, ge=1, le=10, description="focal: how much less; 0 would be the cross-entropy")
+    gamma: float = Field(default=2.0, ge=1, le=10, description="focal: how much less. 0 is the cross-entropy")
     class_weights: str | None = Field(
         default=None,
         alias="class-weights",
-        description="what a record of each class counts: numbers with bars between; left out: all 1",
+        description="weight of a record of each class: numbers with bars between. Default: all 1",
     )
 
     @model_validator(mode="after")

@@ -128,7 +128,7 @@ class LabelsParameters(TaskParameters):
     label_values: str | None = Field(
         default=None,
         alias="label-values",
-        description="what the columns say for no and for yes, with a bar between; left out: 0 and 1",
+        description="values of the columns for no and for yes, with a bar between. Default: 0 and 1",
     )
 
     @model_validator(mode="after")

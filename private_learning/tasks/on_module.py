@@ -40,14 +40,14 @@ class ModuleParameters(ClassLossParameters):
 
     module: str | None = Field(
         default=None,
-        description="oriented-gradients, or an installed module; left out: the program in the backbone's file",
+        description="oriented-gradients, or an installed module. Default: the program in the backbone's file",
     )
     state_sha256: str | None = Field(
         default=None, alias="state-sha256", description="digest of an installed module's weights, if it has any"
     )
     shape: str = Field(description="of one record, such as 1x28x28: channels, height and width")
-    low: float = Field(default=0.0, description="smallest number of a record; what is below is clipped")
-    high: float = Field(default=255.0, description="largest number of a record; what is above is clipped")
+    low: float = Field(default=0.0, description="smallest number of a record. Smaller ones are clipped")
+    high: float = Field(default=255.0, description="largest number of a record. Larger ones are clipped")
     features: int = Field(ge=1, le=1_000_000, description="numbers that the module makes of a record")
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
     bound: float = Field(gt=0, description="a longer feature vector is scaled down to this L2 norm")

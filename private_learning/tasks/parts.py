@@ -152,7 +152,6 @@ def _matched(pattern: str, names: list[str]) -> list[str]:
     if not matches:
         near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.0)
         raise ConfigurationError(
-            f"trainable: no parameter of the task's model is called {pattern!r}; there are for example "
-            f"{', '.join(near)}"
+            f"trainable: no parameter of the task's model is called {pattern!r}. Some that exist: {', '.join(near)}"
         )
     return matches

@@ -80,8 +80,8 @@ class NumberParameters(TaskParameters):
     """A label that is a number of a public range, and the loss. Beside these: column.<name>."""
 
     label: ColumnText = Field(description="column that the model learns to predict, a number")
-    low: float = Field(description="smallest value of the label; what is below counts as this one")
-    high: float = Field(description="largest value of the label; what is above counts as this one")
+    low: float = Field(description="smallest value of the label. Smaller ones count as this one")
+    high: float = Field(description="largest value of the label. Larger ones count as this one")
     loss: Literal["squared", "huber"] = Field(default="squared", description="huber: large errors count less")
     delta: float | None = Field(
         default=None, gt=0, description="huber: the error, in the label's unit, from which on it counts less"

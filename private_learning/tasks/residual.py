@@ -24,11 +24,11 @@ class ResidualShape(ImageShape):
     """Parameters of the images and of the network."""
 
     filters: int = Field(
-        default=16, ge=1, le=1024, description="filters of the first stage; every further one has twice as many"
+        default=16, ge=1, le=1024, description="filters of the first stage. Every further one has twice as many"
     )
-    stages: int = Field(default=3, ge=1, le=5, description="how many stages; all but the first halve height and width")
+    stages: int = Field(default=3, ge=1, le=5, description="number of stages. All but the first halve height and width")
     blocks: int = Field(default=1, ge=1, le=16, description="residual blocks of each stage, of two convolutions")
-    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation; divides filters")
+    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation, a divisor of filters")
     first_stride: int = Field(
         default=1,
         ge=1,

@@ -34,8 +34,8 @@ class ImageShape(TaskParameters):
     channels: int = Field(default=1, ge=1, le=64, description="1 for grey images, 3 for colours")
     height: int = Field(ge=4, le=4096, description="pixels of an image from top to bottom")
     width: int = Field(ge=4, le=4096, description="pixels of an image from left to right")
-    low: float = Field(default=0.0, description="smallest value of a pixel; what is below is clipped")
-    high: float = Field(default=255.0, description="largest value of a pixel; what is above is clipped")
+    low: float = Field(default=0.0, description="smallest value of a pixel. Smaller ones are clipped")
+    high: float = Field(default=255.0, description="largest value of a pixel. Larger ones are clipped")
 
     @model_validator(mode="after")
     def _range(self) -> Self:

@@ -32,22 +32,22 @@ class SegmentationParameters(ImageShape):
     mask_values: str | None = Field(
         default=None,
         alias="mask-values",
-        description="numbers in the masks in the order of the classes, with bars between; left out: 0, 1, …",
+        description="numbers in the masks in the order of the classes, with bars between. Default: 0, 1, …",
     )
     unlabelled: int | None = Field(
-        default=None, description="number in the masks of pixels that nobody has labelled; left out: there are none"
+        default=None, description="number in the masks of unlabelled pixels. Default: there are none"
     )
     class_weights: str | None = Field(
         default=None,
         alias="class-weights",
-        description="what a pixel of each class counts: numbers with bars between; left out: all 1",
+        description="weight of a pixel of each class: numbers with bars between. Default: all 1",
     )
     dice: float = Field(default=0.0, ge=0, le=100, description="what the Dice loss counts beside the cross-entropy")
     filters: int = Field(
-        default=16, ge=1, le=1024, description="filters at full size; every level below has twice as many"
+        default=16, ge=1, le=1024, description="filters at full size. Every level below has twice as many"
     )
     depth: int = Field(default=2, ge=1, le=5, description="how often height and width are halved on the way down")
-    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation; divides filters")
+    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation, a divisor of filters")
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

@@ -31,14 +31,14 @@ class SequenceParameters(ClassifierParameters):
 
     length: int = Field(ge=1, le=10_000, description="the newest events of a patient that are used, at most")
     model: Literal["gru", "lstm", "transformer"] = Field(
-        default="gru", description="gru and lstm read event by event; a transformer looks at all of them at once"
+        default="gru", description="gru and lstm read event by event. A transformer reads all of them at once"
     )
     embedding: int = Field(default=32, ge=1, le=4096, description="numbers that stand for a code")
     hidden: int = Field(
-        default=64, ge=1, le=65_536, description="units of gru and lstm; of a transformer's inner layer"
+        default=64, ge=1, le=65_536, description="units of gru and lstm, and of a transformer's inner layer"
     )
     layers: int = Field(default=1, ge=1, le=16, description="one after the other")
-    heads: int = Field(default=4, ge=1, le=64, description="of a transformer; they divide embedding")
+    heads: int = Field(default=4, ge=1, le=64, description="of a transformer, a divisor of embedding")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

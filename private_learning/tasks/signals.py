@@ -30,14 +30,17 @@ class SignalParameters(ClassLossParameters):
     classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
     range: str = Field(
         min_length=1,
-        description="LOW..HIGH of every channel, or one for each with bars between; what is beyond is clipped",
+        description="LOW..HIGH of every channel, or one for each with bars between. Values beyond are clipped",
     )
     filters: int = Field(
-        default=16, ge=1, le=1024, description="filters of the first convolution; the next ones have 2 and 4 times"
+        default=16,
+        ge=1,
+        le=1024,
+        description="filters of the first convolution. The next ones have 2 and 4 times as many",
     )
-    layers: int = Field(default=4, ge=1, le=16, description="how many convolutions; each halves the length")
+    layers: int = Field(default=4, ge=1, le=16, description="number of convolutions. Each halves the length")
     kernel: int = Field(default=7, ge=3, le=255, description="samples that a convolution looks at, an odd number")
-    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation; divides filters")
+    groups: int = Field(default=8, ge=1, le=1024, description="groups of every normalisation, a divisor of filters")
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

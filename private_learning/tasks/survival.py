@@ -34,19 +34,19 @@ MOST_CUTS = 1000
 class TimeParameters(TaskParameters):
     """Times, events and cuts. Beside these: column.<name>."""
 
-    time: ColumnText = Field(description="column of the time until the event, or until nobody looked any more")
+    time: ColumnText = Field(description="column of the time until the event, or until the end of follow-up")
     event: ColumnText = Field(description="column that says whether it was the event")
     event_values: str | None = Field(
         default=None,
         alias="event-values",
-        description="what that column says for censored and for the event, with a bar between; left out: 0 and 1",
+        description="values of that column for censored and for the event, with a bar between. Default: 0 and 1",
     )
     cuts: str = Field(
         min_length=1,
-        description="where intervals of time end: rising numbers with bars between; nothing after the last is used",
+        description="ends of the intervals of time: rising numbers with bars between. Later times are not used",
     )
     proportional: bool = Field(
-        default=True, description="an input has one weight for all intervals; false: one for each interval"
+        default=True, description="an input has one weight for all intervals. false: one for each interval"
     )
 
     @model_validator(mode="after")

@@ -45,7 +45,7 @@ class TableParameters(TaskParameters):
     label_values: str | None = Field(
         default=None,
         alias="label-values",
-        description="the label's words in the order of their classes, with bars between; left out: whole numbers",
+        description="the label's words in the order of their classes, with bars between. Default: whole numbers",
     )
 
     @property
@@ -60,7 +60,7 @@ class TableParameters(TaskParameters):
         if len(words) < 2:
             raise ValueError("label-values must be two or more different words with bars between, such as no|yes")
         if "classes" in self.model_fields_set and self.classes != len(words):
-            raise ValueError(f"label-values names {len(words)} classes, classes says {self.classes}; leave one out")
+            raise ValueError(f"label-values names {len(words)} classes, classes says {self.classes}. Leave one out")
         return self
 
 
@@ -71,7 +71,7 @@ class ClassifierParameters(ClassLossParameters, TableParameters):
 class LayersParameters(TaskParameters):
     """Of a task that is linear, or a network where its parameters say so."""
 
-    layers: int = Field(default=0, ge=0, le=16, description="how many hidden layers; 0: the model is linear")
+    layers: int = Field(default=0, ge=0, le=16, description="number of hidden layers. 0: the model is linear")
     hidden: int = Field(default=32, ge=1, le=65_536, description="units of each hidden layer")
 
 

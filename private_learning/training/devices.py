@@ -15,8 +15,7 @@ def devices_of(setting: str) -> tuple[str, ...]:
     """Return devices of torch. The model lies on the first, and the passes of a step run on all of them.
 
     setting  "auto" for the first GPU, or the processor where there is none. "cuda:all" for every GPU. Otherwise a
-             device
-             of torch, or several of one kind with commas between, such as "cuda:0,cuda:1".
+             device of torch, or several of one kind with commas between, such as "cuda:0,cuda:1".
 
     Raises:
         ConfigurationError: PyTorch cannot use one of them here, kinds round differently, or one GPU stands there twice.
@@ -24,7 +23,7 @@ def devices_of(setting: str) -> tuple[str, ...]:
     if setting == AUTO:
         return (_usable("cuda" if torch.cuda.is_available() else "cpu", setting),)
     if setting == EVERY:
-        setting = ",".join(f"cuda:{place}" for place in range(torch.cuda.device_count())) or "cuda"
+        setting = ",".join(map("cuda:{}".format, range(torch.cuda.device_count()))) or "cuda"
     listed = tuple(_usable(device.strip(), setting) for device in setting.split(","))
     if len({torch.device(device).type for device in listed}) > 1:
         raise ConfigurationError(

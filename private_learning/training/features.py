@@ -186,7 +186,7 @@ class Features:
             raise NoFeatures("the model does not call its head once, with one tensor")
         (features,), output = calls[0]
         if output is not outputs:
-            raise NoFeatures("the model goes on after its head")
+            raise NoFeatures("the model continues after its head")
         if len(features) != len(inputs):
             raise NoFeatures("the head's first dimension is not that of the records")
         return features.detach().float().cpu()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,19 @@ Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 # The coordinator recomputes the norm in float64. This leaves room for the rounding to float32.
 _CLIP_SAFETY = 1 - 2.0**-22
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One round's result.
+
+    update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
+    client_distance  how far the whole client moves the sum, on the scale of the client level's clip norm, rounded up.
+                     None where the study does not protect clients.
+    """
+
+    update: dict[str, Array]
+    client_distance: float | None
 
 
 class PrivateGradients:
@@ -114,6 +127,12 @@ class PrivateGradients:
         mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
         # Adding back what was released before is post-processing.
         return mean if self._centre is None else {name: value + self._centre[name] for name, value in mean.items()}
+
+    def contribution(self, update: dict[str, Array]) -> Contribution:
+        """Return the update of the round after its last step: a published histogram holds the sums with all steps."""
+        if self._log_moments is not None:
+            self._log_moments.publish(self._randomness.round, self._randomness.of(Purpose.HISTOGRAM))
+        return Contribution(update, self.distance)
 
     def accounts(self) -> tuple[bytes | None, bytes | None]:
         """Return log-moments and individual sums, as their `to_bytes` give them."""

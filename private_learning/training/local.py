@@ -30,15 +30,11 @@ from private_learning.training.checkpoint import Checkpoint, Checkpoints
 from private_learning.training.descent import Descent
 from private_learning.training.devices import devices_of
 from private_learning.training.generated import examples_of
-from private_learning.training.gradients import (
-    PrivateGradients,
-    noise_of_a_step,
-    released_centre,
-)
+from private_learning.training.gradients import Contribution, PrivateGradients, noise_of_a_step, released_centre
 from private_learning.training.noise import GridNoise
 from private_learning.training.patients import Loss, LossOfPatients, RowsOfPatients
 from private_learning.training.per_record_results import each_alone
-from private_learning.training.plain import Contribution, PlainGradients, contribution_of
+from private_learning.training.plain import PlainGradients
 from private_learning.training.speed import SlowPath, slow_path
 from private_learning.training.views import Views, require_views
 from private_learning.training.weights import arrays_of, load_weights, spec_of_model, weight_out_of_bounds, weights_of
@@ -288,8 +284,7 @@ class LocalTraining:
         round_number   addresses the randomness, and the learning rate may depend on it
         total_records  N of all clients, where the study sums the papers' costs and N is known
         individual     the patients' own sums: charged at every step, and decide which patients take part
-        checkpoints    the step to begin at, and the place to save progress. log_moments and individual go on from their
-                       saved state.
+        checkpoints    the step to begin at, with the saved state of both accounts, and the place to save progress
         previous       the weights released before these, where the study clips around the difference
 
         A record without a finite gradient adds zero and is charged in full. The log alone says how many there were.
@@ -300,42 +295,24 @@ class LocalTraining:
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
         self._load(weights)
+        arguments = self.dataset, self.settings, self.randomness_in(round_number)
         with self._computing():
             if self.settings.privacy.rules.clips_updates:
-                gradients = PlainGradients(
-                    *self._of_records,
-                    self.dataset,
-                    self.settings,
-                    self.randomness_in(round_number),
-                    device=self._device,
-                )
-                contribution = contribution_of(
-                    self._descended(weights, gradients, round_number, checkpoints), self.settings.privacy, round_number
-                )
+                gradients = PlainGradients(*self._of_records, *arguments, device=self._device)
             else:
                 gradients = PrivateGradients(
                     self._gradients,
-                    self.dataset,
-                    self.settings,
-                    self.randomness_in(round_number),
+                    *arguments,
                     device=self._device,
                     log_moments=log_moments,
                     individual=individual,
                     total_records=total_records,
                     centre=self._centre(weights, previous),
                 )
-                update = self._descended(weights, gradients, round_number, checkpoints)
-                contribution = Contribution(update, gradients.distance)
-                if log_moments is not None:
-                    # After the last step: the histogram holds the sums with all of the round's steps.
-                    log_moments.publish(round_number, self.randomness_in(round_number).of(Purpose.HISTOGRAM))
-        if gradients.failed:
-            _LOG.warning(
-                "round %d: %d drawn records have no gradient and count as zero", round_number, gradients.failed
-            )
-        for name, array in contribution.update.items():
-            if not np.isfinite(array).all():
-                raise TrainingStopped(f"the update of parameter {name!r}")
+            contribution = gradients.contribution(self._descended(weights, gradients, round_number, checkpoints))
+        if failed := gradients.failed:
+            _LOG.warning("round %d: %d drawn records have no gradient and count as zero", round_number, failed)
+        _require_finite(contribution.update)
         return contribution
 
     def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
@@ -395,6 +372,12 @@ class LocalTraining:
             if checkpoints is not None and checkpoints.due and step < training.local_steps:
                 checkpoints.write(Checkpoint(step, *descent.state(), *gradients.accounts()))
         return {name: array - received[name] for name, array in weights_of(self._model).items()}
+
+
+def _require_finite(update: Mapping[str, Array]) -> None:
+    for name, array in update.items():
+        if not np.isfinite(array).all():
+            raise TrainingStopped(f"the update of parameter {name!r}")
 
 
 def _resume(start: Checkpoint, log_moments: SampleAccount | None, individual: PatientAccount | None) -> None:

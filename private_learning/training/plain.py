@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,28 +12,15 @@ from torch import Tensor, nn
 from private_learning.errors import TrainingStopped
 from private_learning.gradients.inspection import gradients_of, trainable
 from private_learning.tasks import TaskDataset
-from private_learning.training.gradients import Rows, clipped, norm_of, poisson_batch
+from private_learning.training.gradients import Contribution, Rows, clipped, norm_of, poisson_batch
 from private_learning.training.patients import Loss
 from private_learning.training.prefetch import PrefetchedBatches, whole
 from private_learning.training.views import Views
 from study_protocol.randomness.source import Purpose, RoundRandomness
-from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """One round's result.
-
-    update           parameter name -> float32: a gradient (fedsgd) or a difference of weights (fedavg)
-    client_distance  how far the whole client moves the sum, on the scale of the client level's clip norm, rounded up.
-                     None where the study does not protect clients.
-    """
-
-    update: dict[str, Array]
-    client_distance: float | None
 
 
 class PlainGradients:
@@ -106,22 +92,19 @@ class PlainGradients:
         self._coming = {step: self._batch(step)}
         return self._coming[step]
 
+    def contribution(self, update: dict[str, Array]) -> Contribution:
+        """Return the update clipped, or zero, charged in full, where it is not finite: no record may end a round."""
+        privacy, number = self._privacy, self._randomness.round
+        try:
+            bounded = clipped(update, privacy.clip_norm)
+            distance = norm_of(bounded)
+        except TrainingStopped:
+            _LOG.warning("round %d: the update is not finite. It counts as zero and is charged in full", number)
+            bounded, distance = {name: np.zeros_like(array) for name, array in update.items()}, privacy.clip_norm
+        # Accounted on the scale of the central noise, which leaves room for its grid.
+        noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))
+        return Contribution(bounded, None if noise is None else noise.accounted_distance(distance))
+
     def accounts(self) -> tuple[None, None]:
         """Return no accounts: this scheme charges none here."""
         return None, None
-
-
-def contribution_of(update: dict[str, Array], privacy: Privacy, round_number: int) -> Contribution:
-    """Return the update clipped, or zero, charged in full, where it is not finite: no record may end a round."""
-    distance = None
-    try:
-        bounded = clipped(update, privacy.clip_norm)
-        distance = norm_of(bounded)
-    except TrainingStopped:
-        _LOG.warning("round %d: the update is not finite. It counts as zero and is charged in full", round_number)
-        bounded = {name: np.zeros_like(array) for name, array in update.items()}
-    # Accounted on the scale of the central noise, which leaves room for its grid.
-    noise = privacy.noise_of_updates(sum(array.size for array in bounded.values()))
-    if noise is None:
-        return Contribution(bounded, None)
-    return Contribution(bounded, noise.accounted_distance(privacy.clip_norm if distance is None else distance))

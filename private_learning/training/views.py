@@ -69,8 +69,8 @@ def require_views(augmentation: Augmentation, inputs: torch.Size, targets: torch
             "training.augmentation: targets are images here, which would not move along: contrast, brightness and "
             "noise alone may be used"
         )
-    flat = augmentation.rotation or augmentation.contrast or augmentation.brightness or augmentation.flip
-    if len(inputs) == 2 and flat:
+    of_images = (augmentation.rotation, augmentation.contrast, augmentation.brightness, augmentation.flip)
+    if len(inputs) == 2 and any(of_images):
         raise ConfigurationError("training.augmentation: of signals only shift, scale and noise may be used")
     if augmentation.shift >= min(inputs[1:]):
         raise ConfigurationError(f"training.augmentation: shift must be below {min(inputs[1:])}, the size of an input")

@@ -162,7 +162,7 @@ async def require_standing(context: Context, caller: Caller) -> None:
         return
     member = await context.identities.ask((caller.study, caller.name))
     if member is None or member.state != "active" or member.public_key != caller.public_key:
-        raise Rejected("revoked", "this client takes part no longer, or has another key now")
+        raise Rejected("revoked", "this client no longer takes part, or has another key now")
 
 
 async def signer(request: Request) -> Caller:
@@ -294,7 +294,7 @@ async def _verify(
     if identity is None:
         raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
-        raise Rejected("revoked", "this client takes part no longer: ask the operator")
+        raise Rejected("revoked", "this client no longer takes part: ask the operator")
     if not leaves:
         require_spoken(identity.protocol, claims.protocol, claims.program)
     # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.

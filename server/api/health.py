@@ -63,7 +63,7 @@ async def readyz(context: RequestContext) -> Health:
     errors = await asyncio.gather(*(_error(name, result) for name, result in checks.items()))
     reasons = [_reason(name, error) for name, error in zip(checks, errors, strict=True) if error is not None]
     if reasons:
-        detail = f"{'; '.join(reasons)}; try again"
+        detail = f"{', '.join(reasons)}. Try again"
         raise ApiProblem("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
     return Health(status="ok")
 

@@ -20,8 +20,9 @@ from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
 from study_protocol.secure_sum.messages import SessionParameters, SumResult
-from study_protocol.study.messages import EncodedKey, Metrics, Refusal, Signature, Spent
+from study_protocol.study.messages import Metrics, Refusal, Spent
 from study_protocol.study.queries import Consent, QueryDocument, SignedAnswer
+from study_protocol.wire.octets import EncodedKey, Signature
 from study_protocol.wire.signing import SigningError, decode_public_key
 from study_protocol.wire.tensors import spec_from_json
 from study_protocol.wire.text import Text

@@ -19,16 +19,14 @@ from server.db.tables import RoundRow, SessionRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
+from study_protocol.study.reasons import ENDINGS
 
 logger = logging.getLogger("wardround.coordinator")
 T = TypeVar("T")
 # Errors from rows that no program of ours wrote, where it is not `DatabaseDiffers` at once.
 UNREADABLE = (DatabaseDiffers, RowBroken, InvalidRequestError, LedgerError, *WRONG_VALUE)
 FOUND_BEFORE = "a value in the database was not what the signed ledger says: the log names it"
-WHAT_TO_DO = (
-    "the database was changed without the coordinator's key: keep a copy of it, find out who, and restore "
-    "database and files together from a backup, or open a new study"
-)
+WHAT_TO_DO = ENDINGS["database-differs"][1]
 
 
 def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) -> T:
@@ -46,7 +44,7 @@ def stopping_where_rows_differ(coordinator: Coordinator, work: Callable[[], T]) 
 
 def refused(difference: DatabaseDiffers) -> Rejected:
     """Return the rejection for requests to such a study."""
-    return Rejected("study-finished", f"{difference.difference}; {WHAT_TO_DO}", stop_reason="database-differs")
+    return Rejected("study-finished", f"{difference.difference}. {WHAT_TO_DO}", stop_reason="database-differs")
 
 
 def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffers | None, bool]:
@@ -60,7 +58,7 @@ def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffer
     difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
     if difference is not None and stopped:
         extra = {"study": study, "event": "database-differs"}
-        logger.critical("%s: the study is stopped: %s", difference.difference, WHAT_TO_DO, extra=extra)
+        logger.critical("%s: the study is stopped. %s", difference.difference, WHAT_TO_DO, extra=extra)
     return difference, stopped
 
 

@@ -5,6 +5,7 @@ So there is no cookie that could be forged, and no cache that could leak.
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from server.api.auth import StudyName
 from server.api.docs import PAGE_HEADERS
 from server.web.bundle import Bundle, find_bundle
+from study_protocol.study.reasons import ENDINGS, FOR_GOOD, REASONS
 
 FOLDER = Path(__file__).parent
 # Open to all, because the pages are empty. Data needs a key.
@@ -49,6 +51,14 @@ def all_studies(request: Request) -> HTMLResponse:
 @router.get("/dashboard/{study}")
 def study_page(request: Request, study: StudyName) -> HTMLResponse:
     return _page(request, "study.html")
+
+
+@router.get("/reasons.js")
+def reasons() -> Response:
+    """Return the texts about failed rounds and ended studies as a script module."""
+    tables = {"REASONS": REASONS, "ENDINGS": ENDINGS, "FOR_GOOD": FOR_GOOD}
+    script = "".join(f"export const {name} = {json.dumps(table)};\n" for name, table in tables.items())
+    return Response(script, media_type="text/javascript", headers=PAGE_HEADERS)
 
 
 @router.get("/charts/{name}")

@@ -35,7 +35,7 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
         "vectorised": Vectorised,
     }
     if name not in backends:
-        raise ConfigurationError(f"there is no backend {name!r}; there are {', '.join(backends)}")
+        raise ConfigurationError(f"there is no backend {name!r}. Backends are {', '.join(backends)}")
     return backends[name]
 
 

@@ -129,8 +129,8 @@ class _Worker:
     def _lost(self) -> WorkerLost:
         self.process.join(5.0)
         return WorkerLost(
-            f"a process of the simulation ended (exit code {self.process.exitcode}): there may be too little memory; "
-            "with a checkpoint, the same command goes on with the round that was under way"
+            f"a process of the simulation ended (exit code {self.process.exitcode}): there may be too little memory. "
+            "With a checkpoint, the same command continues with the round that was under way"
         )
 
 

@@ -115,8 +115,8 @@ class Ray:
             return self._ray.get(references)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
             raise WorkerLost(
-                f"a worker of the cluster ended ({type(error).__name__}): a machine may be gone, or short of memory; "
-                "with a checkpoint, the same command goes on with the round that was under way"
+                f"a worker of the cluster ended ({type(error).__name__}): a machine may be gone, or short of memory. "
+                "With a checkpoint, the same command continues with the round that was under way"
             ) from error
 
 

@@ -9,14 +9,7 @@ and public settings alone, never on another cell.
 from study_protocol.cells.column import Column
 from study_protocol.cells.errors import DataError
 from study_protocol.cells.making import column_of, text_of
-from study_protocol.cells.reading import (
-    Categories,
-    Numbers,
-    read_categories,
-    read_days,
-    read_numbers,
-    read_presence,
-)
+from study_protocol.cells.reading import Categories, Numbers, read_categories, read_days, read_numbers, read_presence
 from study_protocol.cells.spelling import (
     AS_WRITTEN,
     MISSING,

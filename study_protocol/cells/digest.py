@@ -110,8 +110,8 @@ def _of_floats(values: NDArray[np.float64]) -> list[bytes]:
 def _of_words(words: Sequence[str | None], spelling: Spelling) -> list[bytes]:
     texts = [word or "" for word in words]
     numbers = None
-    if all(texts) or texts.count("") == 1:
-        numbers = numbers_in([text for text in texts if text], spelling)
+    if texts.count("") <= 1:
+        numbers = numbers_in(list(filter(None, texts)), spelling)
     if numbers is None or _NOT_PLAIN.search("\n".join(texts)) or (np.abs(numbers) >= EXACT).any():
         return [_of_word(text, spelling) for text in texts]
     forms = iter(_of_floats(numbers))

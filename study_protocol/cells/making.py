@@ -20,6 +20,7 @@ from study_protocol.cells.stored import Array, day_text
 _TYPED = "fiubM"
 # A list of one of these types is an array of numbers. With any other type, or several, each cell is written by itself.
 _PLAIN = (bool, int, float)
+_NUMBERS = (float, int, np.floating, np.integer, np.bool_, decimal.Decimal)
 
 
 def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -> Column:
@@ -37,16 +38,24 @@ def column_of(values: Any, *, spelling: Spelling = AS_WRITTEN, name: str = "") -
         return Column.of_texts(cast("list[str | None]", values), spelling, name)
     array, absent = _array_of(values)
     if array.ndim != 1:
-        raise DataError(f"column {name}: a column is one-dimensional" if name else "a column is one-dimensional")
+        raise DataError(f"{_label(name)}a column is one-dimensional")
     if array.dtype.kind in _TYPED and array.dtype.itemsize <= 8:
-        if array.dtype.kind == "M":
-            array = array.astype("datetime64[us]")
-            nulls = np.isnat(array)
-            absent = nulls if absent is None else absent | nulls
-        # A copy in the order of this machine: what programs hold may change.
-        array = array.astype(array.dtype.newbyteorder("="))
-        return Column(array, None, absent if absent is not None and absent.any() else None, spelling, name)
+        return _of_array(array, absent, spelling, name)
     return _of_objects(array.astype(object).tolist(), absent, spelling, name)
+
+
+def _label(name: str) -> str:
+    return f"column {name}: " if name else ""
+
+
+def _of_array(array: Array, absent: NDArray[np.bool_] | None, spelling: Spelling, name: str) -> Column:
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]")
+        nulls = np.isnat(array)
+        absent = nulls if absent is None else absent | nulls
+    # A copy in the order of this machine: what programs hold may change.
+    array = array.astype(array.dtype.newbyteorder("="))
+    return Column(array, None, absent if absent is not None and absent.any() else None, spelling, name)
 
 
 def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Spelling, name: str) -> Column:
@@ -63,8 +72,7 @@ def _of_objects(cells: list[Any], absent: NDArray[np.bool_] | None, spelling: Sp
             texts.append(None)
             strange += 1
     if strange:
-        label = f"column {name}: " if name else ""
-        raise DataError(f"{label}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
+        raise DataError(f"{_label(name)}{strange} of {len(cells)} cells are neither text, number, Boolean nor date")
     return Column.of_texts(texts, spelling, name)
 
 
@@ -138,7 +146,7 @@ def _of_list(cells: Sequence[Any]) -> Array:
 
 def text_of(cell: object, spelling: Spelling) -> str | None:
     """Return one cell as a file would write it, or None for an empty cell. Raises TypeError."""
-    if cell is None or isinstance(cell, str):
+    if isinstance(cell, str | None):
         return cell
     if isinstance(cell, bytes):
         # Bytes that are no UTF-8 stay a cell, which no declaration knows: it is counted, and it alone.
@@ -146,18 +154,18 @@ def text_of(cell: object, spelling: Spelling) -> str | None:
     if isinstance(cell, np.datetime64):
         moment = cast("np.datetime64[Any]", cell)
         return None if np.isnat(moment) else day_text(str(cast(object, moment.astype("datetime64[us]"))))
-    if isinstance(cell, float | decimal.Decimal | np.floating):
-        number = cast("float | decimal.Decimal", cell)
-        # A signalling NaN of `decimal` cannot be compared.
-        is_nan = number.is_nan() if isinstance(number, decimal.Decimal) else math.isnan(number)
-        return None if is_nan else number_text(number, spelling)
-    if isinstance(cell, int | np.integer | np.bool_):
-        return number_text(cast(object, cell), spelling)
-    if isinstance(cell, datetime.date) and cell == cell:
-        return day_text(cell.isoformat())
-    if isinstance(cell, datetime.time | datetime.timedelta) and cell == cell:
-        return str(cell)
-    # pandas' NA and NaT equal no value, not even themselves.
+    if isinstance(cell, _NUMBERS):
+        return None if _is_nan(cast("float | decimal.Decimal", cell)) else number_text(cast(object, cell), spelling)
+    # pandas' NaT is a date to Python.
     if type(cell).__name__ in ("NAType", "NaTType"):
         return None
+    if isinstance(cell, datetime.date):
+        return day_text(cell.isoformat())
+    if isinstance(cell, datetime.time | datetime.timedelta):
+        return str(cell)
     raise TypeError(type(cell).__name__)
+
+
+def _is_nan(number: float | decimal.Decimal) -> bool:
+    # A signalling NaN of `decimal` cannot be compared.
+    return number.is_nan() if isinstance(number, decimal.Decimal) else bool(number != number)

@@ -155,15 +155,19 @@ def _near(column: StoredCells, names: Sequence[str], wrong: Mask) -> Mask | None
         return None
     near, places, marks = set(map(_resembled, names)), np.flatnonzero(wrong), np.zeros(len(column), bool)
     if column.words is not None:
-        words = cast("list[str | None]", column.words.tolist())
-        resembling = np.array([word is not None and _resembled(word) in near for word in words], bool)
-        marks[places] = resembling[column.values[places]]
+        words, inverse = cast("list[str | None]", column.words.tolist()), column.values[places]
     elif column.values.dtype.kind in "iuf":
         numbers, inverse = np.unique(column.values[places], return_inverse=True)
-        texts = (number_text(text, POINTS) for text in numbers.tolist())
-        resembling = np.array([_resembled(plain_decimal(text, POINTS) or text) in near for text in texts], bool)
-        marks[places] = resembling[inverse]
+        words = list(map(_plain, numbers.tolist()))
+    else:
+        return None
+    marks[places] = np.array([word is not None and _resembled(word) in near for word in words], bool)[inverse]
     return marks if marks.any() else None
+
+
+def _plain(number: float) -> str:
+    text = number_text(number, POINTS)
+    return plain_decimal(text, POINTS) or text
 
 
 def _resembled(text: str) -> str:
@@ -206,25 +210,23 @@ def _of_words(
         fast: values of many texts at once, or None if one of them is no number.
     """
     words = cast("list[str | None]", cast(Array, column.words).tolist())
-    codes = {cleaned(text) for text in missing_values}
-    absent = MISSING | codes
-    present = [place for place, word in enumerate(words) if word is not None and word not in absent]
+    codes = set(map(cleaned, missing_values))
+    absent = {None, *MISSING, *codes}
+    present = [place for place, word in enumerate(words) if word not in absent]
     texts = [cast(str, words[place]) for place in present]
     numbers = None if fast is None else fast(texts, column.spelling)
     if numbers is None:
-        numbers = np.array(
-            [np.nan if (number := value(text, column.spelling)) is None else number for text in texts], float
-        )
+        # None becomes NaN.
+        numbers = np.array([value(text, column.spelling) for text in texts], float)
     is_code = np.isin(numbers, [number for text in codes if (number := value(text, POINTS)) is not None])
     each, state = np.full(len(words), np.nan), np.full(len(words), _MISSING, np.int8)
     state[present] = np.where(is_code, _MISSING, np.where(np.isfinite(numbers), _VALUE, _WRONG))
     each[present] = np.where(state[present] == _VALUE, numbers, np.nan)
-    if not len(column):
-        return Numbers(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
-    states = state[column.values]
+    states, kind = state[column.values], ""
     wrong = states == _WRONG
-    first = cast(str, words[int(column.values[int(np.argmax(wrong))])])
-    kind = kind_of(first, column.spelling) if wrong.any() else ""
+    if wrong.any():
+        first = cast(str, words[int(column.values[int(np.argmax(wrong))])])
+        kind = kind_of(first, column.spelling)
     return Numbers(each[column.values], states == _MISSING, wrong, kind)
 
 
@@ -236,7 +238,7 @@ def _none_of(column: StoredCells, kind: str) -> Numbers:
 
 def _lookup(names: Sequence[str]) -> Callable[[str, Spelling], int]:
     """Return the place of a word among the names, −1 for none."""
-    exact = {name: place for place, name in enumerate(names)}
+    exact = dict(zip(names, range(len(names)), strict=True))
     # As studies write them, with decimal points.
     plain = {key: place for place, name in enumerate(names) if (key := plain_decimal(name, POINTS)) is not None}
     truths = {truth: place for place, name in enumerate(names) if (truth := truth_in(name)) is not None}

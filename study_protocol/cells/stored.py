@@ -130,13 +130,18 @@ class StoredCells:
         first = columns[0]
         if len(columns) == 1:
             return first
-        if any(column.is_text != first.is_text or column.values.dtype != first.values.dtype for column in columns):
+        if len({(column.is_text, column.values.dtype) for column in columns}) > 1:
             columns = [column.as_texts for column in columns]
-        if not columns[0].is_text:
-            absent = None
-            if any(column.absent is not None for column in columns):
-                absent = np.concatenate([column.empty for column in columns])
-            return replace(first, values=np.concatenate([column.values for column in columns]), absent=absent)
+        if columns[0].is_text:
+            return cls._joined_texts(columns)
+        absent = None
+        if any(column.absent is not None for column in columns):
+            absent = np.concatenate([column.empty for column in columns])
+        return replace(first, values=np.concatenate([column.values for column in columns]), absent=absent)
+
+    @classmethod
+    def _joined_texts(cls, columns: Sequence[Self]) -> Self:
+        first = columns[0]
         positions: dict[str | None, int] = {}
         codes: list[Array] = []
         for column in columns:

@@ -24,15 +24,15 @@ def chart_of(stated: Certificate) -> dict[str, Any] | None:
         {
             "label": f"{UNIT_NOUNS[limit.level]}, {limit.definition}",
             "limit": epsilon / top,
-            "points": [
-                [point.round / last, value / top]
-                for point in stated.spent_after
-                if (value := point.spent[at]) is not None
-            ],
+            "points": [[round_number / last, value / top] for round_number, value in _spent(stated, at)],
         }
         for at, (limit, epsilon) in enumerate(bounded)
     ]
     return {"series": series, "x": _ticks(last, whole=True), "y": _ticks(top, whole=False)}
+
+
+def _spent(stated: Certificate, at: int) -> list[tuple[int, float]]:
+    return [(point.round, value) for point in stated.spent_after if (value := point.spent[at]) is not None]
 
 
 def _ticks(top: float, *, whole: bool) -> list[dict[str, Any]]:

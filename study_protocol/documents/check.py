@@ -14,7 +14,7 @@ from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate
 from study_protocol.documents.compare import difference, in_form_of
-from study_protocol.study.certificate import Certificate, SignedCertificate
+from study_protocol.study.certificate import Certificate, CertifiedLimit, SignedCertificate
 from study_protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.plan_of import PlanDiffers
@@ -168,15 +168,8 @@ def check_ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     The caller has checked the ledger's signed head.
     """
     stated_ledger = stated.ledger
-    if len(entries) < stated_ledger.entries:
-        words = (
-            f"the export has {len(entries)} entries, the certificate stands on {stated_ledger.entries}: export it again"
-        )
-        return [Check("ledger", "not known", words)]
-    if entries[stated_ledger.entries - 1].sha256 != stated_ledger.sha256:
-        return [Check("ledger", "bad", f"entry {stated_ledger.entries} is not the one that the certificate stands on")]
-    if not _head_is_signed(stated):
-        return [Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")]
+    if (flaw := _other_ledger(stated, entries)) is not None:
+        return [flaw]
     whole = stated_ledger.counted == stated_ledger.entries
     try:
         account = compute_account(entries[: stated_ledger.entries], None if whole else stated.round)
@@ -195,16 +188,29 @@ def check_ledger(stated: Certificate, entries: Sequence[Entry]) -> list[Check]:
     limits = [_limit(stated, at, limit) for at, limit in enumerate(account.limits)]
     # Sentences hold rounded numbers: they are written again from those that are stated, if they are the ledger's.
     if all(limit.result == "good" for limit in limits):
-        statements = tuple(
-            LimitStatement.model_validate(limit.model_dump(exclude={"meaning"})) for limit in stated.limits
-        )
-        account = dataclasses.replace(account, limits=statements)
+        account = dataclasses.replace(account, limits=tuple(map(_statement, stated.limits)))
     try:
         remade = issue_certificate(account, _facts(stated))
     except ValueError:
         # The ledger holds a value that no message can hold, such as an end for an unknown reason.
         return [Check("ledger", "bad", "no such certificate can be made from it: it says what no certificate can say")]
     return [good, *limits, _released(stated, account), *_rest(stated, remade)]
+
+
+def _other_ledger(stated: Certificate, entries: Sequence[Entry]) -> Check | None:
+    count = stated.ledger.entries
+    if len(entries) < count:
+        words = f"the export has {len(entries)} entries, the certificate stands on {count}: export it again"
+        return Check("ledger", "not known", words)
+    if entries[count - 1].sha256 != stated.ledger.sha256:
+        return Check("ledger", "bad", f"entry {count} is not the one that the certificate stands on")
+    if not _head_is_signed(stated):
+        return Check("ledger", "bad", "the head that the certificate names is not signed with the key that it names")
+    return None
+
+
+def _statement(limit: CertifiedLimit) -> LimitStatement:
+    return LimitStatement.model_validate(limit.model_dump(exclude={"meaning"}))
 
 
 def _released(stated: Certificate, account: CertificateAccount) -> Check:

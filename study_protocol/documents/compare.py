@@ -21,27 +21,13 @@ def difference(stated: Any, recomputed: Any, name: str, *, strict: bool = False)
         strict: also report parts where last bits can choose another count, or another of several orders.
     """
     if isinstance(stated, dict) and isinstance(recomputed, dict):
-        stated_fields, right = cast("dict[str, Any]", stated), cast("dict[str, Any]", recomputed)
-        names = {*stated_fields, *right}
-        # Of orders that give the same, last bits choose.
-        if not strict and _is_known(stated_fields, right):
-            names -= {"order"}
-        return _first(
-            [(stated_fields.get(key, _ABSENT), right.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names)],
-            strict,
-        )
+        return _different_field(cast("dict[str, Any]", stated), cast("dict[str, Any]", recomputed), name, strict)
     if isinstance(stated, list | tuple) and isinstance(recomputed, list | tuple):
         ones, recomputed_items = cast("Sequence[Any]", stated), cast("Sequence[Any]", recomputed)
         if len(ones) != len(recomputed_items):
             return f"{name} has {len(ones)} parts, not {len(recomputed_items)}"
         pairs = zip(ones, recomputed_items, strict=True)
-        return _first(
-            [
-                (stated_item, recomputed_item, f"{name}[{at}]")
-                for at, (stated_item, recomputed_item) in enumerate(pairs)
-            ],
-            strict,
-        )
+        return _first(((*pair, f"{name}[{at}]") for at, pair in enumerate(pairs)), strict)
     return None if _is_close(cast("object", stated), cast("object", recomputed), name, strict=strict) else name
 
 
@@ -72,6 +58,15 @@ def _first(pairs: Iterable[tuple[Any, Any, str]], strict: bool) -> str | None:
         ),
         None,
     )
+
+
+def _different_field(stated: dict[str, Any], recomputed: dict[str, Any], name: str, strict: bool) -> str | None:
+    names = {*stated, *recomputed}
+    # Of orders that give the same, last bits choose.
+    if not strict and _is_known(stated, recomputed):
+        names -= {"order"}
+    pairs = ((stated.get(key, _ABSENT), recomputed.get(key, _ABSENT), f"{name}.{key}") for key in sorted(names))
+    return _first(pairs, strict)
 
 
 def _is_known(stated: dict[str, Any], right: dict[str, Any]) -> bool:

@@ -108,15 +108,13 @@ def _queries(settings: StudySettings, plan: Plan) -> str:
 
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
     clipped = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
+    steps = [(level, plan.mechanism(level)) for level in plan.levels]
     levels = "; ".join(
         f"{level} level: clip norm {exact(step.clip_norm)}, noise multiplier {at_least(step.noise_multiplier)}"
-        for level in plan.levels
-        for step in [plan.mechanism(level)]
+        for level, step in steps
     )
     yield "Mechanism", f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}"
-    rates = [(level, plan.mechanism(level).sampling_rate) for level in plan.levels]
-    credited = "; ".join(f"{level} level: {_credit(rate)}" for level, rate in rates)
-    yield "Sampling", credited
+    yield "Sampling", "; ".join(f"{level} level: {_credit(step.sampling_rate)}" for level, step in steps)
     by = ", ".join(dict.fromkeys(str(limit.enforced_by) for limit in limits if limit.enforced_by is not None))
     every = "all rounds" if settings.statistics is None else "all rounds, all questions"
     yield "Composition", f"over {every} and every histogram that is published; enforced by {by}, before each round"
@@ -173,15 +171,9 @@ def _hazards(settings: StudySettings) -> Iterator[tuple[str, str]]:
         "Choices made on the data before",
         "not in this ε: settings are frozen, what they were tuned on is not known",
     )
-    yield (
-        "Rounds that fail, crashes",
-        "charged before anything is computed; free only where nothing left a building",
-    )
+    yield ("Rounds that fail, crashes", "charged before anything is computed; free only where nothing left a building")
     beyond = " The operator asked for limits or noise beyond the usual bounds." if settings.beyond_bounds else ""
-    yield (
-        "Large ε",
-        f"the limit stops the study by itself and cannot be raised.{beyond}",
-    )
+    yield ("Large ε", f"the limit stops the study by itself and cannot be raised.{beyond}")
     yield (
         "Errors in the software",
         "tests hold the accounts against independent ones; from the ledger every ε can be computed again by others",

@@ -19,6 +19,8 @@ ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "samplin
 RAW = "raw"
 # How many patients a row of something else rests on.
 PATIENTS = "patients"
+# The columns of `Estimates.errors`.
+ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 COVERAGE = 0.95
 SIMULATIONS = 2000
 

@@ -30,6 +30,10 @@ class Estimates:
     low: Floats
     high: Floats
 
+    @property
+    def errors(self) -> tuple[Floats, Floats, Floats, Floats]:
+        return self.dp_error, self.sampling_error, self.low, self.high
+
 
 _NAMES = tuple(field.name for field in fields(Estimates))
 

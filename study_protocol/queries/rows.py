@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from study_protocol.cells import Column, read_categories, read_numbers
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.variables import (
-    Condition,
-    Indicator,
-    Patients,
-    Range,
-    Variable,
-    column_of,
-)
+from study_protocol.queries.variables import Condition, Indicator, Patients, Range, Variable, column_of
 from study_protocol.wire.values import Message
 
 Reading = Variable | Range | Indicator | Condition
@@ -52,19 +45,21 @@ def one_row_each(question: BaseQuestion, columns: Patients, patients: Sequence[s
     if question.rows in ("first", "last"):
         places = last if question.rows == "last" else first
         return {name: column.take(places) for name, column in needed.items()}
-    readings = list(readings_of(question))
-    merged: dict[str, Column | NDArray[np.float64]] = {}
-    for name, column in needed.items():
-        read = [reading for reading in readings if reading.column == name]
-        numeric = [reading for reading in read if _is_number(reading)]
-        if numeric:
-            codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in numeric)))
-            numbers = read_numbers(column, codes).values
-            merged[name] = (_mean if question.rows == "mean" else _largest)(numbers, patient_of, len(first))
-        else:
-            places = first if question.rows == "mean" else _last_listed(column, read, patient_of, len(first))
-            merged[name] = column.take(places)
-    return merged
+    readings, is_mean = list(readings_of(question)), question.rows == "mean"
+    return {
+        name: _merged(column, [reading for reading in readings if reading.column == name], patient_of, first, is_mean)
+        for name, column in needed.items()
+    }
+
+
+def _merged(
+    column: Column, readings: Sequence[Reading], patient_of: _Index, first: _Index, is_mean: bool
+) -> Column | NDArray[np.float64]:
+    numeric = [reading for reading in readings if _is_number(reading)]
+    if numeric:
+        codes = tuple(dict.fromkeys(chain.from_iterable(reading.missing_values for reading in numeric)))
+        return (_mean if is_mean else _largest)(read_numbers(column, codes).values, patient_of, len(first))
+    return column.take(first if is_mean else _last_listed(column, readings, patient_of, len(first)))
 
 
 def one_value_each(

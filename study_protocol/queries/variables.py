@@ -171,10 +171,7 @@ def _form(value: Any) -> str:
     return "indicator" if has else "range"
 
 
-Number = Annotated[
-    Annotated[Range, Tag("range")] | Annotated[Indicator, Tag("indicator")],
-    Discriminator(_form),
-]
+Number = Annotated[Annotated[Range, Tag("range")] | Annotated[Indicator, Tag("indicator")], Discriminator(_form)]
 """A number in a public range, or a category as 0 and 1. Both have column, low, high, middle, half, scaled."""
 
 
@@ -220,17 +217,17 @@ def column_of(patients: Patients, name: str) -> Column:
 
 def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:
     """Raises ValueError: an empty value, one that stands twice, or a category that also means missing."""
-    values, absent = [same_category(code) for code in categories], [same_category(code) for code in missing_values]
-    if "" in values or "" in absent:
+    values, absent = list(map(same_category, categories)), list(map(same_category, missing_values))
+    if "" in values + absent:
         raise ValueError(f"column {column}: an empty cell is missing anyway. Values have at least one letter or digit")
-    if len(set(values)) < len(values) or len(set(absent)) < len(absent):
+    if len(set(values)) + len(set(absent)) < len(values + absent):
         raise ValueError(f"column {column}: a value stands twice (3 and 3.0 are one value)")
     if set(values) & set(absent):
         raise ValueError(f"column {column}: a value is both a category and one of missing_values")
     for codes in (categories, missing_values):
         if any(are_several(code, is_only=len(codes) == 1) for code in codes):
             raise ValueError(f"column {column}: 0,-1 is one text with a comma in it. Write each value by itself")
-    if any("|" in code or (not categories and is_miswritten(code)) for code in missing_values):
+    if "|" in "".join(missing_values) or (not categories and any(map(is_miswritten, missing_values))):
         raise ValueError(
             f"column {column}: missing_values are single numbers or texts. A list, a range or a number in further "
             "quotation marks is none"

@@ -219,15 +219,15 @@ class Masks:
             raise MaskingError("words is a contiguous, writeable vector of 32- or 64-bit words")
         if self._bytes_used + words.nbytes > MAX_BYTES:
             raise MaskingError("words is longer than one keystream")
-        if head is not None and (head.ndim != 1 or head.dtype != words.dtype or head.size > words.size):
+        head = words[:0] if head is None else head
+        if head.ndim != 1 or head.dtype != words.dtype or head.size > words.size:
             raise MaskingError("head is a vector of the same words, no longer than words")
         self._bytes_used += words.nbytes
         mask = self._buffer.view(words.dtype)
         for start in range(0, words.size, mask.size):
             chunk = words[start : start + mask.size]
-            if head is not None:
-                part = head[start : start + chunk.size]
-                chunk[: part.size] = part
+            part = head[start : start + chunk.size]
+            chunk[: part.size] = part
             self._apply(chunk, mask[: chunk.size])
 
     def _apply(self, chunk: RingVector, stream: RingVector) -> None:

@@ -176,22 +176,10 @@ def require_sound(parameters: SessionParameters) -> None:
     Raises:
         ParameterFault: with the rule that is broken.
     """
-    n, c, t, k = parameters.clients, parameters.colluders, parameters.threshold, parameters.neighbours
+    n, c, t = parameters.clients, parameters.colluders, parameters.threshold
     if parameters.suite != SUITE:
         raise ParameterFault("unknown-suite", f"the suite {parameters.suite!r} is not known here")
-    if n < 3:
-        raise ParameterFault("too-few-clients", f"with {n} clients each would learn the other's value")
-    # Two of three colluding take their own values off the sum and have the third.
-    if n == 3 and c > 1:
-        raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
-    # Else the colluders among the neighbours on one side could be all that survives there.
-    if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
-        detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
-        raise ParameterFault("unsound-graph", detail)
-    if t < (lowest := min_threshold(k + 1, c)):
-        raise ParameterFault("low-threshold", f"threshold {t} is below {lowest} for {k} neighbours, c = {c}")
-    if t > k + 1:
-        raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
+    _require_sound_graph(n, c, t, parameters.neighbours)
     if parameters.min_survivors > n:
         raise ParameterFault("unreachable-threshold", f"{n} clients cannot reach {parameters.min_survivors}")
     if (survivors := parameters.min_survivors) < min_survivors_of(n, c, t):
@@ -205,6 +193,22 @@ def require_sound(parameters: SessionParameters) -> None:
     times = (*parameters.deadlines.model_dump().values(), parameters.expires)
     if list(times) != sorted(times):
         raise ParameterFault("unordered-deadlines", "deadlines follow the order of the steps and end before expiry")
+
+
+def _require_sound_graph(n: int, c: int, t: int, k: int) -> None:
+    if n < 3:
+        raise ParameterFault("too-few-clients", f"with {n} clients each would learn the other's value")
+    # Two of three colluding take their own values off the sum and have the third.
+    if n == 3 and c > 1:
+        raise ParameterFault("too-few-clients", f"three clients cannot bear {c} colluders")
+    # Else the colluders among the neighbours on one side could be all that survives there.
+    if k != n - 1 and not (k % 2 == 0 and c < k < n - 1):
+        detail = f"{k} neighbours for {n} clients: all {n - 1} others, or fewer, an even number above c = {c}"
+        raise ParameterFault("unsound-graph", detail)
+    if t < (lowest := min_threshold(k + 1, c)):
+        raise ParameterFault("low-threshold", f"threshold {t} is below {lowest} for {k} neighbours, c = {c}")
+    if t > k + 1:
+        raise ParameterFault("unreachable-threshold", f"{k + 1} holders of a secret cannot reach {t}")
 
 
 class SessionView(Message):

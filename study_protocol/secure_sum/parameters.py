@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -102,18 +103,8 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study has no sums under masks")
-        return cls(
-            study,
-            round_number,
-            settings.digest(),
-            ledger,
-            roster,
-            None,
-            model,
-            masking,
-            settings.schedule.round_deadline_seconds,
-            lambda clients: vectors_of(settings, spec, clients),
-        )
+        seconds, vectors = settings.schedule.round_deadline_seconds, partial(vectors_of, settings, spec)
+        return cls(study, round_number, settings.digest(), ledger, roster, None, model, masking, seconds, vectors)
 
     @classmethod
     def of_query(
@@ -138,19 +129,12 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study has no sums under masks")
-        cells = document.question.cells
-        return cls(
-            study,
-            round_number,
-            settings.digest(),
-            ledger,
-            roster,
-            document.digest(),
-            model,
-            masking,
-            settings.schedule.round_deadline_seconds,
-            lambda clients: (answer_vector(cells, clients),),
-        )
+        query, cells, seconds = document.digest(), document.question.cells, settings.schedule.round_deadline_seconds
+
+        def vectors(clients: int) -> tuple[VectorSpec, ...]:
+            return (answer_vector(cells, clients),)
+
+        return cls(study, round_number, settings.digest(), ledger, roster, query, model, masking, seconds, vectors)
 
     def parameters(self, clients: int, *, session: bytes, now: float, version: Literal[1, 2] = 2) -> SessionParameters:
         """Return sound parameters for so many planned clients.

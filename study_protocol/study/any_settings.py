@@ -51,7 +51,7 @@ class StatisticsSettings(Message):
 
     statistics: Statistics = Field(description="what it allows of queries")
     privacy: StatisticsPrivacy = Field(description="its limits, and how sums are made")
-    schedule: Schedule = Field(description="who is waited for, and how long")
+    schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
     beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
@@ -93,8 +93,7 @@ def _kind(value: object) -> str:
 
 AnySettings = StudySettings | StatisticsSettings
 Settings = Annotated[
-    Annotated[StudySettings, Tag("training")] | Annotated[StatisticsSettings, Tag("statistics")],
-    Discriminator(_kind),
+    Annotated[StudySettings, Tag("training")] | Annotated[StatisticsSettings, Tag("statistics")], Discriminator(_kind)
 ]
 _SETTINGS: TypeAdapter[AnySettings] = TypeAdapter(Settings)
 

@@ -103,7 +103,7 @@ def _arrays(data: bytes) -> dict[str, Array]:
 
 
 def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] | None) -> Mapping[str, str]:
-    present = [item for item in metadata if item is not None]
+    present = list(filter(None, metadata))
     if not present:
         return {}
     newest = max(present, key=lambda item: item.round)
@@ -113,15 +113,20 @@ def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] 
         raise TensorError("wrong-metadata", "the models are not all of one study: average such only")
     if len(metadata) == 1:
         return newest.header()
-    # No file could say how much each round counts in a mean of means.
-    if any(item.mean_of for item in present):
-        raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
-    rounds = [item.round for item in present]
-    order = sorted(range(len(present)), key=rounds.__getitem__)
-    # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
-    settled = [(rounds[place], present[place].ledger_entries) for place in order]
-    if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
-        raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
-    of_mean = {"mean_of": tuple(rounds[place] for place in order)}
+    order = _order(present)
+    of_mean = {"mean_of": tuple(present[place].round for place in order)}
     weighted = {} if shares is None else {"mean_weights": tuple(shares[place] for place in order)}
     return newest.model_copy(update={**of_mean, **weighted}).header()
+
+
+def _order(metadata: Sequence[ModelMetadata]) -> list[int]:
+    """Return the places of models by round. Raises TensorError: one is a mean, or they are not all of one study."""
+    # No file could say how much each round counts in a mean of means.
+    if any(item.mean_of for item in metadata):
+        raise TensorError("wrong-metadata", "one of the models is a mean already: average released models themselves")
+    order = sorted(range(len(metadata)), key=lambda place: metadata[place].round)
+    # A ledger only grows. Two runs of a study have one name, and cost the ε of both.
+    settled = [(metadata[place].round, metadata[place].ledger_entries) for place in order]
+    if any(after[0] <= before[0] or after[1] <= before[1] for before, after in pairwise(settled)):
+        raise TensorError("wrong-metadata", "the models are not all of one study, or one is there twice")
+    return order

@@ -24,7 +24,8 @@ class Limit(Message):
         description="classical: for any patient, and every level needs one. bayesian: for a typical patient"
     )
     epsilon: Positive = Field(
-        description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds, more noise"
+        description="ε is never more. 1 is strong, 8 is weak, above 20 only with --i-know. A smaller ε means fewer "
+        "rounds or more noise"
     )
     delta: Probability = Field(
         description="δ is never more: below 1 / all patients (or hospitals). Above 1e-3 only with --i-know"
@@ -60,7 +61,7 @@ class Schedule(Message):
         description="no round is closed with fewer updates. Fewer than all hospitals: rounds go on while some are away",
     )
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
-        description="how long a round waits for updates: several times what the slowest hospital computes"
+        description="how long a round waits for updates: several times the slowest hospital's time"
     )
     # Both are left out of what is written where there are none: settings of earlier versions keep their digest.
     witnesses: Annotated[

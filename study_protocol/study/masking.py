@@ -35,7 +35,7 @@ class Masking(Message):
     min_survivors: Whole = Field(
         ge=3,
         le=MAX_CLIENTS,
-        description="no sum of fewer hospitals is opened: at least colluders + 3. More: a round fails sooner",
+        description="no sum of fewer hospitals is opened: at least colluders + 3. With more, a round fails sooner",
     )
     mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
     allow_three: bool = Field(description="allow sums of three hospitals, of which only two need be honest")

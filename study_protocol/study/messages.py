@@ -6,33 +6,15 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AwareDatetime, Field
 
 from study_protocol.study.any_settings import Settings
 from study_protocol.study.limits import LevelName
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked
-from study_protocol.wire.octets import Octets, SignatureOctets, as_text
-from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.octets import EncodedKey, Octets, Signature, SignatureOctets, as_text
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
-
-
-def _is_a_key(text: str) -> str:
-    try:
-        decode_public_key(text)
-    except SigningError as error:
-        raise ValueError(error.detail) from error
-    return text
-
-
-# 32 and 64 bytes in unpadded base64url.
-EncodedKey = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_-]{43}$", description="raw Ed25519 public key, base64url"),
-    AfterValidator(_is_a_key),
-]
-Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$", description="Ed25519 signature, base64url")]
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
 StopReason = Literal[
@@ -48,7 +30,7 @@ class Problem(Message):
     type: str = Field(description="urn:wardround:problem: and the code")
     title: str = Field(description="what it is, for people")
     status: int = Field(description="the HTTP status")
-    code: str = Field(description="stable; what programs look at")
+    code: str = Field(description="stable, for programs")
     detail: str = Field(description="what to do next")
     request_id: str = Field(description="as in the header X-Request-Id")
     fields: list[str] | None = Field(default=None, description="where the request is wrong, in the API's own words")
@@ -91,9 +73,9 @@ class Study(Message):
     stop_reason: StopReason | None = Field(description="why it is finished")
     settings: Settings = Field(description="as frozen at its creation")
     settings_sha256: Sha256 = Field(description="SHA-256 of their canonical JSON, which assignments name")
-    model: ModelInfo | None = Field(description="the newest model; null before the first")
+    model: ModelInfo | None = Field(description="the newest model, null before the first")
     clients: int = Field(description="how many hospitals have enrolled and take part")
-    invited: int = Field(description="how many are expected: those, and whoever holds an invitation that can be used")
+    invited: int = Field(description="how many are expected: those, and the holders of open invitations")
     rounds: int = Field(description="how many have begun")
     under_way: RoundUnderWay | None = Field(description="the round that hospitals are asked in now")
     coordinator_key: EncodedKey = Field(description="what assignments and ledger heads are signed with")
@@ -102,7 +84,7 @@ class Study(Message):
 
 class StudyList(Message):
     studies: list[Study] = Field(description="in order of their names")
-    next: str | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: str | None = Field(default=None, description="ask for more with `after`, null at the end")
 
 
 class InvitationCreate(Message):
@@ -117,7 +99,7 @@ class Invitation(Message):
 
     study: Name = Field(description="where it admits to")
     client: Name = Field(description="whom it admits")
-    token: str = Field(description="what the hospital enrols with; shown once")
+    token: str = Field(description="the token with which the hospital enrols, shown once")
     expires_at: AwareDatetime = Field(description="until when it can be used")
 
 
@@ -176,7 +158,7 @@ class AssignmentBody(Message):
     round: int = Field(ge=1, description="from 1")
     phase: Literal["train", "query"] = Field(description="what to do: a round of training, or a query's")
     deadline: AwareDatetime = Field(description="until when an update is taken")
-    model: ModelInfo | None = Field(description="what to start from; null in a query's round")
+    model: ModelInfo | None = Field(description="the model to start from, null in a query's round")
     query: QueryAsked | None = Field(default=None, description="what is asked in a query's round")
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     roster_sha256: Sha256 = Field(description="fingerprint of the roster")
@@ -217,7 +199,7 @@ class Refusal(Message):
     """A hospital's no. `code` is machine-readable, `detail` must not hold anything about patients."""
 
     code: str = Field(pattern=r"^[a-z0-9-]{1,64}$", description="why, for programs")
-    detail: Text = Field(default="", max_length=500, description="why, for people; nothing about patients")
+    detail: Text = Field(default="", max_length=500, description="why, for people, without data of patients")
 
 
 class Metrics(Message):
@@ -257,16 +239,16 @@ class RoundView(Message):
     started_at: AwareDatetime = Field(description="when it was reserved")
     deadline: AwareDatetime | None = Field(description="until when updates are taken")
     ended_at: AwareDatetime | None = Field(description="when it was released, abandoned or stopped")
-    reason: Text | None = Field(description="why it came to nothing")
-    query: int | None = Field(default=None, description="the query that it answers; null: a round of training")
+    reason: Text | None = Field(description="why it failed")
+    query: int | None = Field(default=None, description="the query that it answers, null for a round of training")
     metrics: Metrics | None = Field(description="of its model")
-    spent: list[Spent] | None = Field(description="per limit, once this round was charged; null while it is under way")
+    spent: list[Spent] | None = Field(description="per limit, once this round was charged. null while it is under way")
     clients: list[RoundClient] | None = Field(description="who was drawn, for those who may see it")
 
 
 class RoundList(Message):
     rounds: list[RoundView] = Field(description="in order of their numbers")
-    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: int | None = Field(default=None, description="ask for more with `after`, null at the end")
 
 
 class LedgerEntry(Message):
@@ -298,7 +280,7 @@ class LedgerPage(Message):
     witnesses: list[WitnessedHead] = Field(
         default_factory=list[WitnessedHead], description="the newest head that each hospital has signed"
     )
-    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: int | None = Field(default=None, description="ask for more with `after`, null at the end")
 
 
 class Percentile(Message):
@@ -324,14 +306,14 @@ class LimitStatement(Message):
     level: LevelName = Field(description="who is protected")
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
     state: Literal["within", "exhausted", "unbounded"] = Field(
-        description="whether it is kept; unbounded: this level is not protected"
+        description="whether it is kept. unbounded: this level is not protected"
     )
     epsilon: Positive | None = Field(description="the limit")
     delta: Positive | None = Field(description="the limit's δ")
     enforced_by: Text | None = Field(description="the accountant that decides")
     spent: Finite | None = Field(
-        description="ε of the ledger, whatever made the study stop there; with questions alone the limit, from the "
-        "first question on: certificate.used of certificate.allowed says how far it is used up"
+        description="ε of the ledger for every stop. With questions alone it is the limit, from the first question "
+        "on: certificate.used of certificate.allowed says how much of it is used"
     )
     reserved: Finite | None = Field(description="what the round under way adds")
     remaining: Finite | None = Field(description="what is left once it is charged")
@@ -393,7 +375,7 @@ class OperatorKeyView(Message):
     id: str = Field(description="the middle part of the key")
     role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")
     label: Text = Field(description="who holds it")
-    key: str | None = Field(description="shown once; null in lists")
+    key: str | None = Field(description="shown once, null in lists")
     created_at: AwareDatetime = Field(description="when it was made")
     revoked_at: datetime | None = Field(description="from when on it opens nothing")
 

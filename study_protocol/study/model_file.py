@@ -62,13 +62,13 @@ class ModelMetadata(Message):
 
     format: Literal[1] = Field(default=1, description="version of this format")
     study: Name = Field(description="whose model")
-    round: Whole = Field(ge=0, description="which round released it; 0: the initial one")
+    round: Whole = Field(ge=0, description="the round that released it. 0: the initial one")
     task: Text = Field(description="name of the task")
     task_parameters: dict[Text, float | int | bool | Text] = Field(description="as in the study's settings")
     columns: tuple[InputColumn, ...] = Field(description="of a table, in the order of the inputs")
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
-    ledger_entries: Whole = Field(ge=0, description="the ledger's entry that settled the round; 0 in round 0")
-    ledger_sha256: Sha256 = Field(description="its hash; zeros in round 0")
+    ledger_entries: Whole = Field(ge=0, description="the ledger's entry that settled the round. 0 in round 0")
+    ledger_sha256: Sha256 = Field(description="its hash, zeros in round 0")
     trainable: Text | tuple[Text, ...] = Field(default=ALL, description="which parameters the file holds")
     backbone_sha256: Sha256 | None = Field(
         default=None, description="of the file that the others are in; none: no file"

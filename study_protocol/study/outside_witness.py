@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import AfterValidator, Field
-
-from study_protocol.wire.signing import SigningError, decode_public_key
+from study_protocol.wire.octets import EncodedKey
 from study_protocol.wire.values import Message, Name
 
 # Each is a person who is asked. A ledger's page carries a signature of every one.
 MAX_WITNESSES = 16
 
 
-def _is_a_key(text: str) -> str:
-    try:
-        decode_public_key(text)
-    except SigningError as error:
-        raise ValueError(error.detail) from error
-    return text
-
-
 class OutsideWitness(Message):
     """The name and key of a signer of heads who is no member of the study."""
 
     name: Name = Field(description="not a hospital's name")
-    public_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$"), AfterValidator(_is_a_key)] = Field(
-        description="as `wardround witness key` prints it on the auditor's machine"
-    )
+    public_key: EncodedKey = Field(description="as `wardround witness key` prints it on the auditor's machine")
 
 
 def require_different(witnesses: tuple[OutsideWitness, ...]) -> tuple[OutsideWitness, ...]:

@@ -29,7 +29,9 @@ class QueryDocument(Message):
     """
 
     question: Question = Field(description="what is asked")
-    data_version: DataVersion = Field(default="1", description="of which records; hospitals refuse any but their own")
+    data_version: DataVersion = Field(
+        default="1", description="version of the records. Hospitals refuse any but their own"
+    )
 
     def digest(self) -> str:
         """Return the SHA-256 (hex) of the canonical JSON, by which assignments and the ledger name it."""
@@ -57,11 +59,11 @@ class LimitAfter(Message):
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
     epsilon: Positive = Field(description="the limit")
     before: Finite = Field(
-        description="ε charged so far. With questions alone: if the study ended here for reasons that do not depend on "
-        "its answers; what holds for every stop is the limit"
+        description="ε charged so far. With questions alone: if the study ended here for reasons that do not depend "
+        "on its answers. The limit holds for every stop"
     )
     after: Finite | None = Field(
-        description="the same once this query is charged, under the same condition; null where it is unbounded"
+        description="the same once this query is charged, under the same condition. null where it is unbounded"
     )
 
 
@@ -69,7 +71,7 @@ class QueryForecast(Message):
     """The cost of a query, without asking any hospital."""
 
     sha256: Sha256 = Field(description="digest of the document")
-    known: int | None = Field(description="number of the same query, which was asked before; it costs nothing more")
+    known: int | None = Field(description="number of the same query, which was asked before. It costs nothing more")
     allowed: bool = Field(description="whether the budget allows it now")
     reason: Text | None = Field(description="why not")
     cells: int = Field(description="numbers in the sum")
@@ -77,7 +79,7 @@ class QueryForecast(Message):
     noise_std: Positive = Field(description="s: standard deviation of the noise that is sure, on each number")
     noise_expected: Positive = Field(description="the same, if every hospital that takes part now answers")
     limits: list[LimitAfter] = Field(description="every limit of the study")
-    least_noise_multiplier: Positive | None = Field(description="the least that fits the limits now; null: none does")
+    least_noise_multiplier: Positive | None = Field(description="the least that fits the limits now. null: none does")
 
 
 class Consent(Message):
@@ -136,17 +138,19 @@ class Query(Message):
         default=None,
         # An earlier version knows no such field. No study that needs this one asks it about models.
         exclude_if=lambda model: model is None,
-        description="the released model that it is about; left out: about none",
+        description="the released model that it is about, if any",
     )
-    state: QueryState = Field(description="waiting for consent or for its turn; asked: its round is under way")
+    state: QueryState = Field(description="waiting: for consent or for its turn. asked: its round is under way")
     created_at: AwareDatetime = Field(description="when it was first asked")
     round: int | None = Field(description="the round that answers it")
-    reason: Text | None = Field(description="why it failed; asking again tries anew")
+    reason: Text | None = Field(description="why it failed. Asking again starts a new attempt")
     allowed: int = Field(description="hospitals that will take part")
     refused: int = Field(description="hospitals that will not")
     needed: int = Field(description="hospitals without whom it is not asked")
-    consents: list[HospitalsConsent] | None = Field(description="who said what: for operators; a hospital sees its own")
-    answered: SignedAnswer | None = Field(description="the answer, once there is one; lists leave it out")
+    consents: list[HospitalsConsent] | None = Field(
+        description="each hospital's consent, for operators. A hospital sees its own"
+    )
+    answered: SignedAnswer | None = Field(description="the answer, once there is one. Lists leave it out")
 
     def require_believable(self, key: Ed25519PublicKey) -> None:
         """Check that the answer, if there is one, is the coordinator's to this very question.
@@ -173,7 +177,7 @@ class Query(Message):
 
 class QueryList(Message):
     queries: list[Query] = Field(description="in order of their numbers")
-    next: int | None = Field(default=None, description="ask for more with `after`; null at the end")
+    next: int | None = Field(default=None, description="ask for more with `after`, null at the end")
 
 
 class QueryAsked(Message):
@@ -181,7 +185,7 @@ class QueryAsked(Message):
 
     number: int = Field(ge=1, description="from 1")
     document: QueryDocument = Field(description="what is asked")
-    model: ModelInfo | None = Field(default=None, description="the released model that it is about; null: about none")
+    model: ModelInfo | None = Field(default=None, description="the released model that it is about. null: none")
 
     @property
     def approved_digest(self) -> str:

@@ -27,7 +27,7 @@ def state_in_words(query: Query) -> str:
         case "answered":
             return "answered"
         case "failed":
-            advice = "" if query.reason in FOR_GOOD else ". Asking again tries anew"
+            advice = "" if query.reason in FOR_GOOD else " Asking again starts a new attempt."
             return f"failed: {in_words(query.reason or 'unknown')}{advice}"
 
 

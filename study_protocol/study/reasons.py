@@ -1,6 +1,8 @@
-"""Reasons of failed rounds and of pauses, in words that name the setting and the way out."""
+"""Why a round, a query or a study ended, or why a study is paused: one text for commands, logs and web pages."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 # Of a pause: a person asked for it.
 BY_OPERATOR = "operator"
@@ -15,55 +17,77 @@ FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
-_SHOW_MISSING = "`wardround study rounds STUDY` shows operators who is missing or refuses"
-_JOIN = f"{_SHOW_MISSING}. Have them run `wardround join`"
+_MISSING = "`wardround study rounds STUDY` shows operators which hospitals are missing or refuse."
+_JOIN = f"{_MISSING} Have them run `wardround join`."
+_WAIT = "For slow hospitals, open a new study with a larger"
+_STEP = f"{_WAIT} privacy.masking.step_deadline_seconds."
+_ROUND = f"{_WAIT} schedule.round_deadline_seconds."
+_RESTORE = "Restore database and files together from a backup."
+_RATE = "Open a new study with a smaller learning rate."
+# The codes of `ParameterFault`.
+_UNSOUND = (
+    *("too-many-clients", "unsound-graph", "low-threshold", "low-survivors", "unsound-vector", "unordered-deadlines"),
+    *("malformed-parameters", "unknown-suite", "repeated-vector"),
+)
 
-
-def _longer(reason: str, setting: str) -> str:
-    return f"If {reason}, a new study with a larger {setting} waits longer"
-
-
-_STEP = "privacy.masking.step_deadline_seconds"
-_ROUND = _longer("training needs more time", "schedule.round_deadline_seconds")
-_WORDS = {
-    BY_OPERATOR: "an operator paused it",
-    "too-few-clients": f"fewer hospitals answered than schedule.min_clients asks for: {_JOIN}. {_ROUND}",
-    TOO_FEW_DRAWN: "fewer hospitals were drawn than schedule.min_clients asks for: invite more, or open a study with a "
-    "larger privacy.client_sampling_rate",
-    "too-few-keys": "too few hospitals were there when the secure sum of the round began: "
-    f"{_JOIN}. {_longer('they start slowly', _STEP)}",
-    "too-few-shares": "too few hospitals went on after the secure sum had begun: "
-    f"{_JOIN}. {_longer('they are slow', _STEP)}",
-    "too-few-survivors": "hospitals left during the round, and a sum needs privacy.masking.min_survivors of them: "
-    f"{_SHOW_MISSING}. {_ROUND}",
-    "too-sparse-survivors": f"hospitals left that lie too close together on the ring: {_SHOW_MISSING}. A new study "
-    "with more privacy.masking.neighbours bears more of it",
-    "too-few-replies": f"too few hospitals were left to open the sum: {_JOIN}. {_longer('they are slow', _STEP)}",
-    "expired": "the secure sum was not opened in time: "
-    f"{_SHOW_MISSING}. {_longer('hospitals are slow', 'privacy.masking.expiry_seconds')}",
-    "canary-mismatch": "what was opened is not the sum of what hospitals sent: keep the coordinator's log, and compare "
-    "versions on both sides (`wardround doctor`) before the study goes on",
-    SUM_OF_THREE: "sums of three hospitals are not allowed by one of them: one more hospital is needed, or allow_three "
-    "= true in the policy.toml of each, with privacy.masking.allow_three in the study's settings",
-    SAME_MODEL_AGAIN: "hospitals open no second sum from one model over other hospitals. If one has left for good, end "
-    "the study (`wardround study stop`)",
-    REFUSED_BY_HOSPITALS: "so many hospitals said no that too few are left: `wardround query show` shows operators who "
-    "and why. Talk to them, then ask again or ask something else",
-    STUDY_FINISHED: "the study ended before it was its turn: a new study may ask",
-    "budget-exhausted": "others were charged meanwhile, and now it could pass a limit: `wardround ask --plan` says "
-    "what noise would fit",
-    "query-opened": "its sum was opened before and the answer was lost, and hospitals answer what was opened only "
-    "once: ask another question, if only with another noise_multiplier",
-    "max-queries-reached": "as many queries as statistics.max_queries allows are charged",
-    "updates-lost": "files of updates are gone from the coordinator's store: mend the store first",
-    "noised-sum-lost": "the file of the noised sum is gone from the coordinator's store: mend the store first",
-    "not-finite": "the new model held NaN or an infinity: a new study with a smaller learning rate is needed",
-    "weights-out-of-bounds": "the new model held a weight beyond ±2³⁰, from which no hospital trains: a new "
-    "study with a smaller learning rate is needed",
-    "stopped": "an operator stopped the study",
+REASONS: Mapping[str, str] = {
+    BY_OPERATOR: "An operator paused the study.",
+    "stopped": "An operator stopped the study.",
+    "too-few-clients": f"Fewer hospitals answered than schedule.min_clients requires. {_JOIN} {_ROUND}",
+    TOO_FEW_DRAWN: "Fewer hospitals were drawn than schedule.min_clients requires. The next round draws again. Invite "
+    "more hospitals, or open a study with a larger privacy.client_sampling_rate.",
+    "too-few-keys": f"Too few hospitals began the secure sum. {_JOIN} {_STEP}",
+    "too-few-shares": f"Too few hospitals continued the secure sum. {_JOIN} {_STEP}",
+    "too-few-survivors": f"Fewer hospitals sent an update than privacy.masking.min_survivors requires. {_MISSING} "
+    f"{_ROUND}",
+    "too-sparse-survivors": f"Too many neighbours on the ring were lost. {_MISSING} A new study with more "
+    "privacy.masking.neighbours tolerates more losses.",
+    "too-few-replies": f"Too few hospitals helped to open the sum. {_JOIN} {_STEP}",
+    "expired": f"The secure sum was not opened in time. {_MISSING} {_WAIT} privacy.masking.expiry_seconds.",
+    "canary-mismatch": "The opened value is not the sum of what the hospitals sent. Nothing was released. Keep the "
+    "coordinator's log, and compare versions on both sides (`wardround doctor`) before the study continues.",
+    SUM_OF_THREE: "A hospital refused a sum of three hospitals. With three, two could compute the third's value. Enrol "
+    "one more hospital, or set allow_three = true in each policy.toml and privacy.masking.allow_three in the settings.",
+    SAME_MODEL_AGAIN: "A hospital refused a second sum from the same model over other hospitals. Two such sums could "
+    "show one hospital's update. If a hospital has left for good, end the study (`wardround study stop`).",
+    REFUSED_BY_HOSPITALS: "Too many hospitals refused. `wardround query show` shows operators why. Talk to them, then "
+    "ask again or ask another question.",
+    STUDY_FINISHED: "The study ended before the query was asked. A new study may ask.",
+    "budget-exhausted": "Other charges came first, and the query could now pass a limit. `wardround ask --plan` shows "
+    "the noise that would fit.",
+    "query-opened": "The sum was opened before, and the answer was lost. Hospitals answer an opened query only once. "
+    "Ask another question, for example with another noise_multiplier.",
+    "max-queries-reached": "As many queries as statistics.max_queries allows are charged. A new study may ask.",
+    "database-differs": "The coordinator's database was changed without its key. The study has ended.",
+    "updates-lost": f"Files of updates are gone from the coordinator's store. {_RESTORE}",
+    "noised-sum-lost": f"The file of the noised sum is gone from the coordinator's store. {_RESTORE}",
+    "not-finite": f"The new model held NaN or an infinity. {_RATE}",
+    "weights-out-of-bounds": f"The new model held a weight beyond ±2³⁰, from which no hospital trains. {_RATE}",
+    **dict.fromkeys(_UNSOUND, "The settings allow no sound secure sum. Open a new study with other masking settings."),
 }
+"""What happened, in the first sentence, and what to do, for each reason of a round, a query or a pause."""
+
+ENDINGS: Mapping[str, tuple[str, str]] = {
+    "budget-exhausted": ("the budget is used", "The next round could pass a limit, so it does not begin."),
+    "max-queries-reached": ("all queries are answered", "As many queries as statistics.max_queries were answered."),
+    "max-steps-reached": ("all rounds are done", "All steps of privacy.max_steps have been taken."),
+    "stopped": ("an operator stopped it", "Charges stay, and no round follows."),
+    "deleted": ("an operator deleted it", "The study was deleted before it began. Its ledger is kept."),
+    "database-differs": (
+        "the database was changed",
+        "The coordinator's database was changed without its key and may hold forged data, so no number is shown. Keep "
+        "a copy of the database and find the cause. Then restore database and files together from a backup, or open a "
+        "new study.",
+    ),
+}
+"""A name and an explanation for each `stop_reason` of a study."""
 
 
 def in_words(reason: str) -> str:
-    """Return advice about the reason, or the code itself if there is none."""
-    return _WORDS.get(reason, reason)
+    """Return what happened and what to do, or the code itself if it is unknown."""
+    return REASONS.get(reason, reason)
+
+
+def ending(stop_reason: str) -> str:
+    """Return why a study has ended and what to do, after the code itself."""
+    return f"{stop_reason}: {ENDINGS[stop_reason][1]}" if stop_reason in ENDINGS else stop_reason

@@ -17,7 +17,7 @@ from accounting.plan.report import (
 )
 from accounting.plan.schemes import Tells
 from study_protocol.study.plan_of import plan_of
-from study_protocol.study.settings import StudySettings
+from study_protocol.study.settings import HistogramNoise, StudySettings
 
 # How often honest noise may be taken for a lie, a report.
 _FALSE_ALARM = 1e-12
@@ -43,10 +43,9 @@ def fault_of_report(
         return "a histogram of a round that publishes none"
     parts = {Tells.HISTOGRAM: histogram, Tells.CUMULATIVE: moments}
     reportable = {protection.tells for protection in plan.rules.protects}
-    if any(part is not None and kind not in reportable for kind, part in parts.items()):
+    if any(parts[kind] is not None for kind in parts.keys() - reportable):
         return f"scheme {plan.rules.display_name} makes no report of this kind"
-    fault = None if histogram is None else fault_of_counts(settings, histogram, members)
-    return fault if fault is not None or moments is None else _fault_of_moments(settings, moments)
+    return fault_of_counts(settings, histogram, members) or _fault_of_moments(settings, moments)
 
 
 def reach(noise: float, bins: int) -> float:
@@ -60,8 +59,10 @@ def reach(noise: float, bins: int) -> float:
     return noise * math.sqrt(bins) * math.sqrt(2 * math.log(events / _FALSE_ALARM)) * _ROUNDING
 
 
-def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, members: int) -> str | None:
+def fault_of_counts(settings: StudySettings, reported: DistanceHistogram | None, members: int) -> str | None:
     """Return the same of a histogram of clients' distances."""
+    if reported is None:
+        return None
     if len(reported.counts) != DISTANCE_BINS:
         return f"a histogram of {len(reported.counts)} bins, not {DISTANCE_BINS}"
     noise, size = settings.privacy.histogram_noise, reported.sample_size
@@ -71,8 +72,12 @@ def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, member
     minimum = max(1, settings.schedule.min_clients)
     if not minimum <= total <= members:
         return f"{total} clients are counted, of {members} members, and a round counts at least {minimum}"
-    if noise is None or size is None:
-        return None
+    return None if noise is None or size is None else _fault_of_noise(settings, reported, noise, size, members)
+
+
+def _fault_of_noise(
+    settings: StudySettings, reported: DistanceHistogram, noise: HistogramNoise, size: int, members: int
+) -> str | None:
     largest = noise.std * math.sqrt(members / settings.privacy.histogram_shares) * _ROUNDING
     if not noise.std <= reported.count_noise <= largest:
         return f"counts with noise {reported.count_noise:g}: the hospitals add between {noise.std:g} and {largest:g}"
@@ -84,8 +89,10 @@ def fault_of_counts(settings: StudySettings, reported: DistanceHistogram, member
     return None
 
 
-def _fault_of_moments(settings: StudySettings, reported: CumulativeMoments) -> str | None:
+def _fault_of_moments(settings: StudySettings, reported: CumulativeMoments | None) -> str | None:
     bayesian = settings.privacy.bayesian
+    if reported is None:
+        return None
     if bayesian is not None and len(reported.moments) != len(bayesian.orders):
         return f"bounds at {len(reported.moments)} orders, not {len(bayesian.orders)}"
     # A hospital rounds its bounds up, away from zero.

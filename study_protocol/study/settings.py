@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from accounting.plan.limits import (
+    MONOTONE,
     BayesianPlan,
+    Estimator,
     LimitPlan,
     limit_among,
     require_limits,
@@ -34,8 +36,6 @@ from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
 Disclosure = Literal["plain", "noised", "at-end"]
-# Estimators that never fall when one value of the sample rises.
-MONOTONE = ("betting", "band")
 
 
 class BayesianSettings(Message):
@@ -47,7 +47,7 @@ class BayesianSettings(Message):
     filter_order: Positive = Field(
         description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
     )
-    estimator: Literal["student-t", "betting", "band", "bernstein"] = Field(
+    estimator: Estimator = Field(
         description="of the population's mean. betting, band and bernstein hold for any population. student-t, the "
         "papers', is smaller and assumes a normal law"
     )
@@ -145,7 +145,7 @@ class Privacy(Message):
         description="the most noised steps over the study (rounds × local steps). A limit may end it sooner",
     )
     classical_order: Positive = Field(
-        description="the order λ = α − 1 that classical limits are enforced at: near 2 ln(1/δ) / ε"
+        description="the order λ = α − 1 at which classical limits are enforced: near 2 ln(1/δ) / ε"
     )
     bayesian: BayesianSettings | None = Field(description="how Bayesian costs are estimated")
     disclosure: Disclosure = Field(
@@ -239,14 +239,17 @@ class Privacy(Message):
         # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
         if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
             raise ValueError(f"noise_multiplier: {fault}")
+        self._require_reason_for_plain_updates()
+        return self
+
+    def _require_reason_for_plain_updates(self) -> None:
         if self.masking is None or self.masking.mask_updates:
-            return self
+            return
         if self.rules.central:
             read = "the coordinator reads the log-moments off the updates"
             raise ValueError(f"in scheme {self.rules.display_name} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
-        return self
 
     @model_validator(mode="after")
     def _noised_histograms_can_be_read(self) -> Self:
@@ -287,8 +290,10 @@ class StudySettings(Message):
 
     training: Training = Field(description="what is computed")
     privacy: Privacy = Field(description="the mechanism and its limits")
-    schedule: Schedule = Field(description="who is waited for, and how long")
-    robustness: Robustness = Field(default=Robustness(), description="what one hospital can do to the model at most")
+    schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
+    robustness: Robustness = Field(
+        default=Robustness(), description="bounds on the effect of one hospital on the model"
+    )
     statistics: Statistics | None = Field(default=None, description="questions about the patients, on the same budget")
     evaluation: EvaluationSettings | None = Field(
         default=None,

@@ -23,11 +23,7 @@ def disclosures(settings: AnySettings, *, mine: bool) -> list[str]:
         mine: whether the hospital is the reader's own. Otherwise it is any hospital that takes part.
     """
     schedule = settings.schedule
-    return [
-        *_parties(settings, mine=mine),
-        *_auditors(schedule.witnesses),
-        _time_seen(schedule.slots, mine=mine),
-    ]
+    return [*_parties(settings, mine=mine), *_auditors(schedule.witnesses), _time_seen(schedule.slots, mine=mine)]
 
 
 def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:

@@ -238,29 +238,11 @@ def verify_request_token(
         SigningError: `bad-signature`, `bad-token`, `wrong-target`.
         ClockSkew: `now` lies outside the window or the window is longer than allowed.
     """
-    try:
-        claims = jwt.decode(
-            token,
-            key,
-            # One only: a token must not choose how it is checked.
-            algorithms=["EdDSA"],
-            # Time is checked below, against the caller's clock.
-            options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},
-        )
-    except jwt.InvalidSignatureError as error:
-        detail = "no client of this name in this study signs with this key: check both names, enrol first"
-        raise SigningError("bad-signature", detail) from error
-    except jwt.InvalidTokenError as error:
-        raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
-    issued, expires = claims["iat"], claims["exp"]
-    # isinstance would take true for 1.
-    if type(issued) is not int or type(expires) is not int:
-        raise SigningError("bad-token", "iat and exp are whole seconds")
-    if not all(isinstance(claims[name], str) for name in _TEXTS):
-        raise SigningError("bad-token", "a claim has the wrong type")
+    claims = _signed_claims(token, key)
     if (claims["aud"], claims["htm"], claims["htu"]) != (audience, method.upper(), url):
         raise SigningError("wrong-target", "the token was made for another server, method or address")
     # Clocks differ by more than that, too: the answer tells the time, and the client signs again.
+    issued, expires = claims["iat"], claims["exp"]
     if expires - issued > TOKEN_LIFETIME_SECONDS or not issued - CLOCK_AHEAD_SECONDS <= now <= expires:
         raise ClockSkew(now)
     token_id = claims.get("jti")
@@ -270,6 +252,30 @@ def verify_request_token(
     if not (is_version(program) and is_protocol(protocol)):
         raise SigningError("bad-token", "ver is a program's version, and pro the number of a protocol, from 1")
     return RequestClaims(claims["iss"], claims["sub"], claims["bh"], token_id, program, protocol)
+
+
+def _signed_claims(token: str, key: Ed25519PublicKey) -> dict[str, Any]:
+    """Return the claims after checking the signature, and that each claim is there with its type."""
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            # One only: a token must not choose how it is checked.
+            algorithms=["EdDSA"],
+            # Time is checked by the caller, against its clock.
+            options={"require": [*_TEXTS, "iat", "exp"], **_UNCHECKED},
+        )
+    except jwt.InvalidSignatureError as error:
+        detail = "no client of this name in this study signs with this key: check both names, enrol first"
+        raise SigningError("bad-signature", detail) from error
+    except jwt.InvalidTokenError as error:
+        raise SigningError("bad-token", "the token lacks a claim or is malformed") from error
+    # isinstance would take true for 1.
+    if type(claims["iat"]) is not int or type(claims["exp"]) is not int:
+        raise SigningError("bad-token", "iat and exp are whole seconds")
+    if not all(isinstance(claims[name], str) for name in _TEXTS):
+        raise SigningError("bad-token", "a claim has the wrong type")
+    return claims
 
 
 def _message(label: str, document: Mapping[str, Any]) -> bytes:

@@ -199,17 +199,22 @@ def _read_header(
     if not text.startswith(b"{") or not isinstance(header, dict):
         raise ValueError("the header is no object")
     entries = {name: _entry(value) for name, value in cast(dict[str, Any], header).items() if name != METADATA}
+    start = LENGTH_BYTES + length
+    _require_filled(size - start, sorted(entry[2:] for entry in entries.values()))
+    shapes = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
+    begins = {name: start + begin for name, (_, _, begin, _) in entries.items()}
+    return shapes, begins, texts_of(cast(Any, header))
+
+
+def _require_filled(size: int, spans: Iterable[tuple[int, int]]) -> None:
     end = 0
     # One behind the other, without holes, to the file's end: every byte is of exactly one tensor.
-    for _, _, begin, stop in sorted(entries.values(), key=lambda entry: entry[2:]):
+    for begin, stop in spans:
         if begin != end:
             raise ValueError("the tensors do not lie one behind the other")
         end = stop
-    if LENGTH_BYTES + length + end != size:
+    if end != size:
         raise ValueError("the file is longer or shorter than its tensors")
-    shapes = {name: (shape, code) for name, (shape, code, _, _) in entries.items()}
-    begins = {name: LENGTH_BYTES + length + begin for name, (_, _, begin, _) in entries.items()}
-    return shapes, begins, texts_of(cast(Any, header))
 
 
 def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:
@@ -217,7 +222,7 @@ def _entry(value: Any) -> tuple[tuple[int, ...], str, int, int]:
     if not isinstance(value, dict):
         raise ValueError("a tensor's entry is no object")
     entry = cast(dict[str, Any], value)
-    code, shape, offsets = (entry.get(name) for name in ("dtype", "shape", "data_offsets"))
+    code, shape, offsets = map(entry.get, ("dtype", "shape", "data_offsets"))
     if not (isinstance(code, str) and _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2):
         raise ValueError("a tensor's entry does not say its type, shape and place")
     width = np.dtype(DTYPES[code]).itemsize if code in DTYPES else None

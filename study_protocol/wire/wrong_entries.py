@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 _WORDS = {
     "missing": "is missing",
@@ -36,7 +38,7 @@ def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
     # A list is too short where its wrong entries are not counted: those are named, and that is enough.
     within = {place[:length] for place, _, _ in refusals for length in range(len(place))}
     lines = [_line(*detail, model) for detail in refusals if detail[1] != "too_short" or detail[0] not in within]
-    return [*lines, *(line for group in named_lines.values() for line in group)]
+    return [*lines, *chain.from_iterable(named_lines.values())]
 
 
 def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
@@ -46,15 +48,19 @@ def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | No
     """
     sections: list[type[BaseModel]] = [model]
     for depth, part in enumerate(place, start=1):
-        fields = [
-            section.model_fields[part] for section in sections if isinstance(part, str) and part in section.model_fields
-        ]
+        fields = _fields(part, sections)
         if any(get_origin(field.annotation) is dict for field in fields):
             # Of a name itself pydantic says so, behind it.
             return depth + 1 if len(place) > depth and place[-1] != "[key]" else None
         if fields:
-            sections = [inner for field in fields for inner in _models(field)]
+            sections = list(chain.from_iterable(map(_models, fields)))
     return None
+
+
+def _fields(name: str | int, sections: Sequence[type[BaseModel]]) -> list[FieldInfo]:
+    return [
+        section.model_fields[name] for section in sections if isinstance(name, str) and name in section.model_fields
+    ]
 
 
 def _free_value(place: tuple[str | int, ...], value: object) -> list[str]:
@@ -102,19 +108,10 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
     sections: list[type[BaseModel]] = [model]
     for part in place[:-1]:
         # A part that is no field is a number in a list, or the kind that was chosen among several.
-        if any(part in section.model_fields for section in sections):
-            sections = [
-                inner
-                for section in sections
-                if part in section.model_fields
-                for inner in _models(section.model_fields[str(part)])
-            ]
-        else:
-            sections = (
-                [section for section in sections if _kind(section) in (None, part)]
-                if isinstance(part, str)
-                else sections
-            )
+        if fields := _fields(part, sections):
+            sections = list(chain.from_iterable(map(_models, fields)))
+        elif isinstance(part, str):
+            sections = [section for section in sections if _kind(section) in (None, part)]
     names = sorted({field.alias or name for section in sections for name, field in section.model_fields.items()})
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f". Did you mean {near[0]}?" if near else ""

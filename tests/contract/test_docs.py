@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import wardround
-from client_sdk.api.config import ClientSettings
-from server.config import FOREIGN_NAMES, Settings, load
+from server.config import Settings
 from wardround.cli.main import build
 from wardround.installation import PACKAGES
 
@@ -66,12 +65,6 @@ def test_every_setting_of_the_coordinator_is_documented() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     named = set(re.findall(r"`WARDROUND_([A-Z_]+)`", text))
     assert {name.upper() for name in Settings.model_fields} <= named
-
-
-def test_a_coordinator_starts_where_a_hospital_s_settings_are_set_too() -> None:
-    names = {f"WARDROUND_{name.upper()}" for name in ClientSettings.model_fields} | {"WARDROUND_OPERATOR_KEY_FILE"}
-    assert names <= FOREIGN_NAMES
-    assert load(dict.fromkeys(names, "x")) == Settings()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study_protocol.queries.answer import Answer
+from study_protocol.queries.groups import EVERYBODY
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION
 from tests.factories.questions import AGES, SEX
 
@@ -58,6 +60,30 @@ def evaluated(form: str, count: int, seed: int = 0) -> Columns:
     """Patients for a question of EVALUATIONS."""
     drawn = {"binary": binary, "classes": classes, "number": number}[EVALUATIONS[form]["prediction"]]
     return drawn(np.random.default_rng(seed), count)
+
+
+def rows(answer: Answer, table: str, group: str = EVERYBODY) -> list[dict[str, Any]]:
+    found = next(one for one in answer.tables if one.name == table)
+    cells = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    return [row for row in cells if row["group"] == group]
+
+
+def estimates(answer: Answer, table: str, **wanted: Any) -> list[Any]:
+    found = rows(answer, table, wanted.pop("group", EVERYBODY))
+    return [row["estimate"] for row in found if all(row[name] == value for name, value in wanted.items())]
+
+
+def figure(answer: Answer, measure: str, group: str = EVERYBODY) -> float:
+    (found,) = estimates(answer, "performance", measure=measure, group=group)
+    return found
+
+
+def who(columns: Columns, group: str) -> NDArray[np.bool_]:
+    """Of the groups by sex and age that are looked at below."""
+    if group == EVERYBODY:
+        return np.ones(len(columns["sex"]), bool)
+    named = {"sex: f": columns["sex"] == "f", "age: 60 to 80": (columns["age"] >= 60) & (columns["age"] < 80)}
+    return np.logical_and.reduce([named[part] for part in group.split(", ")])
 
 
 def _grouped(source: np.random.Generator, predicted: NDArray[Any], outcome: NDArray[Any]) -> Columns:

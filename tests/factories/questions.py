@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from study_protocol.queries.answer import Answer, NoisedSum
@@ -70,6 +71,18 @@ def column(answer: Answer, table: str, name: str = "estimate") -> NDArray[np.flo
     found = next(one for one in answer.tables if one.name == table)
     place = found.columns.index(name)
     return np.array([np.nan if row[place] is None else row[place] for row in found.rows], np.float64)
+
+
+def clipped(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
+    """As the questions of DOCUMENTS read them."""
+    sex = pd.Series(columns["sex"])
+    return pd.DataFrame(
+        {
+            "age": np.clip(columns["age"], 0, 100),
+            "pressure": np.clip(columns["pressure"], 50, 250),
+            "f": np.where(sex.isna(), np.nan, sex == "f"),
+        }
+    )
 
 
 def kinds() -> set[str]:

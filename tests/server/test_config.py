@@ -103,7 +103,7 @@ def test_a_bad_value_is_refused_by_name_and_not_repeated(name: str, value: str) 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         load({"WARDROUND_A": "1", "WARDROUND_PORT": "1", "WARDROUND_PORT_FILE": "x", "WARDROUND_HOST_FILE": "/none"})
-    for word in ("WARDROUND_A is unknown", "both set", "WARDROUND_HOST_FILE names a file"):
+    for word in ("WARDROUND_A is unknown", "both set", "WARDROUND_HOST_FILE: the file /none"):
         assert word in str(refused.value)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from client_sdk.api.config import PREFIX, ClientSettings
+from client_sdk.api.config import ClientSettings
 from client_sdk.guard.policy import Limits, SitePolicy
 from private_learning.tasks import load
+from study_protocol.wire.variables import PREFIX
 from wardround.cli.main import build
 from wardround.cli.shared.settings_file import read_settings
 

@@ -30,7 +30,7 @@ class Command:
 
 # The groups of commands, such as `study create` and `study start`, and the line that lists show for each.
 GROUPS = {
-    "data": "See how records are written, and try a study's settings on them.",
+    "data": "Check the format of records, and try a study's settings on them.",
     "roster": "Compare and pin the hospitals of a study.",
     "policy": "Write the rules of a hospital.",
     "ledger": "Check and export the ledger of a study.",
@@ -38,11 +38,11 @@ GROUPS = {
     "witness": "Sign a study's ledger as an auditor, and compare signed heads.",
     "study": "Create and run studies.",
     "query": "Show the questions about patients, and allow or refuse them at a hospital.",
-    "operator": "Make, list and end people's API keys on the coordinator's machine.",
+    "operator": "Create, list and revoke API keys on the coordinator's machine.",
 }
 
 _HOSPITAL = (
-    Command("enrol", ".hospital.hospital:enrol", "Become a member of a study with an invitation token."),
+    Command("enrol", ".hospital.hospital:enrol", "Enrol in a study with an invitation token."),
     Command("join", ".hospital.hospital:join", "Take part in a study until it ends.", "client"),
     Command("data check", ".hospital.data:check", "Read records as `join` would, without a network.", "client"),
     Command("roster show", ".hospital.hospital:show", "Show the hospitals of a study and the number to compare."),
@@ -62,28 +62,28 @@ _PRIVACY_OFFICER = (
     Command("certificate show", ".officer.certificate:show", "Print or save the certificate of a study."),
     Command("certificate pdf", ".officer.certificate:pdf", "Render a certificate as PDF after checking its signature."),
     Command("certificate verify", ".officer.certificate:verify", "Check a certificate without a network."),
-    Command("evidence", ".officer.witnesses:evidence", "Show the proofs against coordinators that are kept here."),
+    Command("evidence", ".officer.witnesses:evidence", "Show the stored proofs against coordinators."),
     Command("witness key", ".officer.witness:key", "Print this auditor's public key for a study's settings."),
     Command("witness sign", ".officer.witness:sign", "Check the new entries of a ledger and sign its head."),
-    Command("witness export", ".officer.witness:export", "Write the newest signed head that was seen here."),
-    Command("witness compare", ".officer.witness:compare", "Compare an exported head with the ledger seen here."),
+    Command("witness export", ".officer.witness:export", "Export the newest signed head of a ledger."),
+    Command("witness compare", ".officer.witness:compare", "Compare an exported head with the local ledger."),
 )
 _STUDY_LEAD = (
     Command("plan", ".lead.plan:plan", "Show what a study's limits allow, or find the numbers that fit them."),
     Command("study template", ".lead.templates:study_template", "Print a settings file with every entry described."),
     Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),
     Command("study create", ".lead.study:create", "Create a study and upload its initial model."),
-    Command("study start", ".lead.study:start", "Let rounds begin."),
-    Command("study pause", ".lead.study:pause", "Let the current round end and begin no other."),
-    Command("study resume", ".lead.study:resume", "Let rounds begin again."),
-    Command("study stop", ".lead.study:stop", "End a study for ever."),
+    Command("study start", ".lead.study:start", "Start a study's rounds."),
+    Command("study pause", ".lead.study:pause", "Pause a study after its current round."),
+    Command("study resume", ".lead.study:resume", "Resume a paused study."),
+    Command("study stop", ".lead.study:stop", "End a study permanently."),
     Command("study delete", ".lead.study:delete", "Delete a study that was never started."),
     Command("study list", ".lead.study:list_studies", "List every study of the coordinator."),
     Command("study show", ".lead.study:show", "Show a study's state and settings."),
     Command("study rounds", ".lead.study:rounds", "Show how the newest rounds ended and what they cost."),
     Command("study model", ".lead.study:model", "Write a study's model to a file after checking it."),
-    Command("invite", ".lead.study:invite", "Make a one-time token for one hospital."),
-    Command("revoke", ".lead.study:revoke", "End a hospital's part in a study, from the next round on."),
+    Command("invite", ".lead.study:invite", "Create a one-time token for one hospital."),
+    Command("revoke", ".lead.study:revoke", "Remove a hospital from a study from the next round on."),
     Command("ask", ".lead.ask:ask", "Ask all hospitals a question about their patients."),
     Command("query template", ".lead.query:template", "Print a question file with every entry described."),
     Command("query list", ".lead.query:list_queries", "List the queries of a study."),
@@ -94,7 +94,7 @@ _STUDY_LEAD = (
 )
 _RESEARCHER = (
     Command("demo", "..demo.command:demo", "Run a whole study of four hospitals on this machine.", "demo"),
-    Command("simulate", ".researcher.simulate:simulate", "Run a study's settings on records at hand.", "client"),
+    Command("simulate", ".researcher.simulate:simulate", "Simulate a study on your own records.", "client"),
     Command("predict", ".researcher.model:predict", "Predict the outcomes of new records with a model.", "client"),
     Command("evaluate", ".researcher.model:evaluate", "Measure a model on records with known labels.", "client"),
     Command("export", ".researcher.model:export", "Write a model for other programs, as ONNX.", "client"),
@@ -102,11 +102,11 @@ _RESEARCHER = (
 _COORDINATOR = (
     Command("migrate", ".coordinator.coordinator:migrate", "Bring the database to this version's schema.", "server"),
     Command("serve", ".coordinator.coordinator:serve", "Run the coordinator's API.", "server"),
-    Command("worker", ".coordinator.coordinator:worker", "Move rounds on in a process of its own.", "server"),
-    Command("operator init", ".coordinator.coordinator:operator_init", "Make an API key for a person.", "server"),
+    Command("worker", ".coordinator.coordinator:worker", "Run the worker in its own process.", "server"),
+    Command("operator init", ".coordinator.coordinator:operator_init", "Create an API key for a person.", "server"),
     Command("operator list", ".coordinator.coordinator:operator_list", "List the API keys.", "server"),
     Command("operator rotate", ".coordinator.coordinator:operator_rotate", "Replace an API key.", "server"),
-    Command("operator revoke", ".coordinator.coordinator:operator_revoke", "End an API key.", "server"),
+    Command("operator revoke", ".coordinator.coordinator:operator_revoke", "Revoke an API key.", "server"),
 )
 
 # Role -> its commands. `wardround --help` shows one panel for each role. A group is in the panel of its first command.

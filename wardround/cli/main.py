@@ -26,7 +26,7 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    asked = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    asked = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
 
     @app.callback()
     def root(version: bool = asked) -> None:

@@ -1,6 +1,6 @@
 """What the study's accuracy is to be compared with, computed on the same records in the same run.
 
-pooled     one model on all hospitals' records together, without privacy: what nobody may do
+pooled     one model on all hospitals' records together, without privacy, for comparison only
 alone      every hospital's own model on its own records, without privacy
 private    every hospital alone under the study's own limits, mechanism and accounting
 """

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
+from study_protocol.study.reasons import ENDINGS
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import number
 from wardround.demo.own_patients import OwnPatients
@@ -24,14 +25,9 @@ WIDTH = 100
 EXACTLY = "privacy-loss distribution"
 _SHOWN = {
     "plain": "Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the classical "
-    "number does not hold against whoever sees them.",
-    "at-end": "Worst cases are enforced. The Bayesian log-moments are shown when the study has ended; then the "
-    "classical number no longer holds against whoever reads them, only against who sees the models.",
-}
-REASONS = {
-    "budget-exhausted": "the next round could overspend the budget, so it does not begin",
-    "max-steps-reached": "all noised steps that the guarantee allows (max_steps) have been taken",
-    "stopped": "the operator stopped it",
+    "number does not hold against observers who see them.",
+    "at-end": "Worst cases are enforced. The Bayesian log-moments are shown when the study has ended. Then the "
+    "classical number holds against observers of the models only, not against readers of the log-moments.",
 }
 
 
@@ -55,7 +51,7 @@ class Board:
             f"{scenario.patients} train the model, {scenario.split}: {sizes}.",
             *_aside(self._settings),
             f"{len(scenario.evaluation)} more are the declared evaluation set, outside every guarantee.",
-            f"Scheme {privacy.rules.display_name}; noise multiplier {privacy.noise_multiplier:g}, "
+            f"Scheme {privacy.rules.display_name}, noise multiplier {privacy.noise_multiplier:g}, "
             f"clip norm {privacy.clip_norm:g}, {_drawn(privacy.sampling_rate)}.",
             *(
                 f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"
@@ -103,7 +99,7 @@ class Board:
 
     def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracies: Accuracies) -> None:
         reason = budget.stop_reason or "running"
-        why = f"[bold]{reason}[/]: {REASONS.get(reason, '')} (after {accuracies.rounds} rounds)"
+        why = f"[bold]{reason}[/]: {ENDINGS[reason][1] if reason in ENDINGS else ''} (after {accuracies.rounds} rounds)"
         self._panel("The study has ended", [why])
         self._certificates(budget.limits)
         told = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
@@ -144,7 +140,7 @@ class Board:
             found: Mapping[str, float] = baselines.get(kind, {})
             lines += [_line(f"{name} {words}", value, "") for name, value in found.items()]
         lines += [
-            _line("pooled, no privacy", baselines["pooled"], "all records in one place: what nobody may do"),
+            _line("pooled, no privacy", baselines["pooled"], "all records in one place, for comparison only"),
             _line("majority class", baselines["majority"], ""),
         ]
         return lines
@@ -178,9 +174,9 @@ class Accuracies:
 
 
 def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
-    whom = {"bayesian": "a typical patient of this population", "classical": "anybody at all"}[definition]
+    whom = {"bayesian": "a typical patient of this population", "classical": "any patient"}[definition]
     if level == "client":
-        whom = {"bayesian": "a typical hospital", "classical": "any hospital at all"}[definition]
+        whom = {"bayesian": "a typical hospital", "classical": "any hospital"}[definition]
     return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
 
 

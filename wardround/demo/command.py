@@ -34,19 +34,24 @@ def _positive(value: float | None) -> float | None:
 
 DataSet = Annotated[
     Literal["breast-cancer", "heart-disease", "mnist"],
-    typer.Option(help="whose records train; the last two read files under WARDROUND_DATA"),
+    typer.Option(help="data set to train on. The last two read files under WARDROUND_DATA"),
 ]
-Scheme = Annotated[Literal["parallel", "sequential", "joint", "client"], typer.Option(help="who adds the noise")]
-Hospitals = Annotated[int, typer.Option(help="with --data breast-cancer (4 to 8; 5 bear a drop-out)")]
+Scheme = Annotated[
+    Literal["parallel", "sequential", "joint", "client"],
+    typer.Option(help="privacy scheme"),
+]
+Hospitals = Annotated[int, typer.Option(help="4 to 8 with --data breast-cancer. At least 5 with --drop-out")]
 DropOut = Annotated[
     bool, typer.Option("--drop-out", help="kill a hospital after round 2, start it again later (5 hospitals)")
 ]
 Unmasked = Annotated[bool, typer.Option("--unmasked", help="no secure sum (parallel, client)")]
 Epsilon = Annotated[
-    float | None, typer.Option(callback=_positive, help="another limit; parallel, sequential: the noise follows it")
+    float | None,
+    typer.Option(callback=_positive, help="ε of another limit. Schemes parallel and sequential adapt the noise to it"),
 ]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="so many fit the budget: the noise follows (parallel, sequential)")
+    int | None,
+    typer.Option(min=1, help="rounds that fit the budget. Schemes parallel and sequential adapt the noise"),
 ]
 Bayesian = Annotated[
     bool,
@@ -57,8 +62,8 @@ Bayesian = Annotated[
 Clients = Annotated[int, typer.Option(help="with --data mnist")]
 Digits = Annotated[int, typer.Option("--records", help="digits per client, with --data mnist")]
 Postgres = Annotated[bool, typer.Option("--postgres", help="on an embedded PostgreSQL instead of SQLite")]
-Keep = Annotated[bool, typer.Option("--keep", help="leave the coordinator up at the end")]
-Home = Annotated[Path | None, typer.Option(help="where everything is put; left out: a new temporary folder")]
+Keep = Annotated[bool, typer.Option("--keep", help="keep the coordinator running at the end")]
+Home = Annotated[Path | None, typer.Option(help="folder for all files. Default: a new temporary folder")]
 
 
 def demo(
@@ -114,7 +119,7 @@ def _plain_errors(console: Console, folder: Path) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        console.print(f"interrupted; nothing runs any more, files are in {folder}")
+        console.print(f"interrupted. All processes have ended, files are in {folder}")
         raise typer.Exit(INTERRUPTED) from None
     except DataMissing as error:
         console.print(f"[red]{error}[/]")

@@ -48,14 +48,14 @@ class Joined:
                 process.kill()
                 self.processes.leave(process)
                 del self.running[name]
-                self.say(f"{name} has died; the round goes on without it once its deadline has passed")
+                self.say(f"{name} has died. The round continues without it after its deadline")
         self.processes.check()
 
     def round_over(self, number: int) -> None:
         """Start again who has died; kill one if this is the moment for it."""
         self.check()
         for name in self.hospitals.keys() - self.running.keys():
-            self.say(f"{name} is started again; it goes on with its own ledger")
+            self.say(f"{name} starts again and continues with its own ledger")
             self.start(name)
         if self.drop_out and number == DROP_AFTER_ROUND:
             victim = list(self.hospitals)[-1]

@@ -31,7 +31,7 @@ class OwnPatients:
     patients: float
 
     def in_words(self) -> str:
-        return f"95 %: {self.low:.2f} to {self.high:.2f}; about {self.patients:.0f} set aside, by a query"
+        return f"95 %: {self.low:.2f} to {self.high:.2f}, about {self.patients:.0f} set aside, by a query"
 
 
 def with_evaluation(study: StudySettings) -> StudySettings:

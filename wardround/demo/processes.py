@@ -29,7 +29,7 @@ class ProcessFailed(Exception):
         self.name, self.code, self.log = name, code, log
         self.tail = "\n".join(lines[-TAIL_LINES:])
         how = "does not answer" if code is None else f"ended with code {code}"
-        super().__init__(f"{name} {how}; the end of {log}:\n{self.tail}")
+        super().__init__(f"{name} {how}. The end of {log}:\n{self.tail}")
 
 
 def environment(**settings: str | Path | None) -> dict[str, str]:

@@ -65,7 +65,7 @@ def _page(
         "",
         verdict(accuracies.study, baselines["alone"], budget.limits),
         "",
-        f"{scenario.source}; {scenario.split}.",
+        f"{scenario.source}, {scenario.split}.",
         f"Trained on {scenario.patients}, evaluated on {len(scenario.evaluation)} outside the guarantee.",
         f"Scheme {privacy.rules.display_name}, noise multiplier {privacy.noise_multiplier:g}, "
         f"clip norm {privacy.clip_norm:g}, sampling rate {privacy.sampling_rate:g}, "

@@ -84,7 +84,7 @@ def run(scenario: Scenario, settings: StudySettings, options: Options, console: 
         if options.keep:
             processes.leave(serving)
             database = "" if url is None else f" $(head -1 {postgres_folder(url)}/postmaster.pid)"
-            board.files({"The coordinator stays up; stop it with": f"kill {serving.popen.pid}{database}"})
+            board.files({"The coordinator still runs. Stop it with": f"kill {serving.popen.pid}{database}"})
         return ending
 
 

@@ -29,9 +29,9 @@ def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence
 
 def _unbeaten(accuracy: float, local_accuracies: Mapping[str, float]) -> str:
     better = [
-        f"; {name} alone does better ({value:.3f})" for name, value in local_accuracies.items() if value > accuracy
+        f", {name} alone does better ({value:.3f})" for name, value in local_accuracies.items() if value > accuracy
     ]
-    equal = [f"; {name} alone does as well" for name, value in local_accuracies.items() if value == accuracy]
+    equal = [f", {name} alone does as well" for name, value in local_accuracies.items() if value == accuracy]
     return "".join(better + equal)
 
 

@@ -125,7 +125,7 @@ def _require_member(state: Any) -> None:
     if state.client is None:
         raise Rejected("unknown-client", "the study has no client of this name")
     if state.client != "active":
-        raise Rejected("revoked", "this client takes part no longer")
+        raise Rejected("revoked", "this client no longer takes part")
 
 
 def _is_awaited(coordinator: Coordinator, state: Any, client: str) -> bool:

@@ -163,7 +163,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         row = rows.lock_study(tx, study)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
-            raise Rejected("revoked", "this client takes part no longer: ask the operator for an invitation")
+            raise Rejected("revoked", "this client no longer takes part: ask the operator for an invitation")
         if member.public_key != request.public_key:
             account = _account(coordinator, tx, row)
             member.public_key = request.public_key

@@ -118,7 +118,7 @@ def require_valid(coordinator: Coordinator, key_id: str) -> None:
     """Raises Rejected `bad-token` once the key is revoked."""
     row = _find(coordinator, key_id)
     if row is None or row.revoked_at is not None:
-        raise Rejected("bad-token", "the API key is not valid any more: ask an operator for a new one")
+        raise Rejected("bad-token", "the API key is no longer valid: ask an operator for a new one")
 
 
 def _find(coordinator: Coordinator, key_id: str) -> Row[str, Role, str, float | None] | None:

@@ -32,7 +32,7 @@ function meter({ left, reserved, words }) {
 }
 
 function roundsLeft(model) {
-  const begun = `${count(model.study.rounds, "round")} begun; ${model.mostRounds} at most are charged`;
+  const begun = `${count(model.study.rounds, "round")} begun, at most ${model.mostRounds} are charged`;
   if (model.study.stop_reason !== null) return { name: "Rounds left", figure: "none", lines: ["The study has ended.", begun] };
   if (!model.goesOn) return { name: "Rounds left", figure: "none", lines: ["No further round may begin.", begun] };
   const first = model.tightest;
@@ -41,7 +41,7 @@ function roundsLeft(model) {
     figure: `about ${model.roundsLeft}`,
     lines: [
       first ? `The limit for ${limitName(first)} ends the study first` : null,
-      model.study.rounds ? "If rounds go on to cost what the last one did" : "If every round costs its worst case",
+      model.study.rounds ? "If further rounds cost as much as the last one" : "If every round costs its worst case",
       begun,
     ],
   };
@@ -49,7 +49,7 @@ function roundsLeft(model) {
 
 function questions(model) {
   const counted = (state) => model.queries.filter((query) => query.state === state).length;
-  const others = [["waiting", "waits for hospitals", "wait for hospitals"], ["asked", "is being computed", "are being computed"], ["failed", "came to nothing", "came to nothing"]];
+  const others = [["waiting", "waits for hospitals", "wait for hospitals"], ["asked", "is being computed", "are being computed"], ["failed", "failed", "failed"]];
   return {
     name: "Questions answered",
     figure: String(counted("answered")),
@@ -64,7 +64,7 @@ function budgetLeft(limit) {
   const left = percentLeft(limit);
   const reserved = limit.reserved > 0 ? `, ${upward(limit.reserved)} reserved for the round under way` : "";
   const questions = usedOf(limit) !== null;
-  const words = questions ? `ε ${limit.epsilon} holds for every stop; ${usedWords(limit)}` : `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
+  const words = questions ? `ε ${limit.epsilon} holds for every stop, ${usedWords(limit)}` : `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
   return {
     id: keyOf(limit),
     name: `Budget left: ${limitName(limit)}`,
@@ -83,7 +83,7 @@ const sentence = (words) => words && `${words[0].toUpperCase()}${words.slice(1)}
 
 function measured(model) {
   const last = model.measured.at(-1), first = model.measured[0];
-  if (!last) return { name: "Accuracy", figure: "–", lines: ["Nobody has measured a model yet. `wardround metrics put` does."] };
+  if (!last) return { name: "Accuracy", figure: "–", lines: ["No model has been measured yet. `wardround evaluate --watch` measures released models."] };
   const change = first === last ? null : `Round ${first.round}: ${accuracy(first.metrics.values.accuracy)}`;
   return {
     name: "Accuracy", figure: accuracy(last.metrics.values.accuracy),

@@ -8,7 +8,7 @@ import { limitName, LINES } from "/static/words.js";
 
 const SPANS = { 0: "All rounds", 100: "The newest 100", 25: "The newest 25" };
 const ANSWERS = ["answered", "refused", "missing", "not yet"];
-const MISSING = "This coordinator has no charts, because the package vl-convert-python was not there when it was installed. Whoever runs it installs vl-convert-python and starts the coordinator again. The tables show the same numbers.";
+const MISSING = "This coordinator has no charts, because the package vl-convert-python is not installed. The operator installs it and restarts the coordinator. The tables show the same numbers.";
 
 export function lossCharts() {
   const choice = { share: false, hidden: new Set(), last: 0 };
@@ -28,7 +28,7 @@ export function lossCharts() {
   const update = (now) => {
     model = now;
     accuracies.hidden = !model.trains;
-    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs what the last one did. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds whatever makes the study stop, which is the limit from the first question on. How far it is used up stands beside each question.";
+    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs as much as the last one. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds for every stop, which is the limit from the first question on. Each question shows how much of it is used.";
     redraw(legend, model.limits.map(limitName), () => legendOf(model.limits, choice, draw));
     redraw(jump, jumpWords(model), () => jumpWords(model));
     draw();
@@ -66,7 +66,7 @@ function jumpWords(model) {
     const points = model.history(limit);
     if (points.length < 3) continue;
     const [first, later] = [points[0][1], (points.at(-1)[1] - points[0][1]) / (points.length - 1)];
-    if (first > 2 * later) return `Why the first round costs more: the limit for ${limitName(limit)} is kept at one order, fixed before the study. That order has a fixed price, which the first round pays: ε ${upward(first)}. Each later round costs about ε ${upward(later)}.`;
+    if (first > 2 * later) return `Why the first round costs more: the limit for ${limitName(limit)} is read at one order, fixed before the study. That order has a fixed cost, which the first round pays: ε ${upward(first)}. Each later round costs about ε ${upward(later)}.`;
   }
   return "";
 }

@@ -4,8 +4,8 @@ import { guessesOf100, upward, usedOf, usedWords } from "/static/numbers.js";
 import { limitName, observerName, voidAgainst } from "/static/words.js";
 
 const WHOSE = {
-  "instance classical": "whether one patient's record was used, whoever the patient is",
-  "instance bayesian": "whether a patient who is typical of this population was used",
+  "instance classical": "whether the record of any one patient was used",
+  "instance bayesian": "whether the record of a typical patient of this population was used",
   "client classical": "whether one hospital took part, with all its patients",
   "client bayesian": "whether a hospital that is typical of such hospitals took part",
 };
@@ -29,16 +29,16 @@ function meaning(limit) {
   const guess = guessesOf100(limit.attack_success);
   return element("article", {},
     element("h3", {}, limitName(limit)),
-    element("p", {}, `${GUESSERS[limit.observer] ?? "Somebody"} and who knows all other records and gives equal odds to both, guesses ${WHOSE[`${limit.level} ${limit.definition}`]}. The guess is right at most `, element("strong", {}, `${guess} times in 100`), ` on average. Tossing a coin is right 50 times. ${CHANCES[limit.certificate?.guess_from] ?? ""} On a rare output the attacker may be surer, which ε and δ bound.`),
+    element("p", {}, `${GUESSERS[limit.observer] ?? "An observer"} and who knows all other records and gives equal odds to both, guesses ${WHOSE[`${limit.level} ${limit.definition}`]}. The guess is right at most `, element("strong", {}, `${guess} times in 100`), ` on average. Tossing a coin is right 50 times. ${CHANCES[limit.certificate?.guess_from] ?? ""} On a rare output the attacker may be surer, which ε and δ bound.`),
     voidAgainst(limit) ? element("p", { class: "notice care" }, `This number ${voidAgainst(limit)}.`) : null,
     element("p", {}, spentWords(limit)),
     element("dl", { class: "facts" },
       ...fact("Holds against", observerName(limit.observer)), ...fact("Kept by", limit.enforced_by), ...fact("Rests on", limit.certificate?.assumption ?? "no certificate yet"),
-      ...limit.reports.flatMap((report) => fact(usedOf(limit) === null ? "Tighter number, not acted on" : "So far, under a condition", `ε = ${upward(report.epsilon)} (${report.name}); ${report.certificate.assumption}`))));
+      ...limit.reports.flatMap((report) => fact(usedOf(limit) === null ? "Tighter number, not acted on" : "So far, under a condition", `ε = ${upward(report.epsilon)} (${report.name}), ${report.certificate.assumption}`))));
 }
 
 function spentWords(limit) {
-  if (usedOf(limit) !== null) return `ε ${limit.epsilon} at δ = ${limit.delta} holds whatever makes the study stop, from the first question on. Of it, ${usedWords(limit)}. Each question's cost is reserved before it is asked.`;
+  if (usedOf(limit) !== null) return `ε ${limit.epsilon} at δ = ${limit.delta} holds for every stop of the study, from the first question on. Of it, ${usedWords(limit)}. Each question's cost is reserved before it is asked.`;
   return `Spent so far: ε ${upward(limit.spent)} at δ = ${limit.delta}. It is never more than ε ${limit.epsilon}. Each round's worst case is reserved before it begins.`;
 }
 

@@ -21,7 +21,7 @@ export function proof(name) {
   const node = section("proof", "Proof",
     element("p", {}, "Every number above is computed from the study's ledger: a list to which entries are added and never changed, each with the hash of the one before. The coordinator signs its head."),
     facts, button, result,
-    element("p", {}, "This page came from the coordinator itself. A coordinator that means harm could send a page that always says yes. To check without trusting it, run this on your own machine, with the coordinator's fingerprint from a hospital's ", element("code", {}, "wardround doctor"), ":"),
+    element("p", {}, "This page came from the coordinator itself. A malicious coordinator could send a page that always reports success. To check without trusting it, run this on your own machine, with the coordinator's fingerprint from a hospital's ", element("code", {}, "wardround doctor"), ":"),
     element("p", { class: "command" }, element("code", { tabindex: "0" }, command), copyButton(command)),
     ...certificate(name));
   const update = (now) => {
@@ -66,7 +66,7 @@ async function outcome(name, { study, budget }) {
     const kinds = await checkChain(name, head, pages(name, head.entries));
     const signed = await checkSignature(name, head, budget.ledger.signature, study.coordinator_key);
     const found = Object.entries(KINDS).filter(([kind]) => kinds[kind]).map(([kind, words]) => `${kinds[kind]} ${words}`);
-    const signature = signed ? "The head is signed with the key that this coordinator shows." : "This browser cannot check Ed25519 signatures; the command below does.";
+    const signature = signed ? "The head is signed with the key that this coordinator shows." : "This browser cannot check Ed25519 signatures. The command below can.";
     return [
       element("p", { class: "notice good" }, `The chain is whole: ${count(head.entries, "entry", "entries")}, each with its hash. ${signature}`),
       element("p", { class: "note" }, `${found.join("; ")}.`),

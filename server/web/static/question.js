@@ -28,7 +28,7 @@ export function questionView(name) {
 
 const back = () => element("p", { class: "crumbs" }, element("a", { href: "#questions" }, "All questions"));
 
-const missing = () => section("question", "Question", back(), element("p", { class: "empty" }, "Loading the question. If nothing comes, the study has none of this number."));
+const missing = () => section("question", "Question", back(), element("p", { class: "empty" }, "Loading the question. If it does not load, the study has no question of this number."));
 
 function about(model, query, costs) {
   const [tone, state, sentence] = queryState(query), { question, data_version: version } = query.document;
@@ -38,7 +38,7 @@ function about(model, query, costs) {
     ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
     ["Noise", `${question.noise_multiplier} times what one patient can change`],
     ...costs.map(([limit, spent, share]) => [`Cost, ${limit}`, spent === null ? "not charged" : share !== null ? `${upward(100 * share)} % of μ²` : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
-    query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no; at least ${query.needed} must say yes`],
+    query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no, at least ${query.needed} must say yes`],
   ].filter(Boolean);
   return section("question", `${query.number}. ${queryTitle(query)}`, back(),
     element("p", {}, element("span", { class: `badge ${tone}` }, state)),
@@ -51,7 +51,7 @@ function about(model, query, costs) {
 // Who said what is for operators; a hospital sees its own word.
 function consents(query) {
   if (query.consents === null) return query.state === "answered" ? null : element("p", { class: "note" }, "Which hospital said what is shown to operators.");
-  if (query.consents.length === 0) return element("p", { class: "note" }, "No hospital has said anything yet.");
+  if (query.consents.length === 0) return element("p", { class: "note" }, "No hospital has answered yet.");
   const rows = query.consents.map(({ client, consent }) => [client, cell({}, consent.allowed ? "yes" : "no"), cell({}, consent.detail || consent.code)]);
   const list = table("What hospitals said", ["Hospital", "Says", "Why"], rows, { stacks: true });
   return query.state === "answered" ? element("details", {}, element("summary", {}, "What hospitals said"), list) : list;
@@ -95,7 +95,7 @@ function picture(one, charts) {
   const { rows, left, numeric, beside, scale } = plotted(one);
   if (rows.length === 0) return null;
   const place = element("div", {});
-  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals; the table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
+  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals. The table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
   charts.push(chart);
   chart.show({ rows });
   return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `The first ${rows.length} rows are drawn, ${left} more are in the table.`) : null);
@@ -124,12 +124,12 @@ function certificate(model, query, answer) {
   checked(query, model.study.coordinator_key).then((words) => signed.replaceChildren(words));
   const facts = [
     ["Hospitals in the sum", String(answer.hospitals)],
-    ["Noise that is sure to protect", `standard deviation ${estimate(answer.noise.guaranteed)} on every number of the sum`],
-    ["Noise that is really there", `standard deviation ${estimate(answer.noise.present)}; errors and intervals count with it`],
+    ["Guaranteed noise", `standard deviation ${estimate(answer.noise.guaranteed)} on every number of the sum`],
+    ["Actual noise", `standard deviation ${estimate(answer.noise.present)}, used for errors and intervals`],
     ["Charged", `in round ${answer.round}, ledger entry ${answer.ledger_entries}`],
     ["Hash of that entry", answer.ledger_sha256],
   ];
-  return section("answer-proof", "What this answer rests on",
+  return section("answer-proof", "Basis of this answer",
     element("dl", { class: "facts" }, ...facts.flatMap(([about, text]) => [element("dt", {}, about), element("dd", { class: "long" }, text)]), element("dt", {}, "Signature"), signed),
     element("p", { class: "note" }, ...phrase("This page came from the coordinator itself. `wardround ask --coordinator-key FINGERPRINT` with the same question, and `client.ask` in Python, verify the signature on your own machine with a key that you know.")));
 }
@@ -137,7 +137,7 @@ function certificate(model, query, answer) {
 async function checked({ answered, signed }, key) {
   if (!globalThis.crypto?.subtle) return "not checked: this browser checks signatures only on pages that were opened over https";
   try {
-    if ((await checkAnswer(signed, answered.signature, key)) === null) return "not checked: this browser knows no Ed25519";
+    if ((await checkAnswer(signed, answered.signature, key)) === null) return "not checked: this browser does not support Ed25519";
     return `this browser has verified it with the key that the coordinator shows, fingerprint ${await fingerprint(key)}`;
   } catch (error) {
     if (!(error instanceof Broken)) throw error;

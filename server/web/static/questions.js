@@ -81,11 +81,11 @@ function questionsList() {
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
   const spent = model.limits.map((limit) => `${usedOf(limit) === null ? `ε ${upward(limit.spent)} of ${limit.epsilon} spent` : usedWords(limit)} (${limitName(limit)})`).join("; ");
-  return `${count(model.queries.length, "question")}; at most ${most} are charged. ${spent}. The same question again is the stored answer and costs nothing.`;
+  return `${count(model.queries.length, "question")}, at most ${most} are charged. ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 
 function nothing(model) {
-  return element("p", { class: "empty" }, ...phrase(`Nobody has asked yet. An operator asks with \`wardround ask ${model.study.study} question.toml\`; \`wardround query template KIND\` writes such a file.`));
+  return element("p", { class: "empty" }, ...phrase(`There is no question yet. An operator asks with \`wardround ask ${model.study.study} question.toml\`. \`wardround query template KIND\` writes such a file.`));
 }
 
 function rows(model, shown) {

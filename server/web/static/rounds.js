@@ -1,4 +1,4 @@
-// All rounds, newest first, a page at a time; rounds in a row that came to nothing for one reason are one line.
+// All rounds, newest first, a page at a time; rounds in a row that failed for one reason are one line.
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { spentOf } from "/static/model.js";
 import { count, shareOf, upward, when } from "/static/numbers.js";
@@ -8,7 +8,7 @@ import { limitName, queryTitle, reasonWords, roundState } from "/static/words.js
 
 // Few on a phone, where every round takes several lines.
 const PAGE = matchMedia("(max-width: 46rem)").matches ? 8 : 25;
-const KINDS = { all: "All", released: "Released", nothing: "Came to nothing", open: "Under way" };
+const KINDS = { all: "All", released: "Released", nothing: "Failed", open: "Under way" };
 const isNothing = (round) => round.state === "abandoned" || round.state === "stopped";
 const FITS = { all: () => true, released: (round) => round.state === "released", nothing: isNothing, open: (round) => round.ended_at === null };
 
@@ -58,7 +58,7 @@ function turners(choice, pages, draw) {
 function mentions(round, text) {
   if (!text) return true;
   if (/^\d+$/.test(text)) return String(round.round) === text;
-  const words = [roundState(round), round.reason ?? "", ...(reasonWords(round.reason) ?? [])].join(" ").toLowerCase();
+  const words = [roundState(round), round.reason ?? "", reasonWords(round.reason) ?? ""].join(" ").toLowerCase();
   return words.includes(text.toLowerCase());
 }
 
@@ -104,9 +104,9 @@ function outcome(group) {
   const [newest] = group;
   if (newest.query && newest.state === "released") return "answered";
   if (!isNothing(newest) || newest.reason === null) return roundState(newest);
-  const [happened, doing] = reasonWords(newest.reason) ?? [newest.reason, ""];
+  const [happened, ...doing] = reasonWords(newest.reason).split(/(?<=\.) /);
   const many = group.length > 1 ? `${group.length} rounds ${roundState(newest)}` : roundState(newest);
-  return element("span", {}, element("strong", {}, `${many}: ${happened}. `), ...phrase(doing));
+  return element("span", {}, element("strong", {}, `${many}: ${happened} `), ...phrase(doing.join(" ")));
 }
 
 function answered([newest]) {

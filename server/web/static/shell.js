@@ -4,11 +4,11 @@ import { element } from "/static/elements.js";
 import { themeSwitch } from "/static/theme.js";
 
 const LIVE = {
-  live: ["live", "Live", "News arrives in the moment it happens."],
-  polling: ["calm", "Every 3 seconds", "This network holds events back, so the page asks again and again."],
+  live: ["live", "Live", "News arrives as it happens."],
+  polling: ["calm", "Every 3 seconds", "This network delays events, so the page asks repeatedly."],
   hidden: ["calm", "Resting", "The page asks again when you look at it."],
   asking: ["calm", "Up to date", "The page asks every 3 seconds."],
-  trouble: ["care", "No answer", "The coordinator does not answer. The page goes on asking."],
+  trouble: ["care", "No answer", "The coordinator does not answer. The page keeps asking."],
 };
 
 const status = element("span", { class: "status", role: "status" });
@@ -64,7 +64,7 @@ export function askForKey(place, complaint, goOn) {
       element("p", {}, "Enter your key to see them. A viewer's key is enough: it reads and changes nothing."),
       element("p", { class: "wrong", role: "alert" }, complaint),
       element("form", { onsubmit: submit }, element("label", { for: "key" }, "Viewer's key"), element("div", { class: "row" }, input, element("button", {}, "Show"))),
-      element("p", { id: "key-help", class: "note" }, "It begins with wrk_. Whoever runs the coordinator makes one with ", element("code", {}, "wardround operator init --role viewer"), ". It stays in this tab and is gone when you close it."),
+      element("p", { id: "key-help", class: "note" }, "It begins with wrk_. The coordinator's operator makes one with ", element("code", {}, "wardround operator init --role viewer"), ". It stays in this tab and is gone when you close it."),
     ),
   );
   input.focus();

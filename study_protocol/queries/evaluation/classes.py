@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, Plot
+from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, SIMULATIONS, Answer, AnswerTable, Plot
 from study_protocol.queries.counting import (
     Estimates,
     Floats,
@@ -115,49 +115,40 @@ def read_classes(sums: Sequence[GroupSum], left_out: Estimates, generator: np.ra
     """
     groups = [group_sum.group for group_sum in sums]
     matrices = [Confusion(group_sum.values, group_sum.variance) for group_sum in sums]
-    classes = [str(place) for place in range(matrices[0].classes)]
-    each = [f"{name} of class {group_sum}" for name in ("recall", "precision", "F1") for group_sum in classes]
-    names = ["accuracy", *each, *MEANS]
-    return Answer(
-        tables=(
-            figures_table(
-                "performance",
-                "how good the model is",
-                [(GROUP, repeated(groups, len(names))), (MEASURE, repeated(names, 1, len(groups)))],
-                join_estimates(
-                    [
-                        part
-                        for group_sum in matrices
-                        for part in (group_sum.shares(), group_sum.f1(), group_sum.means(generator))
-                    ]
-                ),
-                stacked(
-                    [
-                        part
-                        for group_sum in matrices
-                        for part in (group_sum.patients, np.full(2, group_sum.fitted.sum()))
-                    ]
-                ),
-                Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
-            ),
-            counts_by(
-                "confusion",
-                "patients by outcome and predicted class",
-                [
-                    (GROUP, repeated(groups, len(classes) ** 2)),
-                    ("outcome", repeated(classes, len(classes), len(groups))),
-                    ("predicted", repeated(classes, 1, len(classes) * len(groups))),
-                ],
-                join_estimates([_cells(group_sum) for group_sum in matrices]),
-            ),
-            counts_by(
-                "patients",
-                "patients evaluated",
-                [(GROUP, [*groups, NOT_EVALUATED])],
-                join_estimates([*(_in_all(group_sum) for group_sum in matrices), left_out]),
-            ),
+    classes = list(map(str, range(matrices[0].classes)))
+    confusion = counts_by(
+        "confusion",
+        "patients by outcome and predicted class",
+        [
+            (GROUP, repeated(groups, len(classes) ** 2)),
+            ("outcome", repeated(classes, len(classes), len(groups))),
+            ("predicted", repeated(classes, 1, len(classes) * len(groups))),
+        ],
+        join_estimates(list(map(_cells, matrices))),
+    )
+    patients = counts_by(
+        "patients",
+        "patients evaluated",
+        [(GROUP, [*groups, NOT_EVALUATED])],
+        join_estimates([*map(_in_all, matrices), left_out]),
+    )
+    return Answer(tables=(_performance(groups, classes, matrices, generator), confusion, patients), notes=NOTES)
+
+
+def _performance(
+    groups: Sequence[str], classes: Sequence[str], matrices: Sequence[Confusion], generator: np.random.Generator
+) -> AnswerTable:
+    each = [f"{measure} of class {name}" for measure in ("recall", "precision", "F1") for name in classes]
+    measures = ["accuracy", *each, *MEANS]
+    return figures_table(
+        "performance",
+        "how good the model is",
+        [(GROUP, repeated(groups, len(measures))), (MEASURE, repeated(measures, 1, len(groups)))],
+        join_estimates(
+            [part for matrix in matrices for part in (matrix.shares(), matrix.f1(), matrix.means(generator))]
         ),
-        notes=NOTES,
+        stacked([part for matrix in matrices for part in (matrix.patients, np.full(2, matrix.fitted.sum()))]),
+        Plot(kind="points", x=MEASURE, y=ESTIMATE, low=LOW, high=HIGH, by=GROUP),
     )
 
 

@@ -6,23 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from study_protocol.queries.answer import (
-    DP_ERROR,
-    ESTIMATE,
-    HIGH,
-    LOW,
-    PATIENTS,
-    RAW,
-    SAMPLING_ERROR,
-    AnswerTable,
-    Plot,
-    rows_of,
-    value,
-)
+from study_protocol.queries.answer import ERRORS, ESTIMATE, PATIENTS, RAW, AnswerTable, Plot, rows_of, value
 from study_protocol.queries.counting import Estimates, Floats
 
 GROUP, MEASURE = "group", "measure"
-_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 NOT_EVALUATED = "not evaluated"
 
 
@@ -41,18 +28,11 @@ def figures_table(
         patients: (rows,) how many each row rests on.
     """
     columns = [values for _, values in labels]
-    numbers = (
-        estimates.estimate,
-        estimates.dp_error,
-        estimates.sampling_error,
-        estimates.low,
-        estimates.high,
-        patients,
-    )
+    numbers = (estimates.estimate, *estimates.errors, patients)
     return AnswerTable(
         name=name,
         title=title,
-        columns=(*(label for label, _ in labels), ESTIMATE, *_ERRORS, PATIENTS),
+        columns=(*(label for label, _ in labels), ESTIMATE, *ERRORS, PATIENTS),
         rows=tuple(
             (*(label if isinstance(label, str) else value(label) for label in before), *after)
             for before, after in zip(zip(*columns, strict=True), rows_of([()] * len(patients), *numbers), strict=True)
@@ -64,18 +44,11 @@ def figures_table(
 
 def counts_by(name: str, title: str, labels: Sequence[tuple[str, Sequence[str]]], estimates: Estimates) -> AnswerTable:
     """Return a table of counts. `labels` are the columns before the counts."""
-    numbers = (
-        estimates.estimate,
-        estimates.raw,
-        estimates.dp_error,
-        estimates.sampling_error,
-        estimates.low,
-        estimates.high,
-    )
+    numbers = (estimates.estimate, estimates.raw, *estimates.errors)
     return AnswerTable(
         name=name,
         title=title,
-        columns=(*(label for label, _ in labels), ESTIMATE, RAW, *_ERRORS),
+        columns=(*(label for label, _ in labels), ESTIMATE, RAW, *ERRORS),
         rows=rows_of(list(zip(*(values for _, values in labels), strict=True)), *numbers),
         counts=ESTIMATE,
     )

@@ -8,18 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from study_protocol.queries.answer import (
-    DP_ERROR,
-    ESTIMATE,
-    HIGH,
-    LOW,
-    RAW,
-    SAMPLING_ERROR,
-    Answer,
-    AnswerTable,
-    NoisedSum,
-    rows_of,
-)
+from study_protocol.queries.answer import ERRORS, ESTIMATE, RAW, Answer, AnswerTable, NoisedSum, rows_of
 from study_protocol.queries.counting import counts
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients
@@ -50,18 +39,9 @@ class Count(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         estimates = counts(noised.total, np.array([noised.std**2]))
-        columns = (ESTIMATE, RAW, DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
-        numbers = (
-            estimates.estimate,
-            estimates.raw,
-            estimates.dp_error,
-            estimates.sampling_error,
-            estimates.low,
-            estimates.high,
-        )
-        table = AnswerTable(
-            name="count", title="patients", columns=columns, rows=rows_of([()], *numbers), counts=ESTIMATE
-        )
+        columns = (ESTIMATE, RAW, *ERRORS)
+        rows = rows_of([()], estimates.estimate, estimates.raw, *estimates.errors)
+        table = AnswerTable(name="count", title="patients", columns=columns, rows=rows, counts=ESTIMATE)
         return Answer(tables=(table,))
 
     def in_words(self) -> str:

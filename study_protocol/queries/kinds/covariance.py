@@ -136,11 +136,7 @@ class Covariance(BaseQuestion):
         correlation = blank_unsure(
             sure, replace(clip_estimates(correlation, -ends, ends), estimate=fitted), -ends, ends
         )
-        return (
-            clip_estimates(mean, lows, highs),
-            replace(covariance, estimate=(nearest * units)[upper]),
-            correlation,
-        )
+        return (clip_estimates(mean, lows, highs), replace(covariance, estimate=(nearest * units)[upper]), correlation)
 
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)

@@ -22,15 +22,7 @@ from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import Tree
-from study_protocol.queries.variables import (
-    LARGEST,
-    NARROWEST,
-    Patients,
-    Places,
-    UnreadableColumn,
-    Variable,
-    plain,
-)
+from study_protocol.queries.variables import LARGEST, NARROWEST, Patients, Places, UnreadableColumn, Variable, plain
 from study_protocol.wire.values import Finite, Positive, Whole
 
 # Beside the columns of the hospital's table. A control character can be in no column's name.
@@ -43,11 +35,7 @@ MAX_CLASSES = 64
 MAX_GROUPS = 256
 # Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
 _NUMBERS, _SQUARE = 5, 4
-_SPECIFIC_FIELDS = {
-    "binary": ("bins", "edges"),
-    "classes": ("classes",),
-    "number": ("low", "high", "largest_error"),
-}
+_SPECIFIC_FIELDS = {"binary": ("bins", "edges"), "classes": ("classes",), "number": ("low", "high", "largest_error")}
 
 
 class Evaluation(BaseQuestion):
@@ -92,18 +80,24 @@ class Evaluation(BaseQuestion):
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
-        foreign = [name for kind, names in _SPECIFIC_FIELDS.items() if kind != self.prediction for name in names]
-        if odd := [name for name in foreign if getattr(self, name) is not None]:
-            raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
-        needed = () if self.prediction == "binary" else _SPECIFIC_FIELDS[self.prediction]
-        if lacking := [name for name in needed if getattr(self, name) is None]:
-            raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
+        self._require_fields()
         require_columns_once(self.groups)
         if sum(map(size_of, self.partitions)) > MAX_GROUPS:
             raise ValueError(f"groups: at most {MAX_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
         return self
+
+    def _require_fields(self) -> None:
+        needed = _SPECIFIC_FIELDS[self.prediction]
+        stated = [
+            name for name in itertools.chain.from_iterable(_SPECIFIC_FIELDS.values()) if getattr(self, name) is not None
+        ]
+        if odd := [name for name in stated if name not in needed]:
+            raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
+        lacking = [name for name in needed if name not in stated]
+        if lacking and self.prediction != "binary":
+            raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
 
     def _require_sound_bins(self) -> None:
         if self.bins is not None and self.edges is not None:

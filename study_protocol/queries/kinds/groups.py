@@ -9,23 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from study_protocol.queries.answer import (
-    DP_ERROR,
-    ESTIMATE,
-    HIGH,
-    LOW,
-    PATIENTS,
-    RAW,
-    SAMPLING_ERROR,
-    AnswerTable,
-    Plot,
-    rows_of,
-)
+from study_protocol.queries.answer import ERRORS, ESTIMATE, HIGH, LOW, PATIENTS, RAW, AnswerTable, Plot, rows_of
 from study_protocol.queries.counting import Estimates, Floats, join_estimates
 from study_protocol.queries.phrases import variable_in_words
 from study_protocol.queries.variables import Patients, Variable
-
-_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
 def group_count(by: Variable | None) -> int:
@@ -70,12 +57,11 @@ def curve_table(
     """
     labels = [(*group, value) for group in group_names(by) for value in x[1]]
     estimates = join_estimates(curves)
-    errors = (estimates.dp_error, estimates.sampling_error, estimates.low, estimates.high)
     if patients is None:
-        last, columns = (estimates.raw, *errors), (ESTIMATE, RAW, *_ERRORS)
+        last, columns = (estimates.raw, *estimates.errors), (ESTIMATE, RAW, *ERRORS)
     else:
         rests = np.concatenate([np.broadcast_to(counts, len(x[1])) for counts in patients])
-        last, columns = (*errors, rests), (ESTIMATE, *_ERRORS, PATIENTS)
+        last, columns = (*estimates.errors, rests), (ESTIMATE, *ERRORS, PATIENTS)
     # A hospital's column may be called as one of ours.
     reserved = {x[0], *columns, RAW}
     heads = () if by is None else (f"column {by.column}" if by.column in reserved else by.column,)

@@ -29,13 +29,7 @@ from study_protocol.queries.kinds.numbers import (
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.second_moments import (
-    SecondMoments,
-    covariances,
-    means,
-    rounded_sum,
-    scaled_columns,
-)
+from study_protocol.queries.second_moments import SecondMoments, covariances, means, rounded_sum, scaled_columns
 from study_protocol.queries.variables import Number, Patients
 
 

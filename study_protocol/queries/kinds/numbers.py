@@ -7,18 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from study_protocol.queries.answer import (
-    DP_ERROR,
-    ESTIMATE,
-    HIGH,
-    LOW,
-    PATIENTS,
-    RAW,
-    SAMPLING_ERROR,
-    AnswerTable,
-    Plot,
-    rows_of,
-)
+from study_protocol.queries.answer import ERRORS, ESTIMATE, HIGH, LOW, PATIENTS, RAW, AnswerTable, Plot, rows_of
 from study_protocol.queries.counting import Estimates, Floats
 from study_protocol.queries.variables import Indicator, Range
 
@@ -27,7 +16,6 @@ NORMAL_SAMPLING = (
     "tails, it is larger."
 )
 TOO_FEW = "Where no estimate is shown, there are too few patients for so much noise: it would divide by nearly zero."
-_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
 def require_numbers_once(numbers: Sequence[Range | Indicator]) -> None:
@@ -55,16 +43,8 @@ def numbers_table(
     return AnswerTable(
         name=name,
         title=title,
-        columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
-        rows=rows_of(
-            labels,
-            estimates.estimate,
-            estimates.dp_error,
-            estimates.sampling_error,
-            estimates.low,
-            estimates.high,
-            np.broadcast_to(patients, len(labels)),
-        ),
+        columns=(*names, ESTIMATE, *ERRORS, PATIENTS),
+        rows=rows_of(labels, estimates.estimate, *estimates.errors, np.broadcast_to(patients, len(labels))),
         counts=PATIENTS,
         plot=Plot(kind="points", x="column", y=ESTIMATE, low=LOW, high=HIGH) if len(names) == 1 else None,
     )
@@ -75,15 +55,7 @@ def counts_table(name: str, title: str, labels: Sequence[Sequence[str]], estimat
     return AnswerTable(
         name=name,
         title=title,
-        columns=(*names, ESTIMATE, RAW, *_ERRORS),
-        rows=rows_of(
-            labels,
-            estimates.estimate,
-            estimates.raw,
-            estimates.dp_error,
-            estimates.sampling_error,
-            estimates.low,
-            estimates.high,
-        ),
+        columns=(*names, ESTIMATE, RAW, *ERRORS),
+        rows=rows_of(labels, estimates.estimate, estimates.raw, *estimates.errors),
         counts=ESTIMATE,
     )

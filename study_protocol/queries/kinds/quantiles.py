@@ -15,12 +15,7 @@ from pydantic import Field, model_validator
 from study_protocol.cells import read_numbers
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts, shares_of
-from study_protocol.queries.kinds.groups import (
-    by_in_words,
-    curve_table,
-    group_count,
-    group_places,
-)
+from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached
@@ -52,7 +47,7 @@ class Quantiles(BaseQuestion):
         default=32, ge=2, le=MAX_LEAVES, strict=True, description="bins of equal width: what a quantile is exact to"
     )
     quantiles: Annotated[tuple[Share, ...], Field(min_length=1, max_length=99)] = Field(
-        default=(0.25, 0.5, 0.75), description="shares of the patients, rising; 0.5 is the median"
+        default=(0.25, 0.5, 0.75), description="shares of the patients, rising. 0.5 is the median"
     )
     by: Variable | None = Field(default=None, description="groups of patients, each with its own quantiles")
 

@@ -11,13 +11,7 @@ from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, rows_of
 from study_protocol.queries.counting import Estimates, Floats, counts, join_estimates
-from study_protocol.queries.kinds.groups import (
-    by_in_words,
-    curve_table,
-    group_count,
-    group_places,
-    take_rows,
-)
+from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places, take_rows
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
 from study_protocol.queries.phrases import codes_in_words, listed
 from study_protocol.queries.question import BaseQuestion
@@ -38,10 +32,10 @@ class Survival(BaseQuestion):
 
     kind: Literal["survival"] = Field(description="what is asked")
     time: Variable = Field(
-        description="how long each patient was followed; its edges begin where following begins",
+        description="how long each patient was followed. Its edges begin where follow-up begins",
         examples=[{"column": "days", "edges": [0.0, 90.0, 180.0, 270.0, 365.0]}],
     )
-    event: Indicator = Field(description="the categories that mean that the event ended it; any other: censored")
+    event: Indicator = Field(description="the categories that mean that the event ended it. All others mean censored")
     by: Variable | None = Field(default=None, description="groups of patients, each with its own curve")
     times: Annotated[tuple[Finite, ...], Field(max_length=64)] = Field(
         default=(), description="edges at which survival is shown in a table of its own"
@@ -57,7 +51,7 @@ class Survival(BaseQuestion):
         if group_count(self.by) > MAX_GROUPS:
             raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if not set(self.times) <= set(self.time.edges) or list(self.times) != sorted(set(self.times)):
-            raise ValueError("times: they rise, and each is one of the edges of the time; add it there")
+            raise ValueError("times rise, and each is one of the edges of the time. Add the missing edge")
         return self
 
     @property

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import (
-    DP_ERROR,
+    ERRORS,
     ESTIMATE,
     HIGH,
     LOW,
     PATIENTS,
     RAW,
-    SAMPLING_ERROR,
     Answer,
     AnswerTable,
     NoisedSum,
@@ -33,7 +32,6 @@ from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients, Variable
 
 Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
-_ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 
 
 class ContingencyTable(BaseQuestion):
@@ -104,34 +102,31 @@ def answer_of(
 ) -> Answer:
     """Counts, shares and the number of all patients. names: of the columns with the labels."""
     # A hospital's column may be called as one of ours.
-    ours = {ESTIMATE, RAW, PATIENTS, *_ERRORS}
+    ours = {ESTIMATE, RAW, PATIENTS, *ERRORS}
     names = tuple(f"column {column}" if column in ours else column for column in names)
     by = names[0] if len(names) == 2 else None
     plot = Plot(kind="bars", x=names[-1], y=ESTIMATE, low=LOW, high=HIGH, by=by)
-    numbers = (cells.estimate, cells.raw, cells.dp_error, cells.sampling_error, cells.low, cells.high)
     counts = AnswerTable(
         name=name,
         title="patients",
-        columns=(*names, ESTIMATE, RAW, *_ERRORS),
-        rows=rows_of(labels, *numbers),
+        columns=(*names, ESTIMATE, RAW, *ERRORS),
+        rows=rows_of(labels, cells.estimate, cells.raw, *cells.errors),
         counts=ESTIMATE,
         plot=plot,
     )
-    numbers = (shares.estimate, shares.dp_error, shares.sampling_error, shares.low, shares.high, cells.estimate)
     fractions = AnswerTable(
         name="shares",
         title="share of the patients",
-        columns=(*names, ESTIMATE, *_ERRORS, PATIENTS),
-        rows=rows_of(labels, *numbers),
+        columns=(*names, ESTIMATE, *ERRORS, PATIENTS),
+        rows=rows_of(labels, shares.estimate, *shares.errors, cells.estimate),
         counts=PATIENTS,
         plot=plot,
     )
-    numbers = (patients.estimate, patients.raw, patients.dp_error, patients.sampling_error, patients.low, patients.high)
     everybody = AnswerTable(
         name="patients",
         title="patients in all",
-        columns=(ESTIMATE, RAW, *_ERRORS),
-        rows=rows_of([()], *numbers),
+        columns=(ESTIMATE, RAW, *ERRORS),
+        rows=rows_of([()], patients.estimate, patients.raw, *patients.errors),
         counts=ESTIMATE,
     )
     return Answer(tables=(counts, fractions, everybody), notes=NOTES)

@@ -10,7 +10,8 @@ import pytest
 
 from accounting import InvalidArgument, Relation, log_moment, replace_one_moment, upper_mean
 from accounting.accountants.composition import Measurement, Rows, Step
-from accounting.estimation.upper_mean import Estimator, lower_counts
+from accounting.estimation.upper_mean import lower_counts
+from accounting.plan.limits import Estimator
 from tests.accounting.accountants.bayesian_account import ACCOUNTING_SAMPLE, PLAN, account
 
 ORDERS = np.array([2.0, 4.0, 4.0])

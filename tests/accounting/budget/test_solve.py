@@ -92,7 +92,7 @@ def test_a_limit_that_is_left_out_must_bear_one_round_only() -> None:
 
 def test_what_no_noise_reaches_is_named_with_what_to_change() -> None:
     told = client_plan(disclosure="noised", release=HistogramRelease(2.0, 1))
-    with pytest.raises(Unreachable, match=r"limit at level client, ε = .*noise them more") as refused:
+    with pytest.raises(Unreachable, match=r"limit at level client, ε = .*raise their noise") as refused:
         least_noise(told)
     assert "300 rounds with any noise multiplier" in str(refused.value)
 

@@ -13,13 +13,13 @@ from scipy import stats
 
 from accounting import EstimatorRefused, InvalidArgument, binary_upper_mean, upper_mean
 from accounting.estimation.upper_mean import (
-    MONOTONE,
     beta_quantile,
     beta_upper_quantile,
     lower_counts,
     root,
     student_upper_quantile,
 )
+from accounting.plan.limits import MONOTONE
 
 FREE = ("betting", "band", "bernstein")
 TOP = math.log(1000.0)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from client_sdk.api.config import FOREIGN_NAMES, ClientSettings, Connection, load, read_secret
+from client_sdk.api.config import ClientSettings, Connection, load, read_secret
 from client_sdk.errors import ConfigurationError
-from server.config import FOREIGN_NAMES as COORDINATORS_FOREIGN_NAMES
 from server.config import Settings
+from server.config import load as load_coordinators
+from study_protocol.wire.variables import CLIENT_NAMES, COORDINATOR_NAMES, KNOWN_NAMES, PREFIX
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -56,14 +57,14 @@ def test_a_mistyped_name_is_told_with_the_one_that_was_meant(mistyped: str, mean
         load({mistyped: "secret", "OTHER": "x"})
 
 
-def test_what_the_coordinator_reads_may_stand_beside() -> None:
-    """Both sides list the other's names by hand: neither imports the other."""
-    theirs = {f"WARDROUND_{name.upper()}{suffix}" for name in Settings.model_fields for suffix in ("", "_FILE")}
-    tests = {"WARDROUND_DATA", "WARDROUND_FAILPOINT", "WARDROUND_FAILPOINT_LOG"}
-    assert theirs | tests == FOREIGN_NAMES
-    own = {f"WARDROUND_{name.upper()}" for name in ClientSettings.model_fields} | {"WARDROUND_OPERATOR_KEY_FILE"}
-    assert own | tests == COORDINATORS_FOREIGN_NAMES
-    assert load(dict.fromkeys(FOREIGN_NAMES, "anything")) == load({})
+def test_each_side_accepts_the_names_of_the_other() -> None:
+    assert set(COORDINATOR_NAMES) == {name.upper() for name in Settings.model_fields}
+    assert set(CLIENT_NAMES) == {name.upper() for name in ClientSettings.model_fields}
+    coordinators = {
+        name for name in KNOWN_NAMES if name.removeprefix(PREFIX).removesuffix("_FILE") in COORDINATOR_NAMES
+    }
+    assert load(dict.fromkeys(coordinators, "anything")) == load({})
+    assert load_coordinators(dict.fromkeys(KNOWN_NAMES - coordinators, "anything")) == Settings()
 
 
 def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:

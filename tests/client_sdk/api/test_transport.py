@@ -41,10 +41,10 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("made", "trusted", "words"),
     [
-        ({"ended_days_ago": 1}, True, "certificate has expired; compare its dates with this machine's clock"),
-        ({"ended_days_ago": -30}, True, "certificate is not yet valid; compare its dates with this machine's clock"),
-        ({"host": "other.example.org"}, True, "not valid for 'localhost'; check the address"),
-        ({}, False, "self-signed certificate; WARDROUND_CA_FILE names a private authority"),
+        ({"ended_days_ago": 1}, True, "certificate has expired, compare its dates with this machine's clock"),
+        ({"ended_days_ago": -30}, True, "certificate is not yet valid, compare its dates with this machine's clock"),
+        ({"host": "other.example.org"}, True, "not valid for 'localhost', check the address"),
+        ({}, False, "self-signed certificate, WARDROUND_CA_FILE names a private authority"),
     ],
     ids=["expired", "not yet valid", "of another host", "of an unknown authority"],
 )

@@ -70,7 +70,7 @@ def test_one_reading_is_enough(name: str) -> None:
 
 
 def test_a_denied_name_that_no_column_has_is_refused_with_the_near_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"denied_columns names 'postcod', .* near are 'Postcode'"):
+    with pytest.raises(ConfigurationError, match=r"denied_columns names 'postcod', .* Similar names: 'Postcode'"):
         readable(table("Postcode"), QueryRules(denied_columns=frozenset({"postcod"})))
     with pytest.raises(ConfigurationError, match=r"denies nothing\. Correct"):
         readable(table("Postcode"), QueryRules(denied_columns=frozenset({"zzz"})))

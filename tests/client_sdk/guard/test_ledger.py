@@ -2,16 +2,13 @@
 
 import math
 import sqlite3
-import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten, OwnBudgetExceeded
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten, OwnBudgetExceeded
 from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
@@ -48,11 +45,6 @@ def test_a_round_is_charged_finished_and_found_again_after_a_restart(tmp_path: P
         assert again.departures()[0].answer == "accepted"
 
 
-def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
-    opened(tmp_path).close()
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "ledgers").iterdir()} == {0o600}
-
-
 def test_one_round_is_charged_and_finished_once(tmp_path: Path) -> None:
     with opened(tmp_path) as ledger:
         ledger.charge("sepsis", 1, CHARGE, (), MODEL)
@@ -61,37 +53,6 @@ def test_one_round_is_charged_and_finished_once(tmp_path: Path) -> None:
         with pytest.raises(LedgerDamaged, match="without a charge"):
             ledger.finish_update("sepsis", 2, sha256="d" * 64, size=1, sums=None)
         assert len(ledger.entries) == 2
-
-
-def test_a_second_process_is_refused_and_a_dead_one_lets_go(tmp_path: Path) -> None:
-    path = ledger_path(tmp_path, "icu")
-    program = f"""
-from pathlib import Path
-from client_sdk.guard.ledger import HospitalLedger
-HospitalLedger.open(Path({str(path)!r}))
-print("open", flush=True)
-input()
-"""
-    opened(tmp_path).close()
-    holder = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdin is not None
-    assert holder.stdout.readline() == "open\n"
-    with pytest.raises(LedgerInUse, match="another process"):
-        HospitalLedger.open(path)
-    with HospitalLedger.open(path, read_only=True) as looking:
-        assert len(looking.entries) == 1
-    holder.kill()
-    holder.wait()
-    holder.stdin.close()
-    holder.stdout.close()
-    HospitalLedger.open(path).close()
-
-
-def test_reading_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no ledger"):
-        HospitalLedger.open(ledger_path(tmp_path, "icu"), read_only=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -137,43 +98,6 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         assert ledger.sums("sepsis") is None
         ledger._connection.execute("PRAGMA max_page_count = 100000")
         ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=bytes(1 << 20))
-
-
-def test_a_ledger_that_the_disk_has_no_room_for_is_not_called_damaged(tmp_path: Path) -> None:
-    """No file may grow in the other process, as on a full disk."""
-    program = f"""
-import resource, signal
-from pathlib import Path
-from client_sdk.errors import LedgerNotWritten
-from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_file import ledger_path
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-try:
-    HospitalLedger.open(ledger_path(Path({str(tmp_path)!r}), "icu"))
-except LedgerNotWritten as error:
-    print(error)
-"""
-    (tmp_path / "ledgers").mkdir()
-    said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "is the disk full or read-only?" in said
-    opened(tmp_path).close()
-
-
-@pytest.mark.parametrize("name", ["icu.db", "icu.lock"])
-def test_a_file_that_cannot_be_opened_is_said_and_nothing_stays_locked(tmp_path: Path, name: str) -> None:
-    in_its_place = tmp_path / "ledgers" / name
-    in_its_place.mkdir(parents=True)
-    with pytest.raises(LedgerNotWritten, match=r"Is a directory.*is the disk full or read-only\?"):
-        opened(tmp_path)
-    in_its_place.rmdir()
-    opened(tmp_path).close()
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "Ward 7", ".."])
-def test_a_data_set_name_is_never_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="dataset"):
-        ledger_path(tmp_path, name)
 
 
 def test_own_epsilon_is_the_renyi_filter_of_an_independent_library() -> None:

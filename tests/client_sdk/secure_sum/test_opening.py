@@ -43,7 +43,7 @@ def test_different_survivor_lists_never_gather_t_signatures(neighbours) -> None:
         run.session = _admit_any(run, run.hospital(name).confirm(without, NOW))
     signatures = ConsistencyList(entries=tuple(run.session.consistency.values()))
     assert len(signatures.entries) > run.session.parameters.threshold
-    refuses(run, lambda: me(run).unmask(signatures, NOW), "few-signatures", "3 survivors signed .* 4 must")
+    refuses(run, lambda: me(run).unmask(signatures, NOW), "few-signatures", "3 survivors signed .* 4 signatures")
 
 
 def _admit_any(run: Run, message) -> domain.Session:
@@ -150,7 +150,12 @@ def test_all_but_two_dropped(neighbours) -> None:
     full = views.survivor_list(run.session).entries
     for size in (2, 3):
         kept = SurvivorList(entries=tuple(e for e in full if e.client in (ME, "h000", "h002")[:size]))
-        refuses(run, lambda k=kept: me(run).confirm(k, NOW), "few-survivors", f"{size} clients survive; fewer than 4")
+        refuses(
+            run,
+            lambda k=kept: me(run).confirm(k, NOW),
+            "few-survivors",
+            f"{size} clients survive. A sum needs at least 4",
+        )
 
 
 @GRAPHS
@@ -202,7 +207,7 @@ def test_too_few_repeated_or_foreign_signatures(neighbours) -> None:
             run,
             lambda e=entries: me(run).unmask(ConsistencyList(entries=e), NOW),
             "few-signatures",
-            "4 must before anything is opened",
+            "A sum needs 4 signatures",
         )
 
 

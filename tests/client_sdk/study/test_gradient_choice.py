@@ -66,8 +66,8 @@ def test_a_hospital_that_starts_again_goes_on_with_what_was_chosen(
     ("change", "words"),
     [
         ({"shapes": "(3,) torch.float32 -> () torch.float32"}, r"began with records of shapes \(3,\)"),
-        ({"method": "layerwise"}, "'layerwise', which does not do any more"),
-        ({"method": "vmap"}, "'vmap', which does not do any more"),
+        ({"method": "layerwise"}, "'layerwise', which no longer works"),
+        ({"method": "vmap"}, "'vmap', which no longer works"),
     ],
     ids=["other shapes", "a closed form that is wrong now", "torch.func cannot now"],
 )

@@ -108,7 +108,7 @@ def test_a_record_that_vanishes_in_mid_study_stops_the_hospital_and_the_round_is
     def gone(_: object) -> None:
         reader.inputs = np.zeros(0)
 
-    with pytest.raises(DataError, match="cannot be read any more"):
+    with pytest.raises(DataError, match="can no longer be read"):
         site.join("sepsis", None, data, policy=plain_policy(), randomness=coins, on_round=gone)
     assert [number for number, bodies in other.updates.items() if "mercy" in bodies] == [1]
     reader.inputs = here.inputs

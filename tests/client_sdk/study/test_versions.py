@@ -49,10 +49,3 @@ def test_what_is_too_old_is_named_with_what_to_install(spoken: Spoken, said: str
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
         require_compatible(spoken, joined_with(None, MASKED), MASKED)
     assert "Nothing was charged or sent" in str(refused.value)
-
-
-def test_what_an_answer_says_of_its_program() -> None:
-    headers = {"wardround-version": "1.2.3", "wardround-protocol": "2", "wardround-study-protocol": "1"}
-    assert Spoken.within(headers) == Spoken("1.2.3", 2, 1)
-    assert Spoken.within({"wardround-version": "\x1b[2J", "wardround-protocol": "many"}) == Spoken()
-    assert Spoken.within({"date": "today"}) is None

@@ -39,7 +39,7 @@ UNDER_WAY = RoundUnderWay(round=7, asked=4, present=3, deadline=NOW)
         ({"state": "enrolling"}, "its operator has to start it"),
         ({"state": "paused", "pause_reason": PauseReason(code="x", detail="too few")}, "is paused: too few"),
         ({"under_way": UNDER_WAY}, "round 7 is under way: 3 of 4 hospitals present"),
-        ({"under_way": UNDER_WAY.model_copy(update={"asked": None, "present": None})}, "round 7 is under way;"),
+        ({"under_way": UNDER_WAY.model_copy(update={"asked": None, "present": None})}, "round 7 is under way, updates"),
         ({"clients": 2}, "waiting for round 7: it needs 3 hospitals, and 2 take part"),
         ({}, "waiting for round 7: it is about to begin"),
         ({"settings": ASKED_TOO}, "waiting for round 7, of training or for a query: nothing has begun"),

@@ -35,7 +35,7 @@ def test_what_the_records_name_and_who_is_left_out_is_told_at_the_hospital(
     caplog.set_level(logging.INFO, logger="client_sdk.study")
     listed = plain_policy(excluded_patients=["p1", "p2", "nobody"])
     hospital(coordinator(), tmp_path / "a").join("sepsis", None, records(), policy=listed, dataset="icu")
-    assert "2 patients are left out; the exclusion list has 3 entries" in caplog.text
+    assert "2 patients are left out, the exclusion list has 3 entries" in caplog.text
     assert "1 of 3 entries of the exclusion list match no patient of these records" in caplog.text
     assert "(entries 3 of excluded_patients)" in caplog.text
     table = records()

@@ -208,7 +208,7 @@ def test_a_file_of_arrays_that_changes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has changed"):
         found.read([0])
     path.unlink()
-    with pytest.raises(DataError, match=r"some of 1 records cannot be read any more \(FileNotFoundError\)"):
+    with pytest.raises(DataError, match=r"some of 1 records can no longer be read \(FileNotFoundError\)"):
         found.read([0])
 
 

@@ -132,7 +132,7 @@ def test_a_reader_that_fails_is_named_by_its_kind_of_error_alone() -> None:
         def read(self, rows: Array) -> Array:
             raise FileNotFoundError(2, "No such file", "/data/miller_john.png")
 
-    with pytest.raises(DataError, match=r"some of 2 records cannot be read any more \(FileNotFoundError\)") as caught:
+    with pytest.raises(DataError, match=r"some of 2 records can no longer be read \(FileNotFoundError\)") as caught:
         LazyExamples.of(Gone(np.zeros((3, 1))), [0, 1, 0]).read([0, 2])
     assert "miller" not in str(caught.value)
 

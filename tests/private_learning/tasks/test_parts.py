@@ -176,7 +176,7 @@ def test_a_head_for_other_classes_and_one_that_the_file_lacks_begin_as_the_task_
         ("head", {"0.bias": torch.full((2,), torch.nan).to(torch.float8_e5m2)}, "'0.bias' holds NaN"),
         ("head", {"0.bias": torch.full((2,), torch.nan, dtype=torch.complex64)}, "'0.bias' holds complex numbers"),
         (("5.*",), {"5.weight": torch.ones(4, 3)}, "'5.weight' has shape"),
-        (("fc.*",), {}, "no parameter of the task's model is called 'fc.*'; there are for example"),
+        (("fc.*",), {}, "no parameter of the task's model is called 'fc.*'. Some that exist"),
         ("lora:5", {}, "layer '0' has a matrix of 2 × 9, whose rank is at most 2: take lora:2 or less"),
         ("all", {}, "say which part is"),
     ],

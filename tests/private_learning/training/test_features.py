@@ -174,7 +174,7 @@ class _HeadTwice(Fixed):
 
 @pytest.mark.parametrize(
     ("task", "text"),
-    [(_GoesOn(), "goes on after"), (_Squeezed(), "goes on after"), (_HeadTwice(), "call its head once")],
+    [(_GoesOn(), "continues after"), (_Squeezed(), "continues after"), (_HeadTwice(), "call its head once")],
     ids=["first layer", "something after the head", "the head twice"],
 )
 def test_a_model_that_cannot_be_cut_before_its_head_says_so(task: Task, text: str) -> None:

@@ -194,7 +194,7 @@ def test_a_record_that_vanished_stops_the_round_and_a_repetition_gives_its_bytes
     local, gone = training(lazily(reader), chosen), np.zeros(0)
     bounds = LogMomentBounds(chosen, local.dataset.patients)
     before, reader.inputs = bounds.to_bytes(), gone
-    with pytest.raises(DataError, match=r"records cannot be read any more \(IndexError\)"):
+    with pytest.raises(DataError, match=r"records can no longer be read \(IndexError\)"):
         local.contribution(weights_of(TASK.model()), bounds)
     # Nothing was charged for the step.
     assert bounds.to_bytes() == before

@@ -107,8 +107,8 @@ def test_what_hangs_is_named_in_time_and_keeps_one_thread(
         assert found == {
             (
                 503,
-                "the database gave no answer within 2 seconds; "
-                "the store of model files gave no answer within 2 seconds; try again",
+                "the database gave no answer within 2 seconds, "
+                "the store of model files gave no answer within 2 seconds. Try again",
             )
         }
         assert _in_time(here)[0] == 503
@@ -142,7 +142,7 @@ def test_a_database_that_is_stopped_is_said_in_time(tmp_path: Path, postgres: Po
                 # More requests than the framework has threads, and all of them wait for the database.
                 waiting = [pool.submit(here.operator, "GET", "/v1/studies", timeout=60) for _ in range(50)]
                 _until(here, 503)
-                assert _in_time(here) == (503, "the database gave no answer within 2 seconds; try again")
+                assert _in_time(here) == (503, "the database gave no answer within 2 seconds. Try again")
                 assert not any(one.done() for one in waiting)
             assert {one.result().status_code for one in waiting} <= {200, 503}
         _until_ready(here)
@@ -155,7 +155,7 @@ def test_an_object_store_that_is_stopped_is_said_in_time(tmp_path: Path, object_
         assert _status(here.send("GET", "/readyz")) == (200, "ok")
         with _stopped(object_store):
             _until(here, 503)
-            assert _in_time(here) == (503, "the store of model files gave no answer within 2 seconds; try again")
+            assert _in_time(here) == (503, "the store of model files gave no answer within 2 seconds. Try again")
         _until_ready(here)
 
 

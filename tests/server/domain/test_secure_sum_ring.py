@@ -143,7 +143,7 @@ def test_a_neighbourhoods_threshold_of_signatures_is_no_quorum() -> None:
     for count, message in enumerate(said[:11], 1):
         assert session.phase == "consistency"
         assert isinstance(domain.consistency_list(session), domain.Declined)
-        with pytest.raises(SurvivorsRefused, match=f"{count - 1} survivors signed this survivor set; 11 must"):
+        with pytest.raises(SurvivorsRefused, match=f"{count - 1} survivors signed this survivor set. A sum needs 11"):
             run.hospital("h000").unmask(ConsistencyList(entries=tuple(said[: count - 1])), NOW)
         admitted = domain.admit_consistency(session, message)
         assert isinstance(admitted, domain.Session)

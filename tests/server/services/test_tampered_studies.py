@@ -1,4 +1,4 @@
-"""Rows that somebody changed without the coordinator's key stop the study, on both databases."""
+"""Rows that somebody changed without its key stop the study, on both databases."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_an_update_stops_the_study_before_the_next_assignment(
     made(coordinator, name)
     with caplog.at_level(logging.CRITICAL), pytest.raises(Rejected) as refused:
         hospitals[1].assignment()
-    assert "without the coordinator's key" in refused.value.detail
-    assert "without the coordinator's key" in caplog.text
+    assert "without its key" in refused.value.detail
+    assert "without its key" in caplog.text
     require_stopped(coordinator, hospitals[1:])
 
 
@@ -180,7 +180,7 @@ def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name:
     with pytest.raises(Rejected) as refused:
         views.read_budget(coordinator, "sepsis")
     assert (refused.value.code, refused.value.extra) == ("study-finished", {"stop_reason": "database-differs"})
-    assert "without the coordinator's key" in refused.value.detail
+    assert "without its key" in refused.value.detail
     require_stopped(coordinator, hospitals[1:])
 
 

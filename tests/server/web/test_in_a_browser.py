@@ -81,7 +81,7 @@ def test_from_the_list_to_the_numbers(tabs: Tabs, here: Live) -> None:
 
 def test_rounds_that_came_to_nothing_are_one_line_with_what_to_do(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
-    page.get_by_label("Which").select_option("Came to nothing")
+    page.get_by_label("Which").select_option("Failed")
     row = page.locator("#rounds tbody tr")
     page.locator("#rounds").scroll_into_view_if_needed()
     page.locator("#rounds [role=status]", has_text="1 line found").wait_for()
@@ -89,7 +89,7 @@ def test_rounds_that_came_to_nothing_are_one_line_with_what_to_do(tabs: Tabs) ->
     # Not `inner_text`: what is out of sight has none.
     shown = row.text_content() or ""
     assert shown.startswith("5–7")
-    assert "Too few hospitals answered. Look whether the hospitals' programs run" in shown
+    assert "Fewer hospitals answered than schedule.min_clients requires. wardround study rounds STUDY shows" in shown
     page.get_by_label("Which").select_option("All")
     page.get_by_label("Find a round").fill("12")
     page.wait_for_selector("#rounds tbody tr:only-child")
@@ -176,7 +176,7 @@ def test_without_the_charts_library_the_page_shows_tables_and_says_why(tabs: Tab
 
     page.route("**/dashboard/ward", without)
     page.goto("/dashboard/ward")
-    page.get_by_text("installs vl-convert-python").wait_for()
+    page.get_by_text("vl-convert-python is not installed").wait_for()
     assert page.locator("#loss details[open] table").count() == 3
     assert page.locator(".chart").count() == 0
 
@@ -188,7 +188,7 @@ def test_the_page_follows_the_study_by_events(tabs: Tabs, here: Live) -> None:
     page.locator("#bar .status", has_text="Live").wait_for()
     asked = len(tabs.addresses)
     assert here.operator("POST", "/v1/studies/followed/stop").status_code == 200
-    page.get_by_text("Finished: ended by its operator").wait_for()
+    page.get_by_text("Finished: an operator stopped it").wait_for()
     news = [url for url in tabs.addresses[asked:] if "followed.json" in url]
     assert all("since=0" not in url for url in news), "only what is new is asked for"
     assert page.locator(".notice.bad").count() == 0
@@ -247,7 +247,7 @@ def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(tabs: 
     forged = f"UPDATE budgets SET limits = '[]' WHERE study_id = {whose}"
     here.coordinator.database.write("forge", lambda tx: tx.session.execute(text(forged)))
     page = tabs.open("/dashboard/forged")
-    page.get_by_text("Somebody changed the database without the coordinator's key").wait_for()
+    page.get_by_text("The coordinator's database was changed without its key").wait_for()
     assert page.locator(".card, .chart, table").count() == 0
     page.goto("/dashboard")
     assert "not shown" in page.locator("#list tr", has_text="Somebody changed it").inner_text()

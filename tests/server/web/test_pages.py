@@ -18,7 +18,7 @@ from server.domain.secure_sum_session import Failure
 from server.web import bundle
 from server.web.bundle import Bundle, find_bundle
 from study_protocol.study.messages import RoundState, StopReason, StudyState
-from study_protocol.study.reasons import SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
+from study_protocol.study.reasons import ENDINGS, FOR_GOOD, REASONS, SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN
 from tests.factories.hospital_double import update
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings
@@ -50,18 +50,13 @@ def test_the_scripts_talk_to_nobody_else_and_write_no_markup() -> None:
 
 
 def test_every_reason_of_a_coordinator_has_its_words() -> None:
-    known = (STATIC / "words.js").read_text()
     written = {reason for path in SOURCES.rglob("*.py") for reason in _reasons(path.read_text())}
-    assert {"too-few-clients", "not-finite", "updates-lost", "noised-sum-lost"} <= written
-    named = {SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN, "stopped", "database-differs"}
-    for reason in written | named | {*get_args(Failure)}:
-        assert re.search(rf'^  ("{reason}"|{reason}): \["[A-Z]', known, re.M), f"{reason} has no words"
-    for word in (
-        *get_args(StopReason),
-        *(set(get_args(StudyState)) - {"finished"}),
-        *get_args(RoundState),
-        *(one.value for one in Observer),
-    ):
+    assert {"too-few-clients", "not-finite", "updates-lost", "noised-sum-lost", "query-opened"} <= written
+    assert written | {*get_args(Failure), SAME_MODEL_AGAIN, SUM_OF_THREE, TOO_FEW_DRAWN, *FOR_GOOD} <= set(REASONS)
+    assert set(ENDINGS) == {*get_args(StopReason)}
+    known = (STATIC / "words.js").read_text()
+    names = *(set(get_args(StudyState)) - {"finished"}), *get_args(RoundState), *(one.value for one in Observer)
+    for word in names:
         assert re.search(rf'\W("{word}"|{word}): ', known), f"{word} has no words"
 
 
@@ -69,7 +64,8 @@ def _reasons(text: str) -> set[str]:
     given = re.findall(r'(?:Abandon|InputsLost)\([^"\n]*"([a-z-]+)"', text) + re.findall(
         r'"([a-z-]+-lost|not-finite)"', text
     )
-    return set(given) | {kind.reason for kind in (NotFinite, OutOfBounds)}
+    failed = "".join(re.findall(r'query\.state, query\.reason = "failed", (.*)', text))
+    return {*given, *re.findall(r'"([a-z-]+)"', failed)} | {kind.reason for kind in (NotFinite, OutOfBounds)}
 
 
 def test_the_twins_need_a_key(here: Live) -> None:

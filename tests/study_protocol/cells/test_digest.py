@@ -17,7 +17,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from private_learning.records import Table
-from study_protocol.cells import Spelling
+from study_protocol.cells import Spelling, column_of
+from study_protocol.cells.digest import TableDigest, cell_forms
 
 CELLS = st.one_of(
     st.none(),
@@ -160,3 +161,32 @@ def test_what_is_the_same_and_what_is_not() -> None:
 def test_a_cell_of_several_lines_moves_no_other_cell() -> None:
     one, other = {"x": ["1\n2", "5", "6"], "y": [1, 2, 3]}, {"x": ["1\n2", "5", "7"], "y": [1, 2, 3]}
     assert digest(one) == digest({"x": ["6", "5", "1\n2"], "y": [3, 2, 1]}) != digest(other)
+
+
+@pytest.mark.parametrize(
+    ("cells", "forms"),
+    [
+        (
+            ["0744", "744", "7.50", "1e-05", "TRUE", "", "\u00e4"],
+            [b"t0744", b"n744", b"n7.5", b"n1e-05", b"b1", b"-", b"t\xc3\xa4"],
+        ),
+        (np.array([36.6, 2.0, np.nan], np.float32), [b"n36.6", b"n2", b"-"]),
+        ([True, False], [b"b1", b"b0"]),
+        ([datetime.date(1970, 1, 2), None], [b"d86400000000", b"-"]),
+        ([10**20, "x"], [b"n100000000000000000000", b"tx"]),
+    ],
+    ids=["texts", "floats", "truths", "dates", "large"],
+)
+def test_every_cell_has_the_form_of_its_value(cells: Any, forms: list[bytes]) -> None:
+    assert cell_forms(column_of(cells, spelling=POINT)) == forms
+
+
+def test_a_table_in_parts_has_the_digest_of_the_whole() -> None:
+    names, patients = ["y", "x"], ["a", "b", "c"]
+    columns = {"x": column_of(["1", "2", "3"], spelling=POINT), "y": column_of([True, False, None])}
+    whole, parts = (TableDigest(names, with_patients=True) for _ in range(2))
+    whole.add(columns, patients)
+    for rows in ([2], [0, 1]):
+        parts.add({name: column.take(rows) for name, column in columns.items()}, [patients[row] for row in rows])
+    assert parts.hexdigest() == whole.hexdigest() == slow_digest({"x": [1, 2, 3], "y": [True, False, None]}, patients)
+    assert TableDigest(names, with_patients=False).hexdigest() != TableDigest(names, with_patients=True).hexdigest()

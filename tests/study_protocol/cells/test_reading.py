@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import datetime
-import decimal
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from study_protocol.cells import (
-    Column,
-    DataError,
     Spelling,
     column_of,
-    is_miswritten,
-    read_categories,
-    read_days,
-    read_numbers,
-    read_presence,
 )
-from study_protocol.cells.precision import widened
+from study_protocol.cells.reading import read_categories, read_days, read_numbers, read_presence
+from tests.factories.cells import CELLS, SPELLINGS
 
 COMMA = Spelling(decimal="comma")
 POINT = Spelling(decimal="point")
-NUMBERS = st.one_of(
-    st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False)
-)
-CELLS = st.one_of(
-    st.none(),
-    st.booleans(),
-    NUMBERS,
-    st.dates(),
-    st.text(),
-    st.sampled_from(["NA", "0744", "744", "1E1", "1,234", "1.234", "3.0", "true", "2020-01-05", "5.1.2020", "-0"]),
-)
-SPELLINGS = st.builds(Spelling, st.sampled_from([None, "point", "comma"]), st.sampled_from([None, "dmy", "mdy"]))
 
 
 @pytest.mark.parametrize(
@@ -90,13 +70,6 @@ def test_what_a_cell_says_depends_on_no_other_cell(cells: list[Any], spelling: S
         assert read_presence(alone, codes)[0] == read_presence(together, codes)[place]
 
 
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_a_number_of_32_bits_is_the_decimal_number_that_was_meant(values: list[float]) -> None:
-    stored = np.array(values, np.float32)
-    meant = [float(one) if one == np.rint(one) else float(str(one)) for one in stored]
-    assert widened(stored).tolist() == meant
-
-
 def test_a_code_is_compared_at_the_column_s_own_precision() -> None:
     for kind in (np.float16, np.float32, np.float64):
         read = read_numbers(column_of(np.array([99.9, 36.6, 99.8], kind)), ("99.90",))
@@ -139,41 +112,6 @@ def test_dates_are_days_by_the_declared_order() -> None:
     assert read_days(column_of(["2020-02-30", "2020-05-01 25:00", 7])).wrong.all()
 
 
-def test_what_is_no_cell_is_counted_by_its_column() -> None:
-    with pytest.raises(DataError, match="column x: 2 of 3 cells are neither text, number, Boolean nor date"):
-        column_of([1, {}, object()], name="x")
-    strange = column_of([b"1", b"\xff", b"\xfe"])
-    assert read_numbers(strange).wrong.tolist() == [False, True, True]
-    assert read_categories(strange, ("1",)).wrong.tolist() == [False, True, True]
-    assert column_of([b"ward", None, decimal.Decimal("1.234")]).tolist() == ["ward", None, "1.2340"]
-
-
-def test_a_column_is_its_numbers_in_arithmetic_and_a_category_beside_a_text() -> None:
-    age, sex = column_of(["20", None, "21.5"], name="age"), column_of(["f", "m", None], name="sex")
-    np.testing.assert_array_equal(np.clip(age, 21, 90), [21, np.nan, 21.5])
-    np.testing.assert_array_equal(age / 2, [10, np.nan, 10.75])
-    assert torch.equal(torch.tensor(column_of([True, False])), torch.tensor([1.0, 0.0], dtype=torch.float64))
-    assert (sex == "f").tolist() == [True, False, False]
-    assert (sex != "f").tolist() == [False, True, True]
-    assert sex[0] == "f"
-    assert age[[2, 0]].tolist() == ["21.5", "20"]
-    for use in (np.asarray, torch.tensor, lambda column: column + 1):
-        with pytest.raises(DataError, match="column sex: 2 of 3 cells are no numbers"):
-            use(sex)
-
-
-@given(st.lists(st.lists(CELLS, max_size=4), min_size=1, max_size=4), SPELLINGS)
-def test_columns_that_are_joined_say_what_each_of_them_says(parts: list[list[Any]], spelling: Spelling) -> None:
-    columns = [column_of(cells, spelling=spelling) for cells in parts]
-    together = Column.joined(columns)
-    for read in (read_numbers, read_days):
-        assert read(together).values.tobytes() == b"".join(read(one).values.tobytes() for one in columns)
-    names = ("744", "3", "NA", "True")
-    assert read_categories(together, names).places.tolist() == [
-        place for one in columns for place in read_categories(one, names).places.tolist()
-    ]
-
-
 @pytest.mark.parametrize("text", ["3\n0", "3\n0\n1", "1\n", "\n1", "1\r2"], ids=map(str, count()))
 def test_a_cell_of_several_lines_is_one_cell(text: str) -> None:
     found = read_numbers(column_of(["5", text, "7"]))
@@ -197,44 +135,6 @@ def test_a_code_is_what_it_becomes_in_a_type_that_cannot_hold_it() -> None:
     assert read_numbers(column_of(np.array([9999, 5], np.float16)), ("9999",)).missing.tolist() == [True, False]
     assert not read_numbers(column_of(np.array([np.int8(-25)])), ("999",)).missing.any()
     assert not read_numbers(column_of(np.array([65504], np.float16)), ("99999", "9" * 400)).missing.any()
-
-
-def test_what_a_mask_hides_is_no_cell() -> None:
-    found = read_numbers(column_of(np.ma.array([1.5, 999.0], mask=[False, True])))
-    assert found.missing.tolist() == [False, True]
-    assert read_numbers(column_of(np.ma.array([1, 999]))).values.tolist() == [1, 999]
-
-
-def test_a_tensor_is_a_column_whatever_torch_keeps_of_it() -> None:
-    assert read_numbers(column_of(torch.tensor([1.5, 2.0], requires_grad=True))).values.tolist() == [1.5, 2.0]
-    with pytest.raises(DataError, match=r"a column is of type torch.bfloat16: make it one of float32"):
-        column_of(torch.tensor([99.9], dtype=torch.bfloat16))
-
-
-def test_a_signalling_nan_is_an_empty_cell() -> None:
-    found = read_numbers(column_of([decimal.Decimal("sNaN"), decimal.Decimal("1.5")], spelling=POINT))
-    assert found.missing.tolist() == [True, False]
-    assert found.values[1] == 1.5
-
-
-LISTS = (
-    *("0 -1", "-9..-1", "-9 to -1", "0/-1", "0; -1", "0 & 9", "0 and -1", "0-9", "0\u20139", "-1,"),
-    *("[0", "-1]", "{0}", "(9)", "'0'", '"-9"', "\u201e0\u201c", "\u22121"),
-)
-CODES = (
-    *("0", "-1", "+9", "0999", "99.9", "1e20", ".5", "1900-01-01", "01.01.1900", "<0.1", ">100", "E9", "9a"),
-    *("-", "--", ".", "..", "?", "NA", "#N/A", "n.d.", "k.A.", "to", "not measured"),
-)
-
-
-@pytest.mark.parametrize("code", LISTS, ids=map(str, count()))
-def test_a_list_or_a_range_is_no_code(code: str) -> None:
-    assert is_miswritten(code)
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_a_number_or_a_text_is_a_code(code: str) -> None:
-    assert not is_miswritten(code)
 
 
 def test_a_code_that_the_stored_type_rounds_is_missing_where_presence_is_asked_for() -> None:

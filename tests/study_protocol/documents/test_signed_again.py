@@ -15,14 +15,13 @@ from accounting.budget.ledger import Entry
 from accounting.plan.queries import QueryCost
 from study_protocol.documents import check
 from study_protocol.documents.certify import Facts, compute_account, issue_certificate
-from study_protocol.documents.nist import answers
 from study_protocol.documents.registry import entry
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import CERTIFICATE, LEDGER_HEAD, sign_document
+from tests.factories.certificates import KEY, PUBLIC, WHEN, leaves
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import settings, statistics_settings
-from tests.study_protocol.documents.test_check import KEY, PUBLIC, WHEN, leaves
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -285,11 +284,3 @@ def test_steps_that_an_earlier_version_counted_for_questions_are_no_alarm() -> N
     told = {one.subject: one for one in found}["everything else"]
     assert told.result == "not known"
     assert "earlier version" in told.words
-
-
-@pytest.mark.parametrize(("slots", "shown"), [((1.0, 2.0), "of its slots"), ((), "how many passes")])
-def test_what_the_time_shows_depends_on_slots(slots: tuple[float, ...], shown: str) -> None:
-    plain = settings()
-    chosen = plain.model_copy(update={"schedule": plain.schedule.model_copy(update={"slots": slots})})
-    said = {one.asks: one.answer for one in answers(chosen, (), 0, 0)}
-    assert shown in said["Side channels"]

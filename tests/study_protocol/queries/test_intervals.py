@@ -7,7 +7,6 @@ deviation .0049 and a ratio of errors of 1 with standard deviation .016: outside
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -149,56 +148,3 @@ def test_what_predictors_explain_by_chance_is_inside_the_interval(slope: float) 
         assert low <= found <= high
     assert covered / runs > 0.91
     assert begin_at_zero / runs > 0.9
-
-
-@pytest.mark.parametrize("std", [0.0, 2.0])
-def test_a_combination_of_predictors_that_does_not_vary_is_shrunk_and_said(std: float) -> None:
-    """The same column twice under two names: least squares alone would divide by zero or by noise."""
-    x = np.random.default_rng(3).normal(0, 1, 2000)
-    columns = {"x": x, "z": x.copy(), "y": 2 * x}
-    asked = question({"kind": "linear-regression", "predictors": [X, Z], "outcome": Y}, noise_multiplier=std or 0.001)
-    spacing = asked.grid().spacing
-    noise = np.random.default_rng(4).normal(0, std, asked.cells) if std else 0.0
-    answer = asked.answer(NoisedSum(np.asarray(asked.total(columns, spacing) * spacing + noise, np.float64), std, 1))
-    assert any("ridge" in note for note in answer.notes)
-    assert column(answer, "coefficients")[:2].sum() == pytest.approx(2, abs=0.3)
-
-
-def test_a_narrow_column_is_not_shrunk() -> None:
-    """It takes a hundredth of its range; the noise is far below what 20,000 patients say about it."""
-    source = np.random.default_rng(5)
-    x = source.normal(0, 0.03, 20_000)
-    columns = {"x": x, "y": 2 * x}
-    asked = question({"kind": "linear-regression", "predictors": [X], "outcome": Y}, noise_multiplier=0.01)
-    spacing = asked.grid().spacing
-    total = asked.total(columns, spacing) * spacing + source.normal(0, 0.01, asked.cells)
-    answer = asked.answer(NoisedSum(total, 0.01, 1))
-    assert not any("ridge" in note for note in answer.notes)
-    assert column(answer, "coefficients")[0] == pytest.approx(2, abs=0.1)
-
-
-def test_covariances_shown_are_possible_ones() -> None:
-    """Of 30 patients under noise: no combination of columns has a negative variance, no correlation passes 1.
-
-    A correlation of a column whose variance may be noise is not shown.
-    """
-    asked = question({"kind": "covariance", "numbers": [X, Y, Z]})
-    columns = {name: values[:30] for name, values in normal(np.random.default_rng(1)).items()}
-    spacing = asked.grid().spacing
-    shown, related = 0, 0
-    for std, seed in itertools.product((2.0, 0.1), range(40)):
-        noise = np.random.default_rng(seed).normal(0, std, asked.cells)
-        answer = asked.answer(NoisedSum(asked.total(columns, spacing) * spacing + noise, std, seed))
-        found, correlations = column(answer, "covariance"), column(answer, "correlation")
-        if np.isnan(found).any():
-            continue
-        shown += 1
-        matrix = np.zeros((3, 3))
-        matrix[np.triu_indices(3)] = found
-        matrix += np.triu(matrix, 1).T
-        assert np.linalg.eigvalsh(matrix)[0] >= -1e-9 * np.trace(matrix)
-        known = correlations[~np.isnan(correlations)]
-        related += len(known)
-        assert (np.abs(known) <= 1).all()
-    assert shown > 5
-    assert related > 5

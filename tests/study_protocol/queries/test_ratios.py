@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from study_protocol.queries import second_moments
 from study_protocol.queries.answer import NoisedSum
-from study_protocol.queries.counting import ends_within
 from study_protocol.queries.ratios import Quadratic, of_share, ratios
 from tests.factories.questions import column, question
 
@@ -105,10 +104,3 @@ def test_a_ratio_whose_denominator_is_within_three_deviations_says_nothing() -> 
     assert np.isnan(found.estimate).tolist() == [True, False, True]
     assert found.low[[0, 2]].tolist() == [0, 0]
     assert found.high[[0, 2]].tolist() == [1, 1]
-
-
-def test_an_interval_beyond_what_is_possible_keeps_its_reach() -> None:
-    raw, low, high = np.array([1.3, -0.2, 0.5]), np.array([1.1, -0.5, 0.4]), np.array([1.6, -0.1, 0.6])
-    least_end, most_end = ends_within(raw, low, high, 0.0, 1.0)
-    assert least_end == pytest.approx([0.8, 0.0, 0.4])
-    assert most_end == pytest.approx([1.0, 0.1, 0.6])

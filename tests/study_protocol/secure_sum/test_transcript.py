@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study_protocol.secure_sum import transcript as ts
+import study_protocol.secure_sum.transcript as ts
 
 PIECES = st.lists(st.binary(max_size=6), max_size=5)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from study_protocol.study.any_settings import settings_from
 from study_protocol.study.slots import default_slots, notes_on_slots, planned_patients, planned_slot, with_slots
 from study_protocol.terms import in_words
-from tests.factories.settings import MASKING, settings
+from tests.factories.settings import settings
 
 
 def planned(patients: float, **schedule: Any) -> Any:
@@ -55,14 +54,3 @@ def test_settings_of_earlier_versions_keep_their_digest() -> None:
     assert "slots" not in chosen.as_json()["schedule"]
     assert "slots" not in chosen.model_dump_json()
     assert settings_from(with_slots(chosen).as_json()) == with_slots(chosen) != chosen
-
-
-@pytest.mark.parametrize("slots", [[2.0, 1.0], [1.0, 1.0], [0.0], [5e-324], [1e-9], [600.0], ["1"]])
-def test_slots_that_no_hospital_could_keep_are_refused(slots: list[Any]) -> None:
-    with pytest.raises(ValidationError, match="slots"):
-        planned(40, slots=slots)
-
-
-def test_a_slot_ends_before_a_step_of_a_masked_round() -> None:
-    with pytest.raises(ValidationError, match="below step_deadline_seconds"):
-        settings(masked=True, masking=MASKING | {"step_deadline_seconds": 2.0}, schedule={"slots": [2.0]})

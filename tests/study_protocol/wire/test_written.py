@@ -6,10 +6,7 @@ from itertools import count
 
 import pytest
 
-from study_protocol.study.settings import StudySettings
 from study_protocol.wire.written import Unreadable, read_json, read_toml
-from study_protocol.wire.wrong_entries import wrong_entries
-from tests.factories.settings import settings
 
 TOML = [
     ("a = 1\nb = \u201csecret\u201d\n", "line 2: a quotation mark of a word processor"),
@@ -62,15 +59,3 @@ def test_marks_line_ends_and_tabs_that_are_allowed_change_nothing() -> None:
     ]:
         with pytest.raises(Unreadable, match=told):
             read_toml(data)
-
-
-@pytest.mark.parametrize("name", ["column", "events"])
-def test_a_dotted_name_without_quotation_marks_is_named(name: str) -> None:
-    values = settings().as_json()
-    values["training"]["task_parameters"] |= {name: {"age": "0..1", "unit": {"b": 1}}}
-    with pytest.raises(ValueError, match="task_parameters") as error:
-        StudySettings.model_validate(values)
-    assert [line for line in wrong_entries(error.value, StudySettings) if "dot" in line] == [  # type: ignore[arg-type]
-        f'training.task_parameters: a name with a dot stands in quotation marks: "{name}.{rest}" = ...'
-        for rest in ("age", "unit.b")
-    ]

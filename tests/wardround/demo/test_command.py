@@ -62,7 +62,7 @@ def test_missing_files_end_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "nothing runs any more"),
+        (KeyboardInterrupt(), 130, "All processes have ended"),
         (ProcessFailed("city", 3, Path("none.log")), 1, "city ended with code 3"),
     ],
 )

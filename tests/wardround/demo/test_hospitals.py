@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from wardround.demo import scenarios
 from wardround.demo.hospitals import DROP_AFTER_ROUND, Joined
 from wardround.demo.processes import Process, Processes, ProcessFailed, environment
-from wardround.demo.settings import settings
 
 
 @dataclass
@@ -73,9 +71,3 @@ def test_the_last_hospital_is_dropped_after_its_round(joined: Joined) -> None:
     victim = joined.running["island"]
     joined.round_over(DROP_AFTER_ROUND)
     assert victim.wait(10) == -9
-
-
-@pytest.mark.parametrize(("hospitals", "least"), [(4, 4), (5, 4), (8, 7)])
-def test_five_hospitals_bear_the_loss_of_one(hospitals: int, least: int) -> None:
-    study = settings(scenarios.breast_cancer(hospitals=hospitals), "parallel")
-    assert study.schedule.min_clients == least

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from accounting.budget.budget import Budget
-from accounting.plan.schemes import SchemeName
 from private_learning.records import load as load_records
 from private_learning.tasks import load
-from study_protocol.study.plan_of import plan_of
+from tests.factories.demonstration import scenario_or_skip
 from wardround.demo import scenarios
 from wardround.demo.scenarios import DataMissing, Scenario
-from wardround.demo.settings import CHOSEN, settings
-
-
-def _make(which: str) -> Scenario:
-    makers: dict[str, Callable[[], Scenario]] = {
-        "breast-cancer": scenarios.breast_cancer,
-        "heart-disease": scenarios.heart_disease,
-        "mnist": lambda: scenarios.mnist(4, 40),
-    }
-    try:
-        return makers[which]()
-    except DataMissing as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["breast-cancer", "heart-disease", "mnist"])
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    return _make(request.param)
+    return scenario_or_skip(request.param)
 
 
 def test_files_give_back_what_was_written(scenario: Scenario, tmp_path: Path):
@@ -46,52 +29,6 @@ def test_files_give_back_what_was_written(scenario: Scenario, tmp_path: Path):
         assert before.patients == after.patients
         torch.testing.assert_close(before.inputs, after.inputs)
         assert torch.equal(before.targets, after.targets)
-
-
-@pytest.mark.parametrize("scheme", ["parallel", "sequential", "joint", "client"])
-@pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "both definitions"])
-def test_the_first_round_of_every_study_fits_its_budget(scenario: Scenario, scheme: SchemeName, bayesian: bool):
-    chosen = settings(scenario, scheme, bayesian=bayesian)
-    assert Budget.open(plan_of(chosen)).authorise().is_allowed
-    assert settings(scenario, scheme, epsilon=5.5, bayesian=bayesian).privacy.limits[0].epsilon == 5.5
-
-
-@pytest.mark.parametrize("scheme", ["parallel", "sequential"])
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 5.0])
-def test_the_budget_ends_the_study_after_the_rounds_that_were_planned(scheme: SchemeName, epsilon: float):
-    scenario = scenarios.breast_cancer()
-    study = settings(scenario, scheme, epsilon, bayesian=True)
-    budget = Budget.open(plan_of(study))
-    number = 0
-    while budget.authorise().is_allowed:
-        number += 1
-        budget.reserve(number)
-        budget.settle(number, None)
-    assert number == CHOSEN["breast-cancer"].rounds
-    assert budget.authorise().reason == "budget-exhausted"
-    assert all(account.epsilon() <= epsilon for account in budget.accounts)
-
-
-def test_the_noise_agrees_with_the_closed_form():
-    """Rényi divergence of Gaussians at order λ: T (λ+1) / 2σ², then Canonne, Kamath & Steinke's Proposition 12."""
-    privacy = settings(scenarios.breast_cancer(), "parallel", 2.0).privacy
-    order, rounds = privacy.classical_order, CHOSEN["breast-cancer"].rounds
-    constant = order * math.log(order / (order + 1)) - math.log(order + 1) - math.log(privacy.limits[0].delta)
-
-    def epsilon(steps: int) -> float:
-        return steps * (order + 1) / (2 * privacy.noise_multiplier**2) + constant / order
-
-    assert epsilon(rounds) <= 2.0 < epsilon(rounds + 1)
-
-
-def test_no_hospital_is_cut_short_for_its_size():
-    scenario = scenarios.breast_cancer()
-    study = settings(scenario, "parallel")
-    assert study.sum_radius is not None
-    for records in scenario.hospitals.values():
-        assert study.sum_radius >= len(records) * study.privacy.clip_norm
-    # Announced, not counted: tens only.
-    assert study.privacy.expected_batch_size % 10 == 0
 
 
 @pytest.mark.parametrize("hospitals", [4, 5, 8])
@@ -127,14 +64,14 @@ def test_hospitals_see_tumours_of_their_own_size_with_some_overlap():
 
 @pytest.mark.parametrize(("which", "sizes"), [("breast-cancer", 569), ("heart-disease", 920)])
 def test_every_patient_is_in_one_place(which: str, sizes: int):
-    scenario = _make(which)
+    scenario = scenario_or_skip(which)
     everybody = [*scenario.evaluation.patients, *(p for r in scenario.hospitals.values() for p in r.patients)]
     assert len(everybody) == len(set(everybody)) == sizes
     assert scenario.patients + len(scenario.evaluation) == sizes
 
 
 def test_the_real_hospitals_have_their_own_patients_only():
-    scenario = _make("heart-disease")
+    scenario = scenario_or_skip("heart-disease")
     for site, records in scenario.hospitals.items():
         assert {patient.rsplit("-", 1)[0] for patient in records.patients} == {site}
     counts = {site: round(len(records) / 0.8) for site, records in scenario.hospitals.items()}
@@ -142,7 +79,7 @@ def test_the_real_hospitals_have_their_own_patients_only():
 
 
 def test_digits_of_different_clients_are_different():
-    scenario = _make("mnist")
+    scenario = scenario_or_skip("mnist")
     inputs = np.concatenate([records.inputs for records in scenario.hospitals.values()])  # type: ignore[union-attr]
     assert len(np.unique(inputs, axis=0)) == len(inputs) == 160
     with pytest.raises(DataMissing, match="there are only 60000"):

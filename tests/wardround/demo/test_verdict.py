@@ -7,9 +7,7 @@ import pytest
 from accounting.budget.budget import Budget
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
-from tests.factories.settings import settings as study_settings
 from wardround.demo import scenarios
-from wardround.demo.averaged import in_words, shares_of
 from wardround.demo.settings import settings
 from wardround.demo.verdict import meaning, verdict
 
@@ -62,17 +60,3 @@ def test_an_epsilon_is_an_attackers_best_guess(limits: list[LimitStatement]) -> 
     assert classical.attack_success <= shown < classical.attack_success + 0.0011
     unbounded = next(limit for limit in limits if limit.epsilon is None)
     assert meaning(unbounded) is None
-
-
-def test_what_is_reported_is_the_mean_that_the_settings_name() -> None:
-    tail = study_settings("parallel", training={"optimiser": {"averaging": {"name": "tail", "share": 0.5}}})
-    falling = study_settings("parallel", training={"optimiser": {"averaging": {"name": "exponential", "decay": 0.9}}})
-    assert list(shares_of(tail, range(1, 6))) == [3, 4, 5]
-    assert shares_of(falling, [1, 2]) == {1: pytest.approx(0.9 / 1.9), 2: pytest.approx(1 / 1.9)}
-    assert shares_of(study_settings("parallel"), [1, 2]) == {2: 1.0}
-    assert in_words(tail, [3, 4, 5]) == "mean of its last 3 released models"
-    assert in_words(falling, [1, 2]) == "mean of its last 2 released models, newer ones counting more"
-
-
-def test_without_a_round_the_first_model_stands() -> None:
-    assert shares_of(study_settings("parallel"), []) == {0: 1.0}

@@ -49,7 +49,7 @@ def serve(host: Host = None, port: Port = None, worker: Working = None) -> None:
 
 
 def worker(check: Check = False) -> None:
-    """Run the worker that moves rounds on, in its own process."""
+    """Run the worker, which opens, closes and releases rounds, in its own process."""
     from server.db.notifications import news_of
     from server.monitoring import monitored
     from server.telemetry import configure_logging

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
+from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
@@ -20,7 +21,6 @@ from wardround.cli.shared.shared import (
     Server,
     StudyName,
     asks_with_key,
-    ending,
     hospital,
     not_here,
     number,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from study_protocol.queries.expected import ExpectedError
     from study_protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
-# Rows that are printed below a curve. `--csv` and `--json` have every row.
+# Rows of a curve that are printed. `--csv` and `--json` have every row.
 _MAX_ROWS = 24
 
 
@@ -49,22 +49,12 @@ def _show_answer(stated: PublishedAnswer, only: str | None) -> None:
 
 
 def show_table(answer_table: AnswerTable) -> None:
-    """Print the curves of a table, then its rows. A row with an interval has a picture of it."""
-    from wardround.cli.shared.text_charts import curves, intervals
-
-    curve_lines, interval_texts = curves(answer_table), intervals(answer_table)
-    if curve_lines is not None:
-        say(answer_table.title)
-        for line in curve_lines:
-            say(line)
-    rows = [[_cell(cell) for cell in row] for row in answer_table.rows]
-    columns = list(answer_table.columns)
-    if interval_texts is not None:
-        columns, rows = [*columns, ""], [[*row, picture] for row, picture in zip(rows, interval_texts, strict=True)]
-    displayed_rows = rows if curve_lines is None else rows[:_MAX_ROWS]
-    table(answer_table.title, columns, displayed_rows)
-    if len(displayed_rows) < len(rows):
-        say(f"{len(rows) - len(displayed_rows)} more rows: --csv and --json have all of them")
+    """Print a table, of long curves only the first rows."""
+    is_curve = answer_table.plot is not None and answer_table.plot.kind in ("steps", "line")
+    rows = answer_table.rows[:_MAX_ROWS] if is_curve else answer_table.rows
+    table(answer_table.title, list(answer_table.columns), [[_cell(cell) for cell in row] for row in rows])
+    if len(rows) < len(answer_table.rows):
+        say(f"{len(answer_table.rows) - len(rows)} more rows: --csv and --json have all of them")
 
 
 def tables_of(answer: Answer, only: str | None) -> list[AnswerTable]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from study_protocol.secure_sum.promises import sums
+from study_protocol.study.reasons import ending, in_words
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -23,7 +24,6 @@ from wardround.cli.shared.shared import (
     Server,
     StudyName,
     a_name,
-    ending,
     number,
     operator,
     plain_errors,
@@ -114,7 +114,7 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
 
 
 def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Start the study: rounds begin."""
+    """Start the study's rounds."""
     _move(study, "start", server, key_file, as_json)
 
 
@@ -124,12 +124,12 @@ def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_
 
 
 def resume(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Resume a paused study: rounds begin again."""
+    """Resume a paused study."""
     _move(study, "resume", server, key_file, as_json)
 
 
 def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """End the study for good. Charges to the budget stay."""
+    """End the study permanently. Charges to the budget stay."""
     _move(study, "stop", server, key_file, as_json)
 
 
@@ -219,10 +219,10 @@ def model(
                 else released_model(client, received_study, round_number)
             )
         write_durably(output, study_model_file.body, mode=0o666)
-        goes_on = "" if received_study.state == "finished" else "; the study goes on"
+        goes_on = "" if received_study.state == "finished" else ", the study continues"
         digest = hashlib.sha256(study_model_file.body).hexdigest()
         say(
-            f"{output}: {_describe_model(study_model_file)}{goes_on}; "
+            f"{output}: {_describe_model(study_model_file)}{goes_on}, "
             f"{len(study_model_file.body)} bytes, sha256 {digest}"
         )
         if study_model_file.names_study:
@@ -338,7 +338,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
 def _state(study: Study) -> str:
     if study.pause_reason is not None:
         return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    return f"{study.state} ({ending(study.stop_reason)})" if study.stop_reason else study.state
+    return f"{study.state}, {ending(study.stop_reason)}" if study.stop_reason else study.state
 
 
 def _enrolled(study: Study) -> str:
@@ -346,8 +346,6 @@ def _enrolled(study: Study) -> str:
 
 
 def _with_words(reason: str) -> str:
-    from study_protocol.study.reasons import in_words
-
     words = in_words(reason)
     return reason if words == reason else f"{reason}: {words}"
 

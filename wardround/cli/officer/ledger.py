@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from private_learning.durable import write_durably
+from study_protocol.study.reasons import ending
 from study_protocol.wire.rounded import percent
 from wardround.cli.officer.charges import read_charges, show_charges
 from wardround.cli.officer.verify import fetch, trust
@@ -19,7 +20,6 @@ from wardround.cli.shared.shared import (
     KeyFile,
     Server,
     StudyName,
-    ending,
     number,
     plain_errors,
     print_json,

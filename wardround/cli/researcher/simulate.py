@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_settings
-from wardround.cli.shared.shared import AsJson, ending, number, plain_errors, print_json, say, table
+from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
     from simulation.report import SeedRun, SeedSpread, SimulationReport
@@ -240,7 +241,7 @@ def _show_points(report: SimulationReport) -> None:
         rows.append([str(point.released), *measured, *("∞" if s is None else number(s) for s in point.spent)])
     table(f"{len(report.runs)} simulated, {_sizes(report)}", columns, rows)
     ends = dict.fromkeys(run.outcome.stop_reason for run in report.runs)
-    say("ends: " + "; ".join(ending(reason) for reason in ends))
+    say("ends: " + " ".join(ending(reason) for reason in ends))
     for limit in limits:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
 

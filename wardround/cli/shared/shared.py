@@ -138,7 +138,7 @@ def reader(study: str, server: str | None, key_file: Path | None, home: Path | N
 def not_here(directory: Path, dataset: str) -> str:
     """Return the end of a message on a data set without entries: the other data sets with a ledger here."""
     other_names = sorted(path.stem for path in (directory / "ledgers").glob("*.db") if path.stem != dataset)
-    return f"; --dataset names another one: {', '.join(other_names)}" if other_names else ""
+    return f". --dataset names another one: {', '.join(other_names)}" if other_names else ""
 
 
 @contextmanager
@@ -236,22 +236,6 @@ def table(title: str, columns: list[str], rows: list[list[str]], *, to_errors: b
     for row in rows:
         rich_table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(rich_table)
-
-
-_WHY_ENDED = {
-    "budget-exhausted": "the next round could pass a limit, so it does not begin",
-    "max-steps-reached": "all steps of privacy.max_steps have been taken",
-    "max-queries-reached": "as many queries as statistics.max_queries were answered",
-    "stopped": "an operator stopped it",
-    "deleted": "an operator deleted the study before it began",
-    "database-differs": "the coordinator's database was changed without its key, and may hold forged data. The "
-    "operator keeps a copy, finds the cause, and restores a backup or opens a new study",
-}
-
-
-def ending(stop_reason: str) -> str:
-    """Return why a study has ended, and the remedy if there is one."""
-    return f"{stop_reason}: {_WHY_ENDED[stop_reason]}" if stop_reason in _WHY_ENDED else stop_reason
 
 
 def since(moment: datetime) -> str:

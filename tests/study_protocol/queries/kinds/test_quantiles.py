@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import rv_histogram
 
 from study_protocol.queries.answer import NoisedSum
+from study_protocol.queries.kinds.quantiles import Quantiles
 from study_protocol.queries.tree import MAX_LEAVES
 from tests.factories.questions import SEX, answer_without_noise, column, patients, question
 
@@ -115,3 +116,15 @@ def test_groups_are_counted_apart() -> None:
     assert column(apart, "histogram").reshape(4, -1).sum(axis=0) == pytest.approx(column(together, "histogram"))
     assert apart.tables[0].columns[:2] == ("sex", "quantile")
     assert together.tables[0].columns[0] == "quantile"
+
+
+@pytest.mark.parametrize(("leaves", "levels"), [(2, 1), (32, 1), (33, 2), (4096, 4)])
+def test_a_patient_is_counted_once_in_every_level(leaves: int, levels: int) -> None:
+    asked = Quantiles.model_validate(
+        {"kind": "quantiles", "noise_multiplier": 4.0, "number": {"column": "x", "low": 0, "high": 1}, "leaves": leaves}
+    )
+    assert asked.sensitivity**2 == pytest.approx(levels, rel=1e-15)
+    assert asked.edges == pytest.approx([place / leaves for place in range(leaves + 1)])
+    # Below, above and missing are cells of their own.
+    inside, outside = asked.total({"x": np.array([0.0])}, 1.0), asked.total({"x": np.array([np.nan])}, 1.0)
+    assert (inside.sum(), outside.sum()) == (levels, 1)

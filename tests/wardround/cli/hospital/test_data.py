@@ -152,3 +152,18 @@ def test_events_without_a_code_of_other_codes_and_of_other_patients_are_counted(
     ]
     shown = CliRunner().invoke(app, arguments).stdout
     assert all(head in shown for head in ("other codes", "of patients not used"))
+
+
+def test_a_narrow_column_is_warned_of_in_one_line_and_a_wrong_cell_is_refused_by_its_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 2 % of 15 to 60 the unit may be another. A cell that is no number is never quoted."""
+    said: list[str] = []
+    monkeypatch.setattr("wardround.cli.hospital.data.say", lambda text, err=False: said.append(text))
+    narrow = [ROWS[0], *(f"p{n};20,{n};f;{answer};x" for n, answer in enumerate(("no", "yes", "no", "yes")))]
+    check(here, rows=narrow)
+    (warned,) = [text for text in said if text.startswith("warning: ")]
+    assert warned.startswith("warning: column bmi: all 4 values lie in 0.67% of the public range.")
+    refused = check(here, rows=[*narrow, "secret-patient;secret-cell;f;no;x"], code=1)
+    assert "column bmi: 1 of 5 values are no numbers, the first in line 6" in refused
+    assert "secret" not in refused

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from safetensors.numpy import load
 
 from server.api.problems import ApiProblem
@@ -17,7 +18,7 @@ from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, opened, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING, settings
-from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.lead.study import weights
 from wardround.cli.shared.shared import number
 
 
@@ -31,7 +32,7 @@ def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path:
         json.loads(run("study", a, "sepsis", "--json", operator=True).stdout)["state"] for a in ("resume", "stop")
     ]
     assert states == ["running", "paused", "running", "finished"]
-    assert "finished (stopped: an operator stopped it)" in run("study", "show", "sepsis").stdout
+    assert "finished, stopped: Charges stay" in run("study", "show", "sepsis").stdout
     # Creating the same study again is the same study; its model is not uploaded twice.
     create = ("study", "create", "sepsis", "--settings", str(tmp_path / "study.json"), "--json")
     assert json.loads(run(*create, operator=True).stdout)["state"] == "finished"
@@ -261,14 +262,16 @@ def test_a_study_of_many_hospitals_without_a_ring_is_told_what_it_costs(here: Li
     assert any("with 8 neighbours on a ring: 6 of these 9 rebuild one" in line for line in found)
 
 
-def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:
-    example = (Path(__file__).parents[4] / "docs" / "study.toml").read_text()
-    path = tmp_path / "study.toml"
-    path.write_text(example)
-    everybody = read_settings(path).privacy.masking
-    assert everybody is not None
-    assert everybody.neighbours is None
-    path.write_text(example.replace("colluders = 1", "colluders = 1\nneighbours = 8"))
-    ring = read_settings(path).privacy.masking
-    assert ring is not None
-    assert ring.neighbours == 8
+def test_weights_are_drawn_into_a_new_file_without_a_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = write_settings(tmp_path / "study.json"), tmp_path / "weights.safetensors"
+    weights(path, target)
+    assert {name: array.tolist() for name, array in load(target.read_bytes()).items()} == {
+        "weight": [[0, 0]],
+        "bias": [0],
+    }
+    assert capsys.readouterr().out == f"{target}: {target.stat().st_size} bytes\n"
+    with pytest.raises(typer.Exit):
+        weights(path, target)
+    assert "exists already" in capsys.readouterr().err

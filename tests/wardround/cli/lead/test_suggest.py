@@ -12,9 +12,12 @@ import pytest
 from accounting.budget.forecast import forecast
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
+from study_protocol.study.suggestion import AccuracyForecast
 from tests.factories.commands import Run, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import limit
+from tests.factories.settings import settings as study_settings
+from wardround.cli.lead.suggest import in_words, loose_delta, warnings
 from wardround.cli.shared.settings_file import read_settings
 
 PUBLIC = ("--patients", "120", "--hospitals", "4", "--columns", "10", "--epsilon", "2", "--delta", "1e-5")
@@ -178,3 +181,39 @@ def test_studies_that_were_not_measured_are_forecast_nothing(run: Run, tmp_path:
     for training in ({"task": "mlp"}, {"optimiser": {"name": "adam"}}, {"algorithm": "fedavg", "local_steps": 2}):
         path = write_settings(tmp_path / "study.json", training=training, max_steps=4)
         assert "expect to lose" not in run("plan", str(path)).stderr
+
+
+def test_a_delta_of_a_patient_or_more_is_warned_of() -> None:
+    """4 hospitals with 20 records a batch at rate 0.5 are 160 patients: 1/160 is the edge."""
+    chosen = study_settings(limits=[limit("instance", delta=1 / 161)])
+    assert loose_delta(chosen) == []
+    (warning,) = loose_delta(study_settings(limits=[limit("instance", delta=1 / 160)]))
+    assert "delta 0.00625 is too large for 160 patients" in warning
+    assert "one patient in 160" in warning
+
+
+FORECAST = AccuracyForecast(
+    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, alone_at_least=0.04, commonest=0.5
+)
+
+
+def test_a_forecast_is_said_in_points() -> None:
+    lost, alone = in_words(FORECAST)
+    assert "expect to lose 1.2 points" in lost
+    assert "at most 3.0 in four of five" in lost
+    assert "would lose about 5.0 points" in alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"lost_at_most": 0.04}, ["a hospital alone, without privacy, may do better"]),
+        ({"commonest": None}, ["the share of the commonest class is not given"]),
+    ],
+    ids=["none", "alone", "unknown"],
+)
+def test_a_study_that_may_be_of_no_use_is_warned_of(changes: dict[str, Any], words: list[str]) -> None:
+    found = warnings(replace(FORECAST, **changes))
+    assert len(found) == len(words)
+    assert all(part in line for part, line in zip(words, found, strict=True))

@@ -19,6 +19,7 @@ from tests.factories.commands import Run, finished, write_records, write_setting
 from tests.factories.live_coordinator import Live
 from tests.factories.released import TABLE, TASKS, write_model
 from tests.factories.settings import settings
+from wardround.cli.researcher.model import predict
 
 NEW = "patient,age,chol,thal,sick\np1,40,,3,1\np2,100,300,,0\n17,18,100,7,1\n"
 
@@ -40,7 +41,7 @@ def test_the_whole_way_from_a_study_to_predictions(here: Live, run: Run, tmp_pat
     said = run("study", "model", "sepsis", "-o", str(target)).stdout
     body = target.read_bytes()
     assert hashlib.sha256(body).hexdigest() in said
-    assert "model of round 2; " in said
+    assert "model of round 2, " in said
     metadata = ModelMetadata.within(metadata_in(body))
     assert metadata is not None
     assert (metadata.study, metadata.round) == ("sepsis", 2)
@@ -261,3 +262,23 @@ def test_new_records_are_read_as_options_declare_them(run: Run, model: str, tmp_
     assert "read with semicolon between cells, CP1252, decimal comma" in " ".join(declared.stderr.split())
     quiet = run(*new, "--encoding", "cp1252", "--decimal", "comma", "--separator", "semicolon")
     assert quiet.stderr == ""
+
+
+def test_predictions_are_for_the_user_of_the_command_alone(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "predicted.csv"
+    predict(Path(model), _arrays_refused(tmp_path), output=target, separator="comma", decimal="point")
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert capsys.readouterr().out == f"{target}: 3 records\n"
+    rows = list(csv.DictReader(target.read_text().splitlines()))
+    assert len(rows) == 3
+    probabilities = load_model(model)({"age": ["40", "100", "18"], "chol": ["", "300", "100"], "thal": ["3", "", "7"]})
+    written = [[float(value) for name, value in row.items() if "prob" in name or "p_" in name] for row in rows]
+    assert np.allclose([row[-1] for row in written], probabilities[:, -1], atol=1e-6)
+
+
+def _arrays_refused(tmp_path: Path) -> Path:
+    path = tmp_path / "new.csv"
+    path.write_text(NEW)
+    return path

@@ -270,3 +270,17 @@ def test_killed_in_the_middle_and_started_again_it_ends_with_the_same_bytes(reco
         [*command, "--checkpoints", str(kept), "-o", str(again)], check=True, capture_output=True, timeout=240
     )
     assert again.read_bytes() == whole.read_bytes()
+
+
+def test_a_chart_or_a_folder_that_cannot_be_written_is_named_before_anything_runs(
+    study: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("it was simulated")
+
+    monkeypatch.setattr("wardround.cli.researcher.simulate._run", never)
+    data = ("--data", records, "--clients", "4")
+    chart = simulate(study, *data, "--plot", tmp_path / "chart.pdf")
+    assert (chart.exit_code, "a chart is a .png or an .svg" in chart.output) == (2, True), chart.output
+    folder = simulate(study, *data, "-o", tmp_path / "nowhere" / "found.json")
+    assert (folder.exit_code, "there is no folder" in folder.output.replace("\n", " ")) == (1, True), folder.output

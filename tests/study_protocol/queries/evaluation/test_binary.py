@@ -23,37 +23,12 @@ from study_protocol.queries.evaluation.binary import (
     MIN_BRIER,
     PREVALENCE,
 )
-from study_protocol.queries.evaluation.numbers import BIAS, EXPLAINED, MEAN, RMSE
 from study_protocol.queries.groups import EVERYBODY
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION
-from tests.factories.evaluations import EVALUATIONS, Columns, evaluated
+from tests.factories.evaluations import EVALUATIONS, estimates, evaluated, figure, rows, who
 from tests.factories.questions import answer_without_noise, exact, question
 
 EXACT = {"rel": 1e-9, "abs": 1e-12}
-
-
-def rows(answer: Answer, table: str, group: str = EVERYBODY) -> list[dict[str, Any]]:
-    found = next(one for one in answer.tables if one.name == table)
-    cells = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-    return [row for row in cells if row["group"] == group]
-
-
-def estimates(answer: Answer, table: str, **wanted: Any) -> list[Any]:
-    found = rows(answer, table, wanted.pop("group", EVERYBODY))
-    return [row["estimate"] for row in found if all(row[name] == value for name, value in wanted.items())]
-
-
-def figure(answer: Answer, measure: str, group: str = EVERYBODY) -> float:
-    (found,) = estimates(answer, "performance", measure=measure, group=group)
-    return found
-
-
-def who(columns: Columns, group: str) -> NDArray[np.bool_]:
-    """Of the groups by sex and age that are looked at below."""
-    if group == EVERYBODY:
-        return np.ones(len(columns["sex"]), bool)
-    named = {"sex: f": columns["sex"] == "f", "age: 60 to 80": (columns["age"] >= 60) & (columns["age"] < 80)}
-    return np.logical_and.reduce([named[part] for part in group.split(", ")])
 
 
 BINARY = [
@@ -144,43 +119,6 @@ def test_the_exact_area_and_brier_score_lie_within_the_bounds(patients: list[tup
         assert figure(found, AREA) is None
 
 
-@pytest.mark.parametrize("form", ["classes", "classes-apart"])
-def test_classes(form: str) -> None:
-    asked, columns = question(EVALUATIONS[form]), evaluated(form, 3000)
-    found = answer_without_noise(asked, columns)
-    for group in (EVERYBODY, "sex: f"):
-        keep = who(columns, group)
-        predicted, outcome = columns[PREDICTION][keep], columns[OUTCOME][keep]
-        cells = metrics.confusion_matrix(outcome, predicted).ravel()
-        assert estimates(found, "confusion", group=group) == pytest.approx(cells, **EXACT)
-        precision, recall, f1, _ = metrics.precision_recall_fscore_support(outcome, predicted)
-        expected = {"accuracy": metrics.accuracy_score(outcome, predicted)}
-        expected |= {"macro F1": f1.mean(), "balanced accuracy": metrics.balanced_accuracy_score(outcome, predicted)}
-        for name, values in (("precision", precision), ("recall", recall), ("F1", f1)):
-            expected |= {f"{name} of class {one}": value for one, value in enumerate(values)}
-        assert {row["measure"]: row["estimate"] for row in rows(found, "performance", group)} == pytest.approx(
-            expected, **EXACT
-        )
-
-
-@pytest.mark.parametrize("form", ["number", "number-apart"])
-def test_numbers(form: str) -> None:
-    """After clipping. Every patient is rounded to the grid: with noise 0.001 it is finer than 1e-9 of the range."""
-    asked, columns = question(EVALUATIONS[form], noise_multiplier=0.001), evaluated(form, 3000)
-    columns[PREDICTION][:9] = [-50, 50, np.inf, -np.inf, 0, 0, 0, 0, 0]
-    found = answer_without_noise(asked, columns)
-    for group in (EVERYBODY, "sex: f") if form == "number-apart" else (EVERYBODY,):
-        keep = who(columns, group)
-        outcome = np.clip(columns[OUTCOME][keep], -4, 6)
-        error = np.clip(columns[PREDICTION][keep] - outcome, -3, 3)
-        assert figure(found, MEAN, group) == pytest.approx(outcome.mean(), rel=1e-9, abs=1e-9)
-        assert figure(found, BIAS, group) == pytest.approx(error.mean(), rel=1e-9, abs=1e-9)
-        assert figure(found, RMSE, group) == pytest.approx(
-            metrics.root_mean_squared_error(outcome, outcome + error), rel=1e-9
-        )
-        assert figure(found, EXPLAINED, group) == pytest.approx(metrics.r2_score(outcome, outcome + error), rel=1e-9)
-
-
 @pytest.mark.parametrize("form", ["tree", "apart", "bins"])
 def test_noise_leaves_curves_that_rise_and_counts_that_fit(form: str) -> None:
     """Of few patients under much noise."""
@@ -201,13 +139,3 @@ def test_noise_leaves_curves_that_rise_and_counts_that_fit(form: str) -> None:
         for row in rows(found, "thresholds"):
             assert row["estimate"] is None or 0 <= row["estimate"] <= 1
             assert 0 <= row["low"] <= row["high"] <= 1
-
-
-def test_an_outcome_without_spread_has_no_r_squared() -> None:
-    """50 patients with one outcome; the noise may leave a negative spread, by which nothing is divided."""
-    asked = question(EVALUATIONS["number"])
-    total = np.array([50.0, 0.0, 50.5, 0.0, 3.0])
-    answer = asked.answer(NoisedSum(np.append(total, 0.0), 1.0, 1))
-    *_, error, explained = answer.tables[0].rows
-    assert error[2] is not None
-    assert explained[2:7] == (None, None, None, None, 1.0)

@@ -1,0 +1,92 @@
+"""Ask and wait, step by step, with a clock of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from client_sdk.api.asking import asking
+from client_sdk.api.transport import Call
+from client_sdk.errors import AnswerNotSigned, QueryFailed, QueryNotAnswered
+from study_protocol.study.queries import Query
+from tests.factories.signed_answers import PUBLIC, answered, document, shown
+
+ASKED = document("count")
+WAITING = shown(ASKED)
+
+
+class Walk:
+    """Drives the steps: requests are answered from a list, pauses move the clock."""
+
+    def __init__(self, *answers: Any, **options: Any) -> None:
+        self.answers, self.requests, self.pauses = list(answers), list[str](), list[float]()
+        self.now, self.states = 0.0, list[Query]()
+        chosen: dict[str, Any] = {"wait": True, "timeout": None, "on_state": self.states.append, "known_key": None}
+        self.steps: Generator[Any, Any, Any] = asking("registry", ASKED, clock=lambda: self.now, **(chosen | options))
+
+    def run(self) -> Any:
+        reply: Any = None
+        while True:
+            try:
+                step = self.steps.send(reply)
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, Call):
+                self.requests.append(f"{step.method} {step.target}")
+                reply = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            else:
+                self.pauses.append(step)
+                self.now, reply = self.now + step, None
+
+
+STUDY = SimpleNamespace(coordinator_key=PUBLIC)
+
+
+def test_an_answer_that_is_there_takes_two_requests_and_no_pause() -> None:
+    walk = Walk(answered(ASKED), STUDY)
+    assert walk.run().published.hospitals == 3
+    assert walk.requests == ["POST /v1/studies/registry/queries", "GET /v1/studies/registry"]
+    assert (walk.pauses, walk.states) == ([], [])
+
+
+def test_the_query_is_looked_at_until_it_is_answered() -> None:
+    begun = shown(ASKED, state="asked", round=4)
+    walk = Walk(WAITING, begun, answered(ASKED), STUDY)
+    assert walk.run().query.state == "answered"
+    assert walk.states == [WAITING, begun]
+    assert walk.requests[1:3] == ["GET /v1/studies/registry/queries/1"] * 2
+    assert walk.pauses == [0.25, 0.375]
+
+
+def test_who_does_not_wait_gets_the_query_as_it_is() -> None:
+    walk = Walk(WAITING, wait=False)
+    assert walk.run() == WAITING
+    assert walk.pauses == []
+
+
+def test_looks_grow_rare_and_end_with_the_time() -> None:
+    walk = Walk(WAITING, timeout=60.0)
+    with pytest.raises(QueryNotAnswered, match="1 of at least 2 hospitals say yes"):
+        walk.run()
+    assert sum(walk.pauses) == pytest.approx(60.0)
+    assert walk.pauses[0] == 0.25
+    assert max(walk.pauses) == 5.0
+
+
+def test_without_a_state_function_nothing_is_called() -> None:
+    assert Walk(WAITING, on_state=None, wait=False).run() == WAITING
+
+
+def test_a_query_that_fails_says_why() -> None:
+    with pytest.raises(QueryFailed, match=r"query 1 of registry failed: (?i:the study ended before)") as failed:
+        Walk(WAITING, shown(ASKED, state="failed", reason="study-finished")).run()
+    assert failed.value.code == "study-finished"
+
+
+def test_an_answer_is_verified_with_the_key_that_is_known() -> None:
+    assert Walk(answered(ASKED), STUDY, known_key=PUBLIC).run().pinned
+    with pytest.raises(AnswerNotSigned, match="another key"):
+        Walk(answered(ASKED), STUDY, known_key="0" * 64).run()

@@ -1,0 +1,143 @@
+"""Queries and answers at a terminal, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import ConfigurationError
+from study_protocol.queries.answer import Answer, AnswerTable, Plot
+from study_protocol.queries.expected import ExpectedError
+from study_protocol.study.queries import LimitAfter, QueryForecast
+from tests.factories.signed_answers import answered, document, published, shown
+from wardround.cli.lead.answers_shown import (
+    csv_files,
+    show_expected,
+    show_forecast,
+    show_query,
+    show_table,
+    tables_of,
+    write_csv,
+)
+
+ASKED = document(title="Patients by sex and age")
+ANSWER = published(ASKED).answer
+
+
+def test_a_query_that_waits_is_shown_with_its_words_and_who_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    consents = [
+        {"client": "grace", "consent": {"allowed": False, "code": "policy-noise", "detail": "too little noise"}},
+        {"client": "mercy", "consent": {"allowed": True}},
+    ]
+    show_query(shown(ASKED, refused=1, consents=consents))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "query 1 of registry: Patients by sex and age"
+    assert lines[1].startswith("How many patients there are by sex")
+    assert lines[2:] == [
+        "waiting: 1 of at least 2 hospitals say yes, 1 says no",
+        "  grace: too little noise",
+    ]
+
+
+def test_an_answer_is_shown_with_its_noise_rounded_to_the_safe_side(capsys: pytest.CaptureFixture[str]) -> None:
+    show_query(answered(ASKED), words=False)
+    out = capsys.readouterr().out
+    assert "How many patients there are" not in out
+    for words in ("patients in all", "share of the patients", "300", "3 hospitals in the sum"):
+        assert words in out
+    assert "noise of standard deviation 4.500, of which 4 is sure to protect" in out
+    assert "charged in round 4, ledger entry 7" in out
+    assert out.rstrip().endswith(published(ASKED).warning)
+
+
+def test_one_table_alone_is_shown_where_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show_query(answered(ASKED), only="patients")
+    out = capsys.readouterr().out
+    assert "patients in all" in out
+    assert "share of the patients" not in out
+    with pytest.raises(ConfigurationError, match="no table 'x', but table, shares, patients"):
+        tables_of(ANSWER, "x")
+
+
+def test_of_a_long_curve_the_first_rows_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tuple((float(place), 1 - place / 30) for place in range(30))
+    plot = Plot(kind="line", x="month", y="estimate")
+    show_table(AnswerTable(name="s", title="alive", columns=("month", "estimate"), rows=rows, plot=plot))
+    out = capsys.readouterr().out
+    assert out.split()[0] == "alive"
+    assert "6 more rows: --csv and --json have all of them" in out
+    assert "0.23333" in out
+    assert "0.033333" not in out
+
+
+def test_tables_are_files_beside_one_another_and_none_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "answer.csv"
+    assert write_csv(path, ANSWER, None) == [
+        path,
+        tmp_path / "answer-shares.csv",
+        tmp_path / "answer-patients.csv",
+    ]
+    read = list(csv.reader(path.read_text().splitlines()))
+    assert read[0] == list(ANSWER.tables[0].columns)
+    assert [float(row[2]) for row in read[1:]] == [row[2] for row in ANSWER.tables[0].rows]
+    path.unlink()
+    # The second of three is in the way, and the first is not written.
+    with pytest.raises(FileExistsError, match=r"answer-shares.csv exists already"):
+        write_csv(path, ANSWER, None)
+    assert not path.exists()
+    assert [file.name for file, _ in csv_files(path, ANSWER, "patients")] == ["answer.csv"]
+
+
+def test_a_cell_that_would_be_a_formula_is_guarded_and_a_number_is_not(tmp_path: Path) -> None:
+    table = AnswerTable(name="n", title="t", columns=("group", "estimate"), rows=(("=1+1", None), ("-3", 2.5)))
+    write_csv(tmp_path / "a.csv", Answer(tables=(table,)), None)
+    assert (tmp_path / "a.csv").read_bytes() == b"group,estimate\r\n'=1+1,\r\n-3,2.5\r\n"
+
+
+def forecast(**values: object) -> QueryForecast:
+    limit = LimitAfter(level="instance", definition="classical", epsilon=3.0, before=0.0, after=1.00001)
+    whole: dict[str, object] = {
+        "sha256": "ab" * 32,
+        "known": None,
+        "allowed": True,
+        "reason": None,
+        "cells": 12,
+        "sensitivity": 1.0,
+        "noise_std": 6.0,
+        "noise_expected": 8.4853,
+        "limits": [limit],
+        "least_noise_multiplier": None,
+    }
+    return QueryForecast.model_validate(whole | values)
+
+
+def test_what_a_query_would_cost_is_rounded_up(capsys: pytest.CaptureFixture[str]) -> None:
+    show_forecast(forecast(), [["patients", "8.49", "± 16.6"]])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "12 numbers. One patient changes them by at most 1." in out
+    assert "s = 6 is sure, 8.485 if every hospital answers" in out
+    assert "± 16.6" in out
+    assert "1.001" in out
+    assert "it would be refused" not in out
+
+
+def test_a_query_that_does_not_fit_is_told_with_the_noise_that_would(capsys: pytest.CaptureFixture[str]) -> None:
+    show_forecast(forecast(allowed=False, reason="it would pass a limit", least_noise_multiplier=7.5, known=4), [])
+    out = capsys.readouterr().out
+    assert out.startswith("this very question is query 4. Asking it again is free")
+    assert out.rstrip().endswith("it would be refused: it would pass a limit. A noise_multiplier of 7.5 would fit")
+
+
+def test_where_the_noise_decides_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ExpectedError(figure="f, below 40", estimate=50.0, dp_error=9.0, sampling_error=7.0)
+    show_expected([small], 400)
+    out = capsys.readouterr().out
+    assert "With 400 patients" in out
+    assert "the noise decides" in out
+    assert "warning: where the noise decides" in out
+    show_expected([small.model_copy(update={"dp_error": 1.0})], 400)
+    assert "the noise decides" not in capsys.readouterr().out
+    show_expected([], 400)
+    assert "does not predict the errors" in capsys.readouterr().out

@@ -1,0 +1,59 @@
+"""`wardround ask`: what the noise alone says of the errors, and what is handed out."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import ConfigurationError
+from tests.factories.signed_answers import answered, document, shown
+from wardround.cli.lead.ask import errors_of_counts, hand_out
+
+ASKED = document()
+
+
+def test_errors_of_counts_are_those_of_the_noise_alone() -> None:
+    """One table of twenty cells, which add up to one number of patients: √20 times the noise of a cell."""
+    assert ASKED.question.cells == 20
+    rows = errors_of_counts(ASKED, 6.0)
+    assert rows == [
+        ["patients", "6", "± 11.8"],
+        ["patients in all", f"{6 * math.sqrt(20):.3g}", f"± {1.96 * 6 * math.sqrt(20):.3g}"],
+    ]
+
+
+def test_errors_that_differ_are_told_from_the_least_to_the_largest() -> None:
+    """Of tables of 4, 5 and 2 cells: the variance of a cell is s²(1 - 1/d) + v/d², v = s² / (1/4 + 1/5 + 1/2)."""
+    rows = {title: error for title, error, _ in errors_of_counts(document("tables"), 6.0)}
+    variance = 36 / (1 / 4 + 1 / 5 + 1 / 2)
+    cells = [math.sqrt(36 * (1 - 1 / size) + variance / size**2) for size in (4, 5, 2)]
+    assert rows["patients"] == f"{min(cells):.3g} to {max(cells):.3g}"
+    assert rows["patients in all"] == f"{math.sqrt(variance):.3g}"
+
+
+def test_a_query_is_handed_out_as_text_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    hand_out(shown(ASKED), False, None, None)
+    assert "waiting: 1 of at least 2 hospitals say yes" in capsys.readouterr().out
+    hand_out(answered(ASKED), True, None, None)
+    assert json.loads(capsys.readouterr().out)["answered"]["published"]["hospitals"] == 3
+
+
+def test_tables_are_written_and_named_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "answer.csv"
+    hand_out(answered(ASKED), True, path, "shares")
+    written = capsys.readouterr()
+    assert written.err == f"{path} is written\n"
+    json.loads(written.out)
+    assert path.read_text().startswith("sex,age,estimate")
+
+
+def test_a_table_that_is_not_there_is_named_before_anything_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="no table 'x'"):
+        hand_out(answered(ASKED), False, tmp_path / "answer.csv", "x")
+    assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
