@@ -26,15 +26,12 @@ from private_learning.records.table_format import TableFormat
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
 _INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
-# The coordinator's ledger has no entries of this kind.
-_DECLARED = cast(Kind, "declared")
-# After an entry of these kinds something may have left.
-_SENT = ("settled", "charged-in-full")
+# A kind that the coordinator's ledger does not have, and the kinds after which something may have left.
+_DECLARED, _SENT = cast(Kind, "declared"), ("settled", "charged-in-full")
 
 
 class HospitalLedger:
-    """The charges of all studies on one data set. One process at a time opens it, and `open(read_only=True)` only
-    looks.
+    """The charges of all studies on one data set. One process opens it at a time, and others can open it read-only.
 
     Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
     """
