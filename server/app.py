@@ -69,8 +69,6 @@ def create_app(
     worker = Worker(opened, lease_seconds=settings.lease_seconds) if settings.worker else None
     in_process = opened.database.is_in_process
     watcher = Watcher(partial(marks, opened), settings.watch_seconds, at_once=in_process)
-    observer = opened.observer
-    observed = [] if observer.idle else [Middleware(ObservedRequests, observer=observer)]
     app = FastAPI(
         title="Wardround",
         description="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
@@ -85,17 +83,7 @@ def create_app(
         # The framework's own would start as soon as a variable of the environment or a package sets it up. It would
         # send whole addresses, with hospitals' names in them, and texts of exceptions.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        middleware=[
-            *observed,
-            Middleware(RequestLog),
-            Middleware(
-                Intake,
-                limit=settings.body_limit_bytes,
-                idle_seconds=settings.body_idle_seconds,
-                min_rate=settings.body_least_rate,
-            ),
-            Middleware(Problems),
-        ],
+        middleware=_middleware(settings, opened),
         # The framework answers these itself before `Problems` can see them.
         exception_handlers={HTTPException: answer_exception, RequestValidationError: answer_exception},
     )
@@ -111,6 +99,18 @@ def create_app(
     # FastAPI's own description has its 422 and lacks signatures.
     app.openapi = cache(partial(describe, app))
     return app
+
+
+def _middleware(settings: Settings, coordinator: Coordinator) -> list[Middleware]:
+    intake = Middleware(
+        Intake,
+        limit=settings.body_limit_bytes,
+        idle_seconds=settings.body_idle_seconds,
+        min_rate=settings.body_least_rate,
+    )
+    observer = coordinator.observer
+    observed = [] if observer.idle else [Middleware(ObservedRequests, observer=observer)]
+    return [*observed, Middleware(RequestLog), intake, Middleware(Problems)]
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -103,9 +103,7 @@ class CachedReading(Generic[T]):
         self._newest: tuple[float, T] | None = None
 
     def fresh(self, wait_seconds: float) -> T:
-        """Return a reading of the last `seconds`. Raises TimeoutError and errors of the look. A late one serves
-        the next caller.
-        """
+        """Return a reading of the last `seconds`. Raises TimeoutError, and errors of the look."""
         reading = self._newest
         if reading is None or time.monotonic() >= reading[0] + self._seconds:
             reading = self._reading.ask().result(max(0.0, wait_seconds))

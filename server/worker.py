@@ -273,18 +273,14 @@ class Worker:
 
 
 def find_due(tx: Transaction, owner: str) -> list[WorkItem]:
-    """Return every step that `owner` can take now, studies in order of their ids. Those that others hold are left
-    out.
-    """
+    """Return every step that `owner` can take now, by the ids of their studies, without those that others hold."""
     # A reader finds the free ones. Only then is a lease asked for, which is a write.
     free = set(tx.session.scalars(select(LeaseRow.study_id).where(is_free_for(tx, owner))))
     return [task for task in (*_openings(tx), *_continuations(tx)) if task.study_id in free]
 
 
 def seconds_left(tx: Transaction, owner: str) -> float:
-    """Return seconds until a deadline passes, a pause is over or another worker's lease runs out. Infinity if none
-    will.
-    """
+    """Return seconds until a deadline passes, a pause is over or another worker's lease runs out, or infinity."""
     now = tx.now()
     times = (
         select(func.min(RoundRow.deadline)).where(RoundRow.state == "collecting", RoundRow.deadline > now),

@@ -43,12 +43,15 @@ class Population:
             raise DataError(f"{empty[0]} has no records: ask for fewer clients, or split the records otherwise")
         has_repeated_patients = len(set(self.dataset.patients)) < len(self.dataset)
         for name, rows in zip(self.names, self.rows, strict=True):
-            if int(rows.min()) < 0 or int(rows.max()) >= len(self.dataset):
-                raise DataError(f"{name} has a row that the data set has not")
-            # The clip bounds one record: with two a patient has twice the influence that is charged.
-            patients: Any = [self.dataset.patients[int(row)] for row in rows] if has_repeated_patients else rows
-            if len(np.unique(patients)) < len(rows):
-                raise DataError(f"{name} has two records of one patient: keep one, or set rows_per_patient")
+            self._require_distinct_patients(name, rows, has_repeated_patients=has_repeated_patients)
+
+    def _require_distinct_patients(self, name: str, rows: Rows, *, has_repeated_patients: bool) -> None:
+        if int(rows.min()) < 0 or int(rows.max()) >= len(self.dataset):
+            raise DataError(f"{name} has a row that the data set has not")
+        # The clip bounds one record: with two a patient has twice the influence that is charged.
+        patients: Any = [self.dataset.patients[int(row)] for row in rows] if has_repeated_patients else rows
+        if len(np.unique(patients)) < len(rows):
+            raise DataError(f"{name} has two records of one patient: keep one, or set rows_per_patient")
 
     @classmethod
     def split(cls, dataset: TaskDataset, rows: Sequence[Rows]) -> Self:

@@ -136,3 +136,24 @@ def _fits(kind: Kind, name: str, value: object) -> bool:
         return value is None or isinstance(value, Mapping)
     reports = cast("list[object]", value)
     return isinstance(value, list) and all(item is None or isinstance(item, Mapping) for item in reports)
+
+
+class ChargedRounds:
+    """Follows a ledger, and lists its charged rounds of training, each with the members that it was reserved for."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[int, int]] = []
+        self._members, self._query_rounds = 0, set[int]()
+
+    def take(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        if entry.kind == "reserved":
+            self._members = Standing.within(entry).members
+        elif entry.kind == "asked":
+            self._query_rounds.add(entry.round or 0)
+        elif entry.kind in ("settled", "charged-in-full") and not self.is_query(entry):
+            self.rounds.append((entry.round or 0, self._members))
+
+    def is_query(self, entry: Entry) -> bool:
+        """Return whether the entry is of a round that answers a query."""
+        return entry.round in self._query_rounds

@@ -40,8 +40,7 @@ class Connection(BaseModel):
 
 class ClientSettings(BaseModel):
     """The variables that the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME,
-    WARDROUND_CA_FILE,
-    WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_OPERATOR_KEY_FILE instead."""
+    WARDROUND_CA_FILE, WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_OPERATOR_KEY_FILE instead."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

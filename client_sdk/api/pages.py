@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from client_sdk.api.client import Client
+from study_protocol.study.messages import RoundView
 from study_protocol.study.queries import Query
 
 
@@ -15,4 +16,15 @@ def all_queries(client: Client, study: str) -> list[Query]:
         queries += page.queries
         if page.next is None:
             return queries
+        after = page.next
+
+
+def all_rounds(client: Client, study: str, after: int | None = None) -> list[RoundView]:
+    """Return every round of a study in order. after: only those with a larger number."""
+    rounds: list[RoundView] = []
+    while True:
+        page = client.rounds(study, after)
+        rounds += page.rounds
+        if page.next is None:
+            return rounds
         after = page.next

@@ -75,7 +75,7 @@ def require_safe_url(connection: Connection) -> bool:
         ConfigurationError: no http(s) address, credentials inside it, or plain HTTP to another machine.
     """
     parts = urlsplit(connection.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.query, parts.fragment) != ("", ""):
         raise ConfigurationError("the coordinator's address is https://host[:port]")
     if parts.path not in ("", "/"):
         raise ConfigurationError("the coordinator's address ends with its host or port, without a path behind it")

@@ -90,8 +90,7 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     """Return ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021).
 
     It is that of the patients who have lost more: those who are trained on, or those set aside for evaluation. Each is
-    on one side in all
-    studies, for a data set has one split (`HospitalLedger.split`).
+    on one side in all studies, for a data set has one split (`HospitalLedger.split`).
     """
     releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
     sides = ({"all", "trained"}, {"all", "evaluated"})

@@ -146,26 +146,26 @@ def entry_identity(text: str) -> str:
         ValueError: more than one identifier, or none. The text goes on after "line 3".
     """
     try:
-        visible = visible_text(text)
-    except IdentifierError as error:
-        raise ValueError(_explained(error)) from None
-    for marks in (_QUOTATION_MARKS, _APOSTROPHES):
-        if len(visible) > 1 and visible[0] in marks and visible[-1] in marks:
-            visible = visible[1:-1].strip()
-            break
-    if "\t" in text.strip() or any(mark in visible for mark in _SEPARATORS):
-        raise ValueError(
-            "holds a comma, a semicolon, a tab or a bar. Write one identifier a line, and nothing beside it"
-        )
-    if any(mark in visible for mark in _QUOTATION_MARKS) or visible.strip(_APOSTROPHES) != visible:
-        raise ValueError("holds a quotation mark that belongs to no pair around the identifier")
-    try:
+        visible = _unquoted(visible_text(text))
+        if "\t" in text.strip() or any(mark in visible for mark in _SEPARATORS):
+            raise ValueError(
+                "holds a comma, a semicolon, a tab or a bar. Write one identifier a line, and nothing beside it"
+            )
+        if any(mark in visible for mark in _QUOTATION_MARKS) or visible.strip(_APOSTROPHES) != visible:
+            raise ValueError("holds a quotation mark that belongs to no pair around the identifier")
         identity = patient_identity(visible)
     except IdentifierError as error:
         raise ValueError(_explained(error)) from None
     if visible and not identity:
         raise ValueError("holds a word for a missing value, which names no patient")
     return identity
+
+
+def _unquoted(text: str) -> str:
+    for marks in (_QUOTATION_MARKS, _APOSTROPHES):
+        if len(text) > 1 and text[0] in marks and text[-1] in marks:
+            return text[1:-1].strip()
+    return text
 
 
 def inline_identity(place: int, value: Any) -> str:

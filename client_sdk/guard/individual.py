@@ -125,8 +125,7 @@ class IndividualBudget:
 
         Records of unknown norm are charged at the clip norm, times the credit for having been drawn with probability
         sampling_rate. At rate 1 they took no part. A patient who had no room is out for good. A patient who is not
-        among
-        today's records is not charged.
+        among today's records is not charged.
         """
         distances = np.zeros(self.filter.members)
         # Who is not among today's records moved nothing: measured, at distance 0.

@@ -19,25 +19,19 @@ from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_ch
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
 from client_sdk.guard import ledger_file
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
-from client_sdk.guard.ledger_views import BodyKind
-from client_sdk.guard.ledger_views import ChargedRound as ChargedRound
-from client_sdk.guard.ledger_views import Departure as Departure
-from client_sdk.guard.ledger_views import OwnRound as OwnRound
+from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
 from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 # Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
 _INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
-# The coordinator's ledger has no entries of this kind.
-_DECLARED = cast(Kind, "declared")
-# After an entry of these kinds something may have left.
-_SENT = ("settled", "charged-in-full")
+# A kind that the coordinator's ledger does not have, and the kinds after which something may have left.
+_DECLARED, _SENT = cast(Kind, "declared"), ("settled", "charged-in-full")
 
 
 class HospitalLedger:
-    """The charges of all studies on one data set. One process at a time opens it, and `open(read_only=True)` only
-    looks.
+    """The charges of all studies on one data set. One process opens it at a time, and others can open it read-only.
 
     Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
     """

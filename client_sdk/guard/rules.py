@@ -72,28 +72,7 @@ def rules(
     elif policy.statistics.queries == "refuse":
         refused = '[statistics] queries = "refuse", and the study has queries alone: change the entry'
         yield PolicyRule(False, "policy-queries", f"{refused}, {_OTHER_STUDY}")
-    outside = len(settings.schedule.witnesses)
-    yield PolicyRule(
-        policy.min_witnesses <= outside or not hides_attendance(settings),
-        "policy-witnesses",
-        f"min_witnesses = {policy.min_witnesses}, and the study shows no hospital's signature before its end: it hides "
-        f"who takes part. Ask its operator for outside witnesses (schedule.witnesses), {_OTHER_STUDY}",
-    )
-    yield PolicyRule(
-        policy.min_witnesses <= outside or roster_pinned,
-        "policy-witnesses",
-        f"min_witnesses = {policy.min_witnesses}, and only signatures of keys that were compared count: pin the roster "
-        "(wardround roster pin)",
-    )
-    if expected is not None:
-        peers = expected - 1 + outside
-        yield PolicyRule(
-            policy.min_witnesses <= peers,
-            "policy-witnesses",
-            f"min_witnesses = {policy.min_witnesses}, and beside this hospital no more than {peers} may sign "
-            f"(hospitals: {expected - 1}, auditors: {outside}): ask the operator for a study with more auditors "
-            "(schedule.witnesses), or lower the entry",
-        )
+    yield from _witnesses(policy, settings, roster_pinned=roster_pinned, expected=expected)
     yield from _limits(policy, settings)
     yield from _masks(policy, settings, roster_pinned=roster_pinned, expected=expected)
 
@@ -149,9 +128,7 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[PolicyRule]:
     code = "policy-unnoised" if rules.central else "policy-limits"
     for entry, is_set in (("limits.instance", policy.limits.instance), ("individual", policy.individual)):
         yield PolicyRule(
-            not rules.clips_updates or is_set is None,
-            code,
-            f"[{entry}] is set, {uncounted}: remove it, {_OTHER_STUDY}",
+            not rules.clips_updates or is_set is None, code, f"[{entry}] is set, {uncounted}: remove it, {_OTHER_STUDY}"
         )
     yield PolicyRule(
         noise >= policy.least_noise_multiplier,
@@ -169,6 +146,31 @@ def _scheduled(policy: SitePolicy, settings: StudySettings) -> Iterator[PolicyRu
     for rule in query_rules(policy, document, document.data_version):
         text = f"the study evaluates its models on a schedule (evaluation.question): {rule.text}, {_OTHER_STUDY}"
         yield rule._replace(text=text)
+
+
+def _witnesses(
+    policy: SitePolicy, settings: AnySettings, *, roster_pinned: bool, expected: int | None
+) -> Iterator[PolicyRule]:
+    outside, entry = len(settings.schedule.witnesses), f"min_witnesses = {policy.min_witnesses}, and"
+    yield PolicyRule(
+        policy.min_witnesses <= outside or not hides_attendance(settings),
+        "policy-witnesses",
+        f"{entry} the study shows no hospital's signature before its end: it hides who takes part. Ask its operator "
+        f"for outside witnesses (schedule.witnesses), {_OTHER_STUDY}",
+    )
+    yield PolicyRule(
+        policy.min_witnesses <= outside or roster_pinned,
+        "policy-witnesses",
+        f"{entry} only signatures of keys that were compared count: pin the roster (wardround roster pin)",
+    )
+    if expected is not None:
+        peers = expected - 1 + outside
+        yield PolicyRule(
+            policy.min_witnesses <= peers,
+            "policy-witnesses",
+            f"{entry} beside this hospital no more than {peers} may sign (hospitals: {expected - 1}, auditors: "
+            f"{outside}): ask the operator for a study with more auditors (schedule.witnesses), or lower the entry",
+        )
 
 
 def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[PolicyRule]:

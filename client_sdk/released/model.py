@@ -52,9 +52,8 @@ class ReleasedModel:
     def __call__(self, records: Any) -> NDArray[np.float64]:
         """(n, k) float64, one row for each record, in their order. A classifier's rows add up to 1.
 
-        records: a data frame, a mapping of columns, a path, or Records. For images and features an array of inputs.
-        A table's columns are found by their names, and others are ignored. A value out of its public range counts as
-        the
+        records: a data frame, a mapping of columns, a path, or Records. For images and features an array of inputs. A
+        table's columns are found by their names, and others are ignored. A value out of its public range counts as the
         nearest bound, as in training.
 
         Raises:

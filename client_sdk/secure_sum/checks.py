@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from client_sdk.secure_sum.refusals import CohortRefused, ParametersRefused, SurvivorsRefused
 from client_sdk.secure_sum.steps import Current, Party
@@ -113,20 +114,11 @@ def check_cohort(
             "cohort-size", f"{len(entries)} clients have keys, the session allows {min_clients} to {max_clients}"
         )
     for entry in entries:
-        identity = party.roster.get(entry.client)
-        if identity is None:
-            raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster", proof)
-        statement = transcript.keys_statement(current.ph, entry.client, entry.share_key, entry.mask_key)
-        if not transcript.is_signed(identity, entry.signature, statement):
-            detail = (
-                f"the masking keys of {entry.client} are not signed for this session: it was shown other settings, "
-                "another ledger, question, model or roster, or other deadlines"
-            )
-            raise CohortRefused("unsigned-key", detail, proof)
+        _require_own_keys(entry, current, party, proof)
     if current.session.keys not in entries:
         raise CohortRefused("own-key-altered", "this hospital's own keys are missing or altered", proof)
-    keys = [key for entry in entries for key in (entry.share_key, entry.mask_key)]
-    if len(set(keys)) != len(keys):
+    keys = set[bytes]().union(*((entry.share_key, entry.mask_key) for entry in entries))
+    if len(keys) != 2 * len(entries):
         raise CohortRefused("repeated-key", "a masking key occurs twice")
     names = frozenset(entry.client for entry in entries)
     if previous_cohort is not None and len(names ^ previous_cohort) == 1:
@@ -134,10 +126,22 @@ def check_cohort(
         raise CohortRefused("neighbouring-cohort", detail)
 
 
+def _require_own_keys(entry: KeysMessage, current: Current, party: Party, proof: Mapping[str, Any]) -> None:
+    identity = party.roster.get(entry.client)
+    if identity is None:
+        raise CohortRefused("outside-roster", f"{entry.client} is not on the pinned roster", proof)
+    statement = transcript.keys_statement(current.ph, entry.client, entry.share_key, entry.mask_key)
+    if not transcript.is_signed(identity, entry.signature, statement):
+        detail = (
+            f"the masking keys of {entry.client} are not signed for this session: it was shown other settings, "
+            "another ledger, question, model or roster, or other deadlines"
+        )
+        raise CohortRefused("unsigned-key", detail, proof)
+
+
 def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
     """Check U3: sorted, within U2, large enough, ourselves in it unaltered, and every member's manifest signed over the
-    same
-    U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
+    same U2. No colluders among them can split the sum of the others, and every neighbourhood can open what it has to.
 
     Raises:
         SurvivorsRefused: with the first of these that fails.
@@ -157,8 +161,12 @@ def check_survivors(entries: Sequence[Manifest], current: Current) -> None:
         statement = current.masked_statement(entry.client, entry.digests)
         if set(entry.digests) != names or not transcript.is_signed(identity, entry.signature, statement):
             raise SurvivorsRefused("unsigned-vector", f"the vectors of {entry.client} are not signed for this session")
-    graph = current.graph
-    survivors = graph.mask(entry.client for entry in entries)
+    _require_openable([entry.client for entry in entries], sharers, current)
+
+
+def _require_openable(names: Sequence[str], sharers: frozenset[str], current: Current) -> None:
+    graph, parameters = current.graph, current.parameters
+    survivors = graph.mask(names)
     if not graph.is_tied(survivors, parameters.colluders):
         detail = f"so many neighbours are lost that {parameters.colluders} colluders could split the sum into parts"
         raise SurvivorsRefused("sparse-survivors", detail)

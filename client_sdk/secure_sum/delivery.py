@@ -38,14 +38,7 @@ from study_protocol.secure_sum.parameters import (
     histogram_name,
     sums_as_in_papers,
 )
-from study_protocol.secure_sum.vectors import (
-    EncodingError,
-    RingVector,
-    Values,
-    VectorSpec,
-    encode,
-    require_in_range,
-)
+from study_protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode, require_in_range
 from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
 from study_protocol.study.settings import Privacy, StudySettings
@@ -285,25 +278,24 @@ def ring_vectors_of(
     Raises:
         TrainingStopped: a value does not fit its vector. No message is sent.
     """
-    words: dict[str, RingVector] = {}
+    distance, words = contribution.client_distance, dict[str, RingVector]()
+    values_by_name: dict[str | None, Callable[[int], Values]] = {
+        # An address for each vector: no two draw the same.
+        histogram_name(privacy.rules): lambda place: _histogram(
+            privacy,
+            randomness.round,
+            distance,
+            randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(distance).encode()),
+        ),
+        UPDATE: lambda _: flatten(contribution.update, model),
+        METRICS: lambda _: np.array([float(records)]),
+    }
+    if log_moments is not None:
+        values_by_name |= {PAPERS: lambda _: log_moments.paper_costs(), TERMS: lambda _: _terms(log_moments)}
     for place, spec in enumerate(vectors):
-        if spec.name == UPDATE:
-            values = flatten(contribution.update, model)
-        elif spec.name == histogram_name(privacy.rules):
-            # An address for each vector: no two draw the same.
-            noise = randomness.of(
-                Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(contribution.client_distance).encode()
-            )
-            values = _histogram(privacy, randomness.round, contribution.client_distance, noise)
-        elif spec.name == METRICS:
-            values = np.array([float(records)])
-        elif spec.name == PAPERS and log_moments is not None:
-            values = log_moments.paper_costs()
-        elif spec.name == TERMS and log_moments is not None:
-            reported = log_moments.tensors()
-            values = np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
-        else:
+        if spec.name not in values_by_name:
             raise TrainingStopped(f"vector {spec.name}")
+        values = values_by_name[spec.name](place)
         try:
             blinds = randomness.of(Purpose.THRESHOLDS, step=place, subject=np.ascontiguousarray(values).data)
             words[spec.name] = encode(spec, values, blinds.read)
@@ -313,6 +305,11 @@ def ring_vectors_of(
         except EncodingError as error:
             raise TrainingStopped(f"vector {spec.name}") from error
     return words
+
+
+def _terms(log_moments: LogMomentBounds) -> Values:
+    reported = log_moments.tensors()
+    return np.concatenate([reported[tensors.TERMS + "filter"], reported[tensors.TERMS + "moments"]])
 
 
 def _add_share(privacy: Privacy, spec: VectorSpec, words: RingVector, source: RandomSource) -> None:

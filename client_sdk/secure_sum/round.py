@@ -241,12 +241,7 @@ class SessionCalls:
         self._client = client
 
     def put(
-        self,
-        step: str,
-        message: BaseModel,
-        then: type[M],
-        wait_seconds: float,
-        witness: WitnessedHead | None = None,
+        self, step: str, message: BaseModel, then: type[M], wait_seconds: float, witness: WitnessedHead | None = None
     ) -> Call[M | None]:
         """Say something as this client. The answer is the list that follows, None where it is not frozen yet."""
         target = with_values(path(*self._base, step, self._client), wait=f"{wait_seconds:g}")

@@ -57,9 +57,7 @@ Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked
 
 @dataclass(frozen=True)
 class MaskedUpload:
-    """The manifest and, by name in the order of the parameters, the masked words: little-endian, `.tobytes()` one
-    after the other are the body.
-    """
+    """The manifest and the masked words by name. Their little-endian octets in the parameters' order are the body."""
 
     manifest: Manifest
     vectors: Mapping[str, RingVector]

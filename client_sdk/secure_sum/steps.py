@@ -11,23 +11,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from client_sdk.guard.policy import Floors
-from client_sdk.secure_sum.refusals import (
-    CohortRefused,
-    SharesRefused,
-    StateRefused,
-    VectorsRefused,
-)
+from client_sdk.secure_sum.refusals import CohortRefused, SharesRefused, StateRefused, VectorsRefused
 from client_sdk.secure_sum.store import RoundRecord, Secrets, SessionRecord
 from study_protocol.secure_sum import masking, shamir, transcript
 from study_protocol.secure_sum import vectors as secure_sum_vectors
 from study_protocol.secure_sum.graph import Graph, graph_of
-from study_protocol.secure_sum.messages import (
-    SLOT_BYTES,
-    Inbox,
-    KeysMessage,
-    SessionParameters,
-    opened_shares,
-)
+from study_protocol.secure_sum.messages import SLOT_BYTES, Inbox, KeysMessage, SessionParameters, opened_shares
 from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec
 from study_protocol.wire.signing import public_key_of
 
@@ -156,19 +145,7 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
         SharesRefused: too few, from outside the cohort, in disorder, not opening, or no field elements.
     """
     client, h1 = current.client, current.h1
-    sharers = frozenset(inbox.sharers)
-    if not (sharers <= current.cohort.keys() and client in sharers and list(inbox.sharers) == sorted(sharers)):
-        raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
-    if len(sharers) < current.parameters.min_clients:
-        threshold = current.parameters.min_clients
-        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {threshold} must")
-    senders = [name for name in current.graph.neighbours(client) if name in sharers]
-    # The sender's own share is one of its t.
-    if len(senders) + 1 < current.parameters.threshold:
-        detail = f"only {len(senders)} neighbours shared their secrets, {current.parameters.threshold - 1} must"
-        raise SharesRefused("few-shares", detail)
-    if len(inbox.slots) != SLOT_BYTES * len(senders):
-        raise SharesRefused("malformed-share", f"{len(inbox.slots)} octets are no shares of {len(senders)} neighbours")
+    senders = _senders(current, inbox)
     agreement = masking.KeyAgreement(client, current.secrets.share_private, h1)
     received: dict[str, bytes] = {}
     for place, sender in enumerate(senders):
@@ -182,6 +159,24 @@ def open_inbox(current: Current, inbox: Inbox) -> dict[str, bytes]:
             raise SharesRefused("malformed-share", f"the share from {sender} is refused: {error}") from error
         received[sender] = share
     return received
+
+
+def _senders(current: Current, inbox: Inbox) -> list[str]:
+    """Return the neighbours whose shares are in the inbox, in their order. Raises SharesRefused."""
+    sharers = frozenset(inbox.sharers)
+    if not (sharers <= current.cohort.keys() and current.client in sharers and list(inbox.sharers) == sorted(sharers)):
+        raise SharesRefused("unexpected-share", "the senders of shares are not members of the cohort, each once")
+    if len(sharers) < current.parameters.min_clients:
+        threshold = current.parameters.min_clients
+        raise SharesRefused("few-shares", f"only {len(sharers)} clients shared their secrets, {threshold} must")
+    senders = [name for name in current.graph.neighbours(current.client) if name in sharers]
+    # The sender's own share is one of its t.
+    if len(senders) + 1 < current.parameters.threshold:
+        detail = f"only {len(senders)} neighbours shared their secrets, {current.parameters.threshold - 1} must"
+        raise SharesRefused("few-shares", detail)
+    if len(inbox.slots) != SLOT_BYTES * len(senders):
+        raise SharesRefused("malformed-share", f"{len(inbox.slots)} octets are no shares of {len(senders)} neighbours")
+    return senders
 
 
 def digests_of_words(parameters: SessionParameters, words: Mapping[str, RingVector]) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -174,8 +175,7 @@ def _opened(store: Store, study: str, key: str) -> Opened | None:
 
 def erase_expired(folder: Path, now: int) -> None:
     """Erase as `FileStore.erase_expired`, and every unmasked vector of `folder`'s parent, the study's outbox, that is
-    needed
-    no more. If another process holds the folder, that process does it.
+    needed no more. If another process holds the folder, that process does it.
     """
     try:
         store = FileStore(folder)
@@ -252,8 +252,7 @@ class FileStore:
     def erase_expired(self, now: int) -> None:
         """Erase the secrets of every session that has expired, of any study. `now` is in seconds since the epoch."""
         if self._holding is None:
-            names = (path.name.rsplit(".", 2) for path in self._directory.glob("*.*.json"))
-            self._holding = {(study, int(key)): True for study, key, _ in names if key.isdigit()}
+            self._holding = dict.fromkeys(self._stored_rounds(), True)
         for study, number in sorted(self._holding):
             try:
                 record = record_of(self, study, number)
@@ -268,6 +267,12 @@ class FileStore:
             self._holding[study, number] = secret
             if not secret and not unexpired.waits_for_its_end:
                 del self._holding[study, number]
+
+    def _stored_rounds(self) -> Iterator[tuple[str, int]]:
+        for path in self._directory.glob("*.*.json"):
+            study, key, _ = path.name.rsplit(".", 2)
+            if key.isdigit():
+                yield study, int(key)
 
     @property
     def holds_secrets(self) -> bool:

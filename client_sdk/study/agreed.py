@@ -3,13 +3,18 @@ lost."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.api.client import Client
-from client_sdk.errors import BadAssignment, ConfigurationError
+from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.charges import Charge
+from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.rules import require_allowed
 from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Membership
 from client_sdk.study.verifier import queries_asked, require_known_past, rounds_received
@@ -20,6 +25,8 @@ from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Capabilities
+
+_LOG = logging.getLogger(__name__)
 
 
 def settings_shown(study: Study, ledger: HospitalLedger, membership: Membership) -> AnySettings:
@@ -33,6 +40,26 @@ def settings_shown(study: Study, ledger: HospitalLedger, membership: Membership)
     if joined not in (None, (digest, membership.coordinator_key)):
         raise BadAssignment("the study's settings or its coordinator are not those that this hospital joined under")
     return study.settings
+
+
+def require_joinable(
+    rules: SitePolicy, received_study: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool
+) -> None:
+    """Raises PolicyRefused, OwnBudgetExceeded: what would be refused in every round is refused here."""
+    study, settings = received_study.study, received_study.settings
+    check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
+    check()
+    expected = max(received_study.clients, received_study.invited, settings.schedule.min_clients)
+    try:
+        check(expected=expected)
+    except PolicyRefused as refused:
+        # Until it is started others may still be invited.
+        if received_study.state not in ("draft", "enrolling"):
+            raise
+        _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
+    # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
+    if isinstance(settings, StudySettings) and not ledger.rounds_known(study):
+        require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
 
 
 def freeze(

@@ -132,8 +132,7 @@ def require_never_opened(
     entries: Sequence[Entry], digest: str, round_number: int, has_opened: Callable[[int], bool]
 ) -> None:
     """Require that every earlier round which asked this question was never opened, by the signed ledger and by what
-    this
-    hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
+    this hospital saw itself. Two answers to one question have half the noise, for any fate of the first.
 
     entries     of the coordinator's ledger
     has_opened  whether this hospital was shown the opened sum of a round
@@ -141,11 +140,9 @@ def require_never_opened(
     Raises:
         Refused: one was opened.
     """
-    before = {entry.round for entry in entries if entry.kind == "asked" and entry.body["query"] == digest} - {
-        round_number
-    }
+    question_rounds = {entry.round or 0 for entry in entries if entry.kind == "asked" and entry.body["query"] == digest}
     nothing = {entry.round for entry in entries if entry.kind in ("cancelled", "charged-in-full")}
-    for earlier in sorted(number for number in before if number is not None):
+    for earlier in sorted(question_rounds - {0, round_number}):
         if earlier not in nothing or has_opened(earlier):
             raise Refused("opened-before", f"round {earlier} opened a sum of this question: it is answered only once")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.bodies import ChargedRounds, Standing, event_in, settings_in
 from accounting.budget.budget import Budget, opened_by
 from accounting.budget.floors import min_bounds
 from accounting.budget.ledger import Entry, LedgerError, verify_chain
@@ -100,21 +100,13 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         raise LedgerError(1, str(error)) from error
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
     releases = Releases()
-    reserved_of, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
+    charged = ChargedRounds()
     for entry in entries[1:]:
-        standing = Standing.within(entry)
-        if standing.settings_sha256 != digest:
+        if Standing.within(entry).settings_sha256 != digest:
             raise LedgerError(entry.sequence, "names other settings than the first entry")
-        if entry.kind == "reserved":
-            reserved_of = standing.members
-        if entry.kind == "asked":
-            query_rounds.add(entry.round or 0)
-        elif entry.round in query_rounds:
-            # Its cost is known beforehand. The budget finds a report that should not be there.
-            pass
-        elif entry.kind in ("settled", "charged-in-full"):
-            charged.append((entry.round or 0, reserved_of))
-        for report, (round, members) in () if entry.round in query_rounds else _reports(entry, charged):
+        charged.take(entry)
+        # The cost of a query is known beforehand. The budget finds a report that should not be there.
+        for report, (round, members) in () if charged.is_query(entry) else _reports(entry, charged.rounds):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
         releases.take(entry)

@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.bodies import ChargedRounds, Standing, event_in, settings_in
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.budget.releases import NamedModel, Releases, named_models
 from accounting.errors import AccountingError
 from accounting.plan.queries import QueryCost
-from accounting.plan.report import DISTANCE_BINS, RoundReport, distance_bin, histogram_in, moments_in, report_from_dict
+from accounting.plan.report import (
+    DISTANCE_BINS,
+    CumulativeMoments,
+    RoundReport,
+    distance_bin,
+    histogram_in,
+    moments_in,
+    report_from_dict,
+)
 from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings
@@ -137,17 +145,15 @@ class EntryChecks:
         if entry.kind == "opened":
             self._check_opening(entry, event)
             return
-        if entry.kind == "reserved":
-            self._reserved_of = standing.members
-            self._authorise(entry.round or 0)
-        elif entry.kind == "asked":
-            self._authorise_query(entry.round or 0, event)
-        elif entry.kind == "settled":
-            self._check_report(entry, entry.round or 0, event["report"], self._reserved_of)
-        elif entry.kind == "cancelled":
-            self._check_cancelled(entry, entry.round or 0)
-        elif entry.kind == "finished":
-            self._check_withheld(entry, event["report"])
+        check = {
+            "reserved": self._check_reserved,
+            "asked": self._check_asked,
+            "settled": self._check_settled,
+            "cancelled": self._check_cancelled,
+            "finished": self._check_withheld,
+        }.get(entry.kind)
+        if check is not None:
+            check(entry, event)
         self._releases.take(entry)
         # Past a limit nothing is computed any more: no round is taken part in, whatever follows.
         if self._exceeded is None:
@@ -165,7 +171,8 @@ class EntryChecks:
             raise _untrue(entry, f"it counts {members} members where {self._members + change} are left")
         self._members = members
 
-    def _authorise(self, round_number: int) -> None:
+    def _check_reserved(self, entry: Entry, _: Mapping[str, Any]) -> None:
+        self._reserved_of, round_number = self._members, entry.round or 0
         authorisation = self._budget.authorise(round_number)
         if self._exceeded is not None or authorisation.is_allowed or authorisation.reason not in _CODES:
             return
@@ -176,7 +183,7 @@ class EntryChecks:
         )
         self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _authorise_query(self, round_number: int, event: Mapping[str, Any]) -> None:
+    def _check_asked(self, entry: Entry, event: Mapping[str, Any]) -> None:
         if self._exceeded is not None:
             return
         try:
@@ -187,36 +194,32 @@ class EntryChecks:
         if authorisation.is_allowed or authorisation.reason not in _CODES:
             return
         text = (
-            f"round {round_number} asks a query that would pass a limit of the study, by this hospital's own "
-            "calculation"
+            f"round {entry.round} asks a query that would pass a limit of the study, by this hospital's own calculation"
         )
         self._exceeded = (_CODES[authorisation.reason], text)
 
-    def _check_cancelled(self, entry: Entry, round_number: int) -> None:
-        if self._own_round(round_number).accepted:
+    def _check_settled(self, entry: Entry, event: Mapping[str, Any]) -> None:
+        self._check_report(entry, entry.round or 0, event["report"], self._reserved_of)
+
+    def _check_cancelled(self, entry: Entry, _: Mapping[str, Any]) -> None:
+        if self._own_round(entry.round or 0).accepted:
             raise _untrue(
                 entry,
-                f"round {round_number} was cancelled, which makes it free, although the coordinator has taken what "
+                f"round {entry.round} was cancelled, which makes it free, although the coordinator has taken what "
                 "this hospital sent in it",
             )
 
-    def _check_withheld(self, entry: Entry, reports: list[Any] | None) -> None:
+    def _check_withheld(self, entry: Entry, event: Mapping[str, Any]) -> None:
         """Disclosure `at-end`: one report for each charged round, in order."""
+        reports: list[Any] | None = event["report"]
         if reports is None:
             return
-        members, charged, query_rounds = 0, list[tuple[int, int]](), set[int]()
+        charged = ChargedRounds()
         for past in self._past():
-            if past.kind == "reserved":
-                members = Standing.within(past).members
-            elif past.kind == "asked":
-                query_rounds.add(past.round or 0)
-            elif past.round in query_rounds:
-                continue
-            elif past.kind in ("settled", "charged-in-full") and past.round is not None:
-                charged.append((past.round, members))
-        if len(charged) != len(reports):
-            raise _untrue(entry, f"it shows {len(reports)} reports of {len(charged)} charged rounds")
-        for (round, of), report in zip(charged, reports, strict=True):
+            charged.take(past)
+        if len(charged.rounds) != len(reports):
+            raise _untrue(entry, f"it shows {len(reports)} reports of {len(charged.rounds)} charged rounds")
+        for (round, of), report in zip(charged.rounds, reports, strict=True):
             self._check_report(entry, round, report, of)
 
     def _check_report(self, entry: Entry, round_number: int, value: Mapping[str, Any] | None, members: int) -> None:
@@ -235,22 +238,21 @@ class EntryChecks:
 
     def _own_fault(self, privacy: Privacy, own_round: OwnRound, round_number: int, report: RoundReport) -> str | None:
         moments, histogram = moments_in(report), histogram_in(report)
-        if moments is not None and moments.complete and not own_round.finished and self._took_part_before(round_number):
+        if moments is not None and moments.complete and self._sent_none(own_round, round_number):
             return "it is said to hold the bounds of all clients, and this hospital sent none"
         local_report = own_round.reported
         if not own_round.accepted or local_report is None:
             return None
-        if moments is not None and "filter" in local_report:
-            pairs = zip(
-                (moments.filter, *moments.moments), (local_report["filter"], *local_report["moments"]), strict=True
-            )
-            if any(published < mine for published, mine in pairs):
-                return "the largest of all bounds is smaller than the one that this hospital reported"
+        if moments is not None and _is_below(moments, local_report):
+            return "the largest of all bounds is smaller than the one that this hospital reported"
         if histogram is not None and "distance" in local_report:
             return _fault_of_counts(privacy, histogram.counts, histogram.count_noise, local_report["distance"])
         return None
 
-    def _took_part_before(self, round_number: int) -> bool:
+    def _sent_none(self, own_round: OwnRound, round_number: int) -> bool:
+        """Return whether this hospital took part before, and has not finished this round."""
+        if own_round.finished:
+            return False
         # Those in the ledger, not all numbers below: a coordinator may have left out two billion.
         before = {entry.round for entry in self._past() if entry.kind == "reserved"}
         return any(
@@ -274,6 +276,15 @@ def _require_same(model: ModelInfo, named_model: NamedModel | None) -> None:
 
 def _untrue(entry: Entry, reason: str) -> LedgerContradicted:
     return LedgerContradicted(f"the coordinator's ledger is not true, entry {entry.sequence}: {reason}")
+
+
+def _is_below(moments: CumulativeMoments, local_report: Mapping[str, Any]) -> bool:
+    if "filter" not in local_report:
+        return False
+    local_bounds = (local_report["filter"], *local_report["moments"])
+    return any(
+        published < mine for published, mine in zip((moments.filter, *moments.moments), local_bounds, strict=True)
+    )
 
 
 def _fault_of_counts(privacy: Privacy, counts: tuple[int, ...], noise: float, distance: float) -> str | None:

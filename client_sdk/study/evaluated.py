@@ -47,7 +47,7 @@ class EvaluatedPatients:
             UnreadableColumn: a column is not what the question asks for.
         """
         if self.records is None:
-            return {name: np.zeros(0) for name in (*question.columns, PREDICTION, OUTCOME)}
+            return dict.fromkeys((*question.columns, PREDICTION, OUTCOME), np.zeros(0))
         rows: dict[str, NDArray[Any]] = {}
         # Images have none, and a question about them names none.
         if question.columns and isinstance(self.records, Table):

@@ -39,8 +39,7 @@ class LimitSpent:
 @dataclass(frozen=True)
 class Local:
     """The part that is not for others. seconds: from the assignment to the answer. own: this hospital's limits, over
-    all
-    studies.
+    all studies.
 
     waited  of the seconds those in which the answer was ready and waited for its slot. None: the study has no slots
     """

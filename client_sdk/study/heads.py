@@ -16,13 +16,7 @@ from study_protocol.study.any_settings import AnySettings, settings_from
 from study_protocol.study.messages import LedgerHead, WitnessedHead
 from study_protocol.study.witness import require_witnessed, sign_head
 from study_protocol.wire.documents import read_document
-from study_protocol.wire.signing import (
-    ASSIGNMENT,
-    LEDGER_HEAD,
-    SigningError,
-    decode_public_key,
-    verify_document,
-)
+from study_protocol.wire.signing import ASSIGNMENT, LEDGER_HEAD, SigningError, decode_public_key, verify_document
 from study_protocol.wire.values import Message
 
 HeadPosition = Literal["same", "ahead"]

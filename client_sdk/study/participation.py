@@ -33,7 +33,7 @@ from client_sdk.errors import (
     UpdateDisputed,
 )
 from client_sdk.guard.approvals import Approvals
-from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
@@ -49,7 +49,7 @@ from client_sdk.study.permission import Permission
 from client_sdk.study.single_installation import SingleInstallation
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
-from client_sdk.study.work import RoundCharges, TrainingWork, Work
+from client_sdk.study.work import Make, RoundCharges, TrainingWork, Work
 from study_protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -91,10 +91,9 @@ class Outcome:
 class Participation:
     """One hospital in one study. `run` returns when the study has ended.
 
-    able      what this hospital can do in the study: train, answer, or both
-    outbox    folder of the study's finished bytes and checkpoints
-    evidence  where a proof against the coordinator is kept, which ends the participation for good
-    slot      seconds at whose multiples this hospital answers. None: as soon as it can
+    able       what this hospital can do in the study: train, answer, or both
+    directory  of the hospital: finished bytes and checkpoints are in its outbox, proofs against the coordinator beside
+    slot       seconds at whose multiples this hospital answers. None: as soon as it can
     """
 
     def __init__(
@@ -105,18 +104,18 @@ class Participation:
         policy: SitePolicy,
         able: Capabilities,
         dataset: str,
-        outbox: Path,
-        evidence: Evidence,
+        directory: Path,
         on_round: OnRound | None = None,
         watch: Watch | None = None,
         slot: float | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
-        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self.study, self.name = membership.study, membership.client
+        outbox = directory / "outbox" / self.study
+        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
-        self._evidence = evidence
+        self._evidence = Evidence(directory / "evidence", self.study)
         self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
         books = RoundCharges(self.study, ledger, policy, self._outbox)
         self._training = self._answers = self._consents = None
@@ -211,27 +210,12 @@ class Participation:
             self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
-            if charged is None and seconds_left <= 0:
-                self._pass(assignment.round, too_late(self._client.clock))
+            late = self._lateness(assignment) if charged is None else None
+            if late is not None:
+                self._pass(assignment.round, late)
                 return
-            if charged is None and not self._pace.ends_by(
-                min(seconds_left, self._settings.schedule.round_deadline_seconds)
-            ):
-                self._pass(
-                    assignment.round, f"the slot of {self._pace.slot:g} s ends after its deadline, nothing is charged"
-                )
-                return
-            work = self._work_of(assignment)
-            if charged is not None and charged.model_sha256 not in work.subjects(assignment):
-                another = "this round was assigned before, about another model or another query"
-                raise BadAssignment(another, self._verifier.shown_with(received))
-            self._bind(assignment, received.session, work.subjects(assignment)[0])
-            finished = charged is not None and charged.sha256 is not None
-            if finished and not self._delivery.keeps(assignment.round):
-                raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
             # Before keys are promised to the others: the accounts may still say no.
-            make = None if finished else work.open(assignment)
+            make = self._open(assignment, received, charged)
             if make is not None and self._opens_accounts:
                 self._pace.wait(f"round {assignment.round}")
             # 3. Prepare the delivery.
@@ -252,6 +236,29 @@ class Participation:
         self._watch.waits_for_others(assignment, received.session)
         # 7. Send.
         self._send(assignment.round)
+
+    def _lateness(self, assignment: AssignmentBody) -> str | None:
+        """Return why the round would end after its deadline, or None if it would not."""
+        seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
+        if seconds_left <= 0:
+            return too_late(self._client.clock)
+        if self._pace.ends_by(min(seconds_left, self._settings.schedule.round_deadline_seconds)):
+            return None
+        return f"the slot of {self._pace.slot:g} s ends after its deadline, nothing is charged"
+
+    def _open(self, assignment: AssignmentBody, received: Assignment, charged: ChargedRound | None) -> Make | None:
+        """Return the round's work, or None if it is finished. Raises BadAssignment, and Refused as `Work.open`."""
+        work = self._work_of(assignment)
+        subjects = work.subjects(assignment)
+        if charged is not None and charged.model_sha256 not in subjects:
+            another = "this round was assigned before, about another model or another query"
+            raise BadAssignment(another, self._verifier.shown_with(received))
+        self._bind(assignment, received.session, subjects[0])
+        if charged is None or charged.sha256 is None:
+            return work.open(assignment)
+        if not self._delivery.keeps(assignment.round):
+            raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
+        return None
 
     def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
         """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""

@@ -45,50 +45,6 @@ _TRIAL_RECORDS = 4
 T = TypeVar("T")
 
 
-def prepare(
-    task: str | Task | None,
-    data: Any,
-    rules: SitePolicy,
-    settings: StudySettings,
-    randomness: Randomness | None,
-    device: str,
-    checkpoint_seconds: float,
-    *,
-    party: str,
-    split: PatientSplit | None = None,
-    bfloat16: bool = False,
-    backbone: BackboneFile | None = None,
-    cache: FeatureCache | None = None,
-) -> LocalTraining:
-    """The study's training on these records, found possible before any round is paid for.
-
-    split     the patients that it sets aside are not trained on
-    backbone  the file that the study names: weights, or a ProgramFile
-    cache     where features of the records are kept between runs. None: they are computed anew in each
-
-    Raises:
-        PolicyRefused: the study runs a program that the policy does not list.
-        ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
-    """
-    require_program_allowed(rules, settings)
-    remaining_records = remaining(records_of(data), rules).records
-    return _prepared(
-        *(
-            task,
-            remaining_records,
-            settings,
-            randomness,
-            device,
-            checkpoint_seconds,
-            party,
-            split,
-            bfloat16,
-            backbone,
-            cache,
-        )
-    )
-
-
 def _prepared(
     task: str | Task | None,
     records: Records,
@@ -103,7 +59,7 @@ def _prepared(
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> LocalTraining:
-    """As `prepare`, of records whose patients may all be read. choice: as of `LocalTraining.require_trainable`."""
+    """Return the training of records whose patients may all be read. Arguments are as of `able`."""
     prepared_task = _task(task, settings.training, backbone)
     trained = records if split is None else _of_the_split(records, ~split.set_aside(records.patients))
     if trained is None:
@@ -141,11 +97,16 @@ def able(
     cache: FeatureCache | None = None,
     choice: GradientChoice | None = None,
 ) -> Capabilities:
-    """Return what this hospital can do in the study, found possible before any round is paid for. Raises as `prepare`.
+    """Return what this hospital can do in the study, found possible before any round is paid for.
 
-    split            where the study sets patients aside for evaluation, which needs it
-    backbone, cache  as `prepare`
-    choice           how gradients were found when the study began. None: it begins now
+    split     the patients that it sets aside for evaluation are not trained on. Needed where the study evaluates
+    backbone  the file that the study names: weights, or a ProgramFile
+    cache     where features of the records are kept between runs. None: they are computed anew in each
+    choice    how gradients were found when the study began. None: it begins now
+
+    Raises:
+        PolicyRefused: the study runs a program that the policy does not list.
+        ConfigurationError, DataError, TaskError: the task, the records, the backbone or the policy's list do not fit.
     """
     require_program_allowed(rules, settings)
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
@@ -236,12 +197,7 @@ class DataCheck:
 
 
 def check_data(
-    data: Any,
-    rules: SitePolicy,
-    settings: StudySettings,
-    *,
-    device: str = "auto",
-    backbone: BackboneFile | None = None,
+    data: Any, rules: SitePolicy, settings: StudySettings, *, device: str = "auto", backbone: BackboneFile | None = None
 ) -> DataCheck:
     """Go as far as `join` goes before it asks anybody: read, leave out, encode, make the model, try a few gradients.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.columns import readable
@@ -61,11 +62,15 @@ def remaining(records: Records, rules: SitePolicy) -> Remaining:
     _LOG.info("%d patients are left out, the exclusion list has %d entries", excluded, len(exclusions))
     if excluded_rows.all():
         raise DataError("every patient of these records is on the exclusion list")
-    remaining_records = records.take(np.flatnonzero(~excluded_rows)) if excluded_rows.any() else records
-    if isinstance(remaining_records, Histories):
-        tables = zip(events.items(), gone_events, strict=True)
-        remaining_records = replace(
-            remaining_records,
-            events={name: table.take(np.flatnonzero(~excluded_events)) for (name, table), excluded_events in tables},
-        )
-    return Remaining(remaining_records, excluded, matched.unmatched)
+    return Remaining(_without(records, excluded_rows, events, gone_events), excluded, matched.unmatched)
+
+
+def _without(
+    records: Records, rows: NDArray[np.bool_], events: Mapping[str, Table], event_rows: Iterable[NDArray[np.bool_]]
+) -> Records:
+    remaining_records = records.take(np.flatnonzero(~rows)) if rows.any() else records
+    if not isinstance(remaining_records, Histories):
+        return remaining_records
+    tables = zip(events.items(), event_rows, strict=True)
+    remaining_events = {name: table.take(np.flatnonzero(~excluded)) for (name, table), excluded in tables}
+    return replace(remaining_records, events=remaining_events)

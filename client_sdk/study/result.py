@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from client_sdk.api.client import Client
+from client_sdk.api.pages import all_rounds
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.averaging import average_models, averaged_rounds
 from study_protocol.study.messages import LedgerEntry, Study
@@ -65,12 +66,7 @@ def released_model(client: Client, study: Study, version: int | None) -> StudyMo
 
 def released_rounds(client: Client, study: str) -> list[int]:
     """The rounds that released a model, ascending."""
-    round_numbers, page = list[int](), client.rounds(study)
-    while True:
-        round_numbers += [view.model_version for view in page.rounds if view.model_version is not None]
-        if page.next is None:
-            return sorted(round_numbers)
-        page = client.rounds(study, page.next)
+    return sorted(view.model_version for view in all_rounds(client, study) if view.model_version is not None)
 
 
 def _require_of_study(client: Client, study: Study, body: bytes, version: int | None) -> ModelMetadata | None:
@@ -101,15 +97,23 @@ def _require_named(client: Client, study: str, body: bytes, round_number: int, p
 
     page  the ledger's entries from the one that settled the round. Members may have come or left before the release
     """
-    entry_of_model = next((entry for entry in page if entry.kind == "released" and entry.round == round_number), None)
-    while entry_of_model is None and len(page) == _NEAR:
-        page = client.ledger(study, after=page[-1].sequence, limit=_NEAR).entries
-        entry_of_model = next(
-            (entry for entry in page if entry.kind == "released" and entry.round == round_number), None
-        )
-    if entry_of_model is None and all(
-        entry.kind != "released" for entry in client.ledger(study, after=1, limit=1).entries
-    ):
+    entry_of_model = _entry_of_model(client, study, round_number, page)
+    if entry_of_model is None and not _names_models(client, study):
         return
     if entry_of_model is None or entry_of_model.body.get("sha256") != hashlib.sha256(body).hexdigest():
         raise TensorError("wrong-metadata", "the model's file is not the one that the study's ledger names")
+
+
+def _entry_of_model(client: Client, study: str, round_number: int, page: list[LedgerEntry]) -> LedgerEntry | None:
+    """Return the first entry, from this page on, that releases the round's model."""
+    while True:
+        for entry in page:
+            if entry.kind == "released" and entry.round == round_number:
+                return entry
+        if len(page) != _NEAR:
+            return None
+        page = client.ledger(study, after=page[-1].sequence, limit=_NEAR).entries
+
+
+def _names_models(client: Client, study: str) -> bool:
+    return any(entry.kind == "released" for entry in client.ledger(study, after=1, limit=1).entries)

@@ -6,13 +6,14 @@ updates that the coordinator says it took from this hospital must be in the hosp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import moments_in, report_from_dict
 from client_sdk.api.client import Client, Signature
+from client_sdk.api.pages import all_rounds
 from client_sdk.errors import BadAssignment, LedgerNotExtended, LostLedger, PolicyRefused, RosterNotPinned
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
@@ -230,15 +231,12 @@ class CoordinatorVerifier:
         late = {key: signed.get(key, 0) for key in trusted if signed.get(key, 0) < since}
         if len(trusted) - len(late) >= policy.min_witnesses:
             return
-        late_witnesses = ", ".join(
-            f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items())
-        )
         raise PolicyRefused(
             "policy-witnesses",
             f"min_witnesses = {policy.min_witnesses}, and in the last {policy.witness_window} rounds (since round "
             f"{round}, entry {since}) {len(trusted) - len(late)} others have signed this ledger. Not since then: "
-            f"{late_witnesses}. Ask them by telephone for their newest head (wardround witness export), and compare it "
-            "(witness compare). An auditor signs with wardround witness sign",
+            f"{_in_words(late)}. Ask them by telephone for their newest head (wardround witness export), and compare "
+            "it (witness compare). An auditor signs with wardround witness sign",
         )
 
     def _page(self, after: int) -> LedgerPage:
@@ -311,21 +309,18 @@ def require_known_past(client: Client, ledger: HospitalLedger, study: str, name:
             ledger.mark_answered(study, departure.round, departure.sha256, "accepted")
 
 
+def _in_words(late: Mapping[tuple[str, str], int]) -> str:
+    return ", ".join(f"{name} ({f'entry {last}' if last else 'never'})" for (name, _), last in sorted(late.items()))
+
+
 def rounds_received(client: Client, study: str, name: str) -> set[int]:
     """Rounds in which the coordinator took an update of `name`, as far as it shows them to the caller."""
-    round_numbers: set[int] = set()
-    after: int | None = None
-    while True:
-        page = client.rounds(study, after)
-        round_numbers |= {
-            view.round
-            for view in page.rounds
-            for entry in view.clients or []
-            if entry.client == name and entry.state == "received"
-        }
-        if page.next is None:
-            return round_numbers
-        after = page.next
+    return {
+        view.round
+        for view in all_rounds(client, study)
+        for entry in view.clients or []
+        if entry.client == name and entry.state == "received"
+    }
 
 
 def active_fingerprint(roster: Roster) -> str:

@@ -85,8 +85,7 @@ class RoundCharges:
         report: dict[str, Any] | None = None,
     ) -> None:
         """Keep the bytes, then their digest and all of their cost in one commit. A crash before the commit leaves no
-        bytes to
-        send.
+        bytes to send.
         """
         self.outbox.put(round_number, body)
         failpoint("hospital.after-bytes")

@@ -37,10 +37,7 @@ from server.services.studies.operators import Operator
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from study_protocol.wire.documents import UnclearDocument, load_json
-from study_protocol.wire.signing import (
-    claimed_identity,
-    verify_request_token,
-)
+from study_protocol.wire.signing import claimed_identity, verify_request_token
 from study_protocol.wire.values import NAME_PATTERN
 
 T = TypeVar("T")

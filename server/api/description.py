@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,12 +39,7 @@ Other signatures in bodies, but those of a secure sum, are Ed25519 over the leng
 first), the label, and the SHA-256 of the document as canonical JSON (UTF-8, keys in the order of their code points, no
 spaces). Octets in JSON are base64url without padding. An enrolment's label is `wardround/1/enrolment`."""
 _SCHEMES = {
-    "client": {
-        "type": "http",
-        "scheme": "bearer",
-        "bearerFormat": "JWT",
-        "description": _SIGNED,
-    },
+    "client": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": _SIGNED},
     "key": {
         "type": "http",
         "scheme": "bearer",
@@ -170,17 +165,7 @@ def example_of(schema: Node, schemas: Node) -> Any:
         return example_of(schema["anyOf"][0], schemas)
     if "enum" in schema or "const" in schema:
         return schema["enum"][0] if "enum" in schema else schema["const"]
-    match schema.get("type"):
-        case "object":
-            return _object(schema, schemas)
-        case "array":
-            return [example_of(schema["items"], schemas)]
-        case "integer" | "number":
-            return schema.get("minimum", 1)
-        case "boolean":
-            return True
-        case _:
-            return _text(schema)
+    return _BY_TYPE.get(schema.get("type"), _text)(schema, schemas)
 
 
 def _object(schema: Node, schemas: Node) -> Node:
@@ -194,12 +179,25 @@ def _object(schema: Node, schemas: Node) -> Node:
     }
 
 
-def _text(schema: Node) -> str:
+def _text(schema: Node, _: Node) -> str:
     if schema.get("contentMediaType") == "application/octet-stream" or schema.get("format") == "binary":
         return "octets"
     if "pattern" in schema and "[a-z0-9]" in schema["pattern"]:
         return "mercy"
     return "A" * max(schema.get("minLength", 4), 4)
+
+
+def _minimum(schema: Node, _: Node) -> Any:
+    return schema.get("minimum", 1)
+
+
+_BY_TYPE: Mapping[str | None, Callable[[Node, Node], Any]] = {
+    "object": _object,
+    "array": lambda schema, schemas: [example_of(schema["items"], schemas)],
+    "integer": _minimum,
+    "number": _minimum,
+    "boolean": lambda _, __: True,
+}
 
 
 def _filled(value: Any) -> Any:

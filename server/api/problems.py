@@ -122,8 +122,7 @@ CATALOGUE: dict[str, ProblemKind] = {
 
 _OF_STATUS = {404: "not-found", 405: "method-not-allowed", 413: "body-too-large"}
 # Codes that are clear among a module's own errors, and too short for the catalogue.
-_OF_TENSORS = {"malformed": "malformed-tensors", "too-large": "body-too-large"}
-_OF_SIGNING = {"bad-key": "invalid-request"}
+_OF_OTHERS = {"malformed": "malformed-tensors", "too-large": "body-too-large", "bad-key": "invalid-request"}
 
 
 class ApiProblem(Exception):
@@ -162,9 +161,7 @@ def answer(
 
 
 def problem_of(error: Exception) -> Response:
-    """Return the answer for an exception, by the one table. Unknown exceptions are `internal` and logged with their
-    place.
-    """
+    """Return the answer for an exception. Unknown exceptions are `internal` and logged with their place."""
     match error:
         case ApiProblem():
             return answer(error.code, error.detail, **error.members)
@@ -172,37 +169,49 @@ def problem_of(error: Exception) -> Response:
             return answer(error.code, error.detail, extra=error.extra or None)
         case ClockSkew():
             return answer(error.code, error.detail, server_time=error.server_time)
-        case SigningError():
-            return answer(_OF_SIGNING.get(error.code, error.code), error.detail)
-        case TensorError():
-            return answer(_OF_TENSORS.get(error.code, error.code), error.detail)
+        case SigningError() | TensorError():
+            return answer(_OF_OTHERS.get(error.code, error.code), error.detail)
         case RequestValidationError():
-            places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
-            reasons = "; ".join(f"{place}: {message}" for place, message in places)
-            fields = [place for place, _ in places]
-            return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
-        case HTTPException() if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
-            # The framework wraps every error that stops it from reading a JSON body.
-            return problem_of(error.__cause__)
-        case HTTPException() if error.status_code in _OF_STATUS:
-            code = _OF_STATUS[error.status_code]
-            return answer(code, "see /docs for the resources and their methods", headers=error.headers)
-        case HTTPException() if error.status_code < 500:
-            return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
+            return _invalid(error)
+        case HTTPException():
+            return _frameworks_problem(error)
         case ClientDisconnect():
             return answer("body-truncated", "send the whole body again")
+        case _:
+            return _failure(error)
+
+
+def _invalid(error: RequestValidationError) -> Response:
+    places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
+    reasons = "; ".join(f"{place}: {message}" for place, message in places)
+    fields = [place for place, _ in places]
+    return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
+
+
+def _frameworks_problem(error: HTTPException) -> Response:
+    # The framework wraps every error that stops it from reading a JSON body.
+    if isinstance(error.__cause__, ApiProblem | ClientDisconnect):
+        return problem_of(error.__cause__)
+    if error.status_code in _OF_STATUS:
+        code = _OF_STATUS[error.status_code]
+        return answer(code, "see /docs for the resources and their methods", headers=error.headers)
+    if error.status_code < 500:
+        return answer("invalid-request", "the body is not what this resource reads", status=error.status_code)
+    return _failure(error)
+
+
+def _failure(error: Exception) -> Response:
+    """Log what the coordinator failed at, and return the answer."""
+    match error:
         case RowBroken():
             logger.critical("%s", error, exc_info=error)
             return answer("unavailable", f"a row of the database cannot be read: {WHAT_TO_DO}")
         case FileNotFoundError():
             logger.critical("a file is gone", exc_info=error)
             return answer("unavailable", "a file of this study is gone: restore the blobs from their backup")
-        case StoreAway():
-            logger.warning("the object store is away", exc_info=error)
-            detail = "no state was changed: send the same request again"
-            return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
-        case _ if _is_passing(error):
-            logger.warning("unavailable", exc_info=error)
+        case _ if isinstance(error, StoreAway) or _is_passing(error):
+            is_store_away = isinstance(error, StoreAway)
+            logger.warning("the object store is away" if is_store_away else "unavailable", exc_info=error)
             detail = "no state was changed: send the same request again"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:

@@ -50,13 +50,7 @@ from study_protocol.study.messages import (
     StudyList,
     WitnessedHead,
 )
-from study_protocol.versions import (
-    PROTOCOL,
-    PROTOCOL_HEADER,
-    STUDY_PROTOCOL_HEADER,
-    VERSION_HEADER,
-    program_version,
-)
+from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER, VERSION_HEADER, program_version
 from study_protocol.wire.values import NAME_PATTERN
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)

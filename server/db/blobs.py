@@ -198,9 +198,7 @@ class Blobs(Protocol):
         ...
 
     def open(self, place: Place, sha256: str) -> OpenedFile | None:
-        """Return the file, its bytes compared with its name. None if it is gone. A damaged file is logged and counts as
-        gone.
-        """
+        """Return the file, its bytes compared with its name, or None if it is gone, or damaged, which is logged."""
         ...
 
     def has(self, place: Place, sha256: str) -> bool:

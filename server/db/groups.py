@@ -59,9 +59,7 @@ class Groups(Generic[X]):
         self._single_executor = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit-alone")
 
     def write(self, study: str, name: str, work: Callable[[X], T]) -> Future[T]:
-        """Return the future result of `work`, which may share a transaction with others. It is done once it is
-        committed.
-        """
+        """Return the future result of `work`, done once it is committed. It may share a transaction with others."""
         piece = _Piece(name, work)
         # The caller may go away, and would take the work back, but it is under way.
         piece.done.set_running_or_notify_cancel()

@@ -19,12 +19,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import (
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError, UnknownConfigurationKeyError
 from obstore.store import S3Store
 
 from server.db.blobs import Blob, IncomingFile, OpenedFile, Place, StoreAway, StoreUnusable, logger

@@ -97,18 +97,17 @@ def require_sound(tx: Transaction, study_id: int) -> None:
             if tx.session.scalar(broken) is not None:
                 raise RowBroken(f"{kind.__tablename__} holds what its own rules forbid: {rule.name}")
     under_way = select(func.count()).where(RoundRow.study_id == study_id, RoundRow.ended_at.is_(None))
-    if (tx.session.scalar(under_way) or 0) > 1:
+    if tx.session.scalars(under_way).one() > 1:
         raise RowBroken("rounds has two that are under way")
     if tx.session.get(BudgetRow, study_id) is None:
         raise RowBroken("budgets has no row of the study")
-    trained = (RoundRow.study_id == study_id, RoundRow.base_version.is_not(None))
-    for number in tx.session.scalars(select(RoundRow.base_version).where(*trained).distinct()):
-        if tx.session.get(ModelRow, (study_id, number)) is None:
-            raise RowBroken("models lacks the model that a round began with")
-    conditions = (RoundRow.study_id == study_id, RoundRow.query.is_not(None))
-    for number in tx.session.scalars(select(RoundRow.query).where(*conditions).distinct()):
-        if tx.session.get(QueryRow, (study_id, number)) is None:
-            raise RowBroken("queries lacks the query that a round asked")
+    for column, kind, problem in (
+        (RoundRow.base_version, ModelRow, "models lacks the model that a round began with"),
+        (RoundRow.query, QueryRow, "queries lacks the query that a round asked"),
+    ):
+        numbers = select(column).where(RoundRow.study_id == study_id, column.is_not(None)).distinct()
+        if any(tx.session.get(kind, (study_id, number)) is None for number in tx.session.scalars(numbers)):
+            raise RowBroken(problem)
 
 
 @event.listens_for(Base, "load", propagate=True)

@@ -115,9 +115,9 @@ def end_of(row: SessionRow) -> SecureSumEnd:
     return SecureSumEnd(row.failure, row.opened, masks_updates(row))
 
 
-def opened_sums(row: SessionRow) -> tuple[tuple[VectorSpec, str], ...]:
-    """Return every vector with the SHA-256 of its opened sum. Empty before they are open."""
-    if row.result is None:
+def opened_sums(row: SessionRow | None) -> tuple[tuple[VectorSpec, str], ...]:
+    """Return every vector with the SHA-256 of its opened sum. Empty before they are open, and without a session."""
+    if row is None or row.result is None:
         return ()
     digests = SumResult.model_validate(row.result).digests
     return tuple((spec, digests[spec.name].hex()) for spec in _parameters(row.parameters).vectors)

@@ -1,8 +1,7 @@
 """The tables. Every invariant that the database can keep is a CHECK, and the migrations build exactly this.
 
 Times are seconds since the epoch on the database's clock. `written_by` is the transaction that last wrote a row.
-Of a secure sum: one session a round, every client's messages in it, the place of its octets. After the round the octets
-and shares go. Keys, signatures, sets and digests stay for audit.
+A secure sum has one session a round, with every client's messages. After the round its octets and shares are erased.
 """
 
 from __future__ import annotations
@@ -180,10 +179,7 @@ class WitnessRow(Base):
     """The newest head of the ledger that each client, and each outside witness, has signed."""
 
     __tablename__ = "witnesses"
-    __table_args__ = (
-        CheckConstraint("entries >= 1", name="entries"),
-        hexadecimal("sha256", "sha256"),
-    )
+    __table_args__ = (CheckConstraint("entries >= 1", name="entries"), hexadecimal("sha256", "sha256"))
 
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="whose ledger")
     client: Mapped[str] = mapped_column(NAME, primary_key=True, comment="who signed")

@@ -160,9 +160,8 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
     # Of each query the newest round.
     newest = {query: round for round, query in _query_digests(tx, study).items()}
     ended = (LedgerRow.study_id == study.id, LedgerRow.round.in_(newest.values()), LedgerRow.kind != "asked")
-    endings: dict[int | None, str] = {
-        row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))
-    }
+    kinds: dict[int | None, str | None] = {None: None, **dict.fromkeys(newest.values(), "asked")}
+    kinds |= {row.round: row.kind for row in tx.session.scalars(select(LedgerRow).where(*ended))}
     # By columns: of rows that are no queries any more others speak.
     columns = select(QueryRow.number, QueryRow.sha256, QueryRow.state, QueryRow.round)
     rows = tx.session.execute(columns.where(QueryRow.study_id == study.id).order_by(QueryRow.number)).all()
@@ -173,13 +172,17 @@ def require_queries_as_charged(tx: Transaction, study: StudyRow, sha256: str | N
         if sha256 not in (None, row.sha256):
             continue
         round = newest.get(row.sha256)
-        state = None if round is None else tx.session.scalar(
-            select(RoundRow.state).where(RoundRow.study_id == study.id, RoundRow.number == round)
-        )  # fmt: skip
-        states = (row.state, state)
-        if row.round != round or states not in _STATES_AFTER[None if round is None else endings.get(round, "asked")]:
+        states = (row.state, _round_state(tx, study, round))
+        if row.round != round or states not in _STATES_AFTER[kinds[round]]:
             difference = f"query {row.number} stands in the database where the ledger's entries have not left it"
             raise DatabaseDiffers(study.name, difference)
+
+
+def _round_state(tx: Transaction, study: StudyRow, round_number: int | None) -> str | None:
+    if round_number is None:
+        return None
+    of_round = (RoundRow.study_id == study.id, RoundRow.number == round_number)
+    return tx.session.scalar(select(RoundRow.state).where(*of_round))
 
 
 _WITHOUT_ANSWER: set[tuple[str, str | None]] = {

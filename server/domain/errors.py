@@ -1,6 +1,4 @@
-"""Rejections by the coordinator. A rejection changes no state. Its code is stable, and its text says what to do
-next.
-"""
+"""Rejections by the coordinator. They change no state. The code is stable, and the text says what to do next."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ class ConsentTally:
 
 
 def shares_of(settings: AnySettings) -> int:
-    """Return the least number of honest hospitals that share the noise of a query. 1: every one adds the whole of
-    it.
-    """
+    """Return the least number of honest hospitals that share a query's noise. 1: every one adds all of it."""
     masking = settings.privacy.masking
     return 1 if masking is None else masking.honest_survivors
 
@@ -93,9 +91,7 @@ def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
 
 
 def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
-    """Return the least noise multiplier, to three digits, with which the query fits every limit now. None: none
-    does.
-    """
+    """Return the least noise multiplier, to three digits, with which the query fits every limit now, or None."""
 
     def fits(multiplier: float) -> bool:
         # The grid becomes finer with the noise: only the ratio counts.

@@ -67,9 +67,7 @@ def summed_spec(model: Spec) -> Spec:
 def noised_sum(
     settings: StudySettings, model: Spec, updates: Sequence[ReadableTensors], opened: OpenedSum | None, draw: Draw
 ) -> dict[str, Real]:
-    """Return the results of `noised_pieces` and `rescaling_factor` in memory: parameter name -> float64 of the
-    parameter's shape.
-    """
+    """Return the results of `noised_pieces` and `rescaling_factor` in memory, as float64 by parameter name."""
     squares = list[float]()
     pieces = noised_pieces(settings, model, updates, opened, draw)
     total = gather_tensors(summed_spec(model), measured(pieces, squares))

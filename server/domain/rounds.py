@@ -102,9 +102,7 @@ class Attendance:
         return len(self.waiting) + len(self.missing)
 
     def is_due(self, *, deadline: float, now: float) -> bool:
-        """Return whether collecting ends: all have answered, or the deadline is over. Both in seconds since the
-        epoch.
-        """
+        """Return whether collecting ends: all have answered, or the deadline is over. Seconds since the epoch."""
         return not self.waiting or now >= deadline
 
 
@@ -233,9 +231,7 @@ def pauses(reasons: Sequence[str]) -> bool:
 
 
 def round_report(settings: StudySettings, findings: Sequence[Findings], attendance: Attendance) -> RoundReport | None:
-    """Return the report in updates that came in the clear, one of the findings for each. None charges the
-    reservation.
-    """
+    """Return the report in updates that came in the clear, one finding for each. None charges the reservation."""
     if settings.privacy.bayesian is None:
         return None
     if settings.privacy.rules.central:
@@ -261,10 +257,7 @@ def masked_round_report(
     unreported = not attendance.received <= attendance.survivors
     measured, histogram = Level.INSTANCE in privacy.rules.levels, histogram_name(privacy.rules)
     records = _moments(sums, attendance) if measured and not unreported else None
-    clients = None if histogram is None else _counts(privacy, sums.get(histogram), attendance)
-    # One hospital can write any word. Sums that no honest hospitals make say little, and would stop every hospital.
-    if clients is not None and fault_of_counts(settings, clients, len(attendance.survivors) + attendance.silent):
-        clients = None
+    clients = None if histogram is None else _true_counts(settings, sums.get(histogram), attendance)
     if histogram is None or not measured:
         return records if histogram is None else clients
     return JointReport(clients, records)
@@ -282,6 +275,14 @@ def _moments(sums: Mapping[str, Values], attendance: Attendance) -> CumulativeMo
     records = float(metrics[0]) if metrics is not None and np.isfinite(metrics[0]) and metrics[0] > 0 else None
     # A hospital that has left may hold the largest bound: the maximum is complete only with all hospitals.
     return CumulativeMoments(bounds[0], tuple(bounds[1:]), attendance.survivors == attendance.enrolled, costs, records)
+
+
+def _true_counts(settings: StudySettings, reported: Values | None, attendance: Attendance) -> DistanceHistogram | None:
+    counts = _counts(settings.privacy, reported, attendance)
+    # One hospital can write any word. Sums that no honest hospitals make say little, and would stop every hospital.
+    if counts is None or fault_of_counts(settings, counts, len(attendance.survivors) + attendance.silent):
+        return None
+    return counts
 
 
 def _counts(privacy: Privacy, reported: Values | None, attendance: Attendance) -> DistanceHistogram | None:

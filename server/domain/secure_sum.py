@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import TypeAlias, TypeVar, cast
 
 from server.domain.secure_sum_session import Declined, Failure, Phase, Repeated, Session, changed
@@ -192,46 +192,30 @@ def _slot(session: Session, sender: str, recipient: str) -> bytes:
 
 
 def _move(session: Session, now: int) -> Session:
-    parameters = session.parameters
     if session.phase in ("summed", "failed"):
         return session
     # Hospitals have erased their secrets by then: waiting on is in vain.
-    if now > parameters.expires:
+    if now > session.parameters.expires:
         return _failed(session, "expired")
-    match session.phase:
-        case "keys":
-            # A client that leaves before its keys is one fewer to wait for. One that has sent them is counted.
-            absent = len(session.departed - session.keys.keys())
-            if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
-                return session
-            # Places and points of all members follow from this order.
-            cohort = tuple(session.keys[name] for name in sorted(session.keys))
-            if len(cohort) < parameters.min_clients:
-                return _failed(session, "too-few-keys")
-            return changed(session, phase="shares", cohort=cohort)
-        case "shares":
-            if _awaited(session, session.members, session.shares) and now < parameters.deadlines.shares:
-                return session
-            return _freeze_sharers(session)
-        case "masked":
-            if _awaited(session, session.sharers, session.manifests) and now < parameters.deadlines.masked:
-                return session
-            return _freeze_survivors(session)
-        case "consistency":
-            # So many signatures over one list: no other list can have as many.
-            if len(session.consistency) >= parameters.quorum:
-                return changed(session, phase="unmask")
-            departed = (session.departed & session.survivor_set) - session.consistency.keys()
-            hopeful = len(session.survivors) - len(departed) >= parameters.quorum
-            # A client that leaves without having confirmed opens no shares either.
-            hopeful = hopeful and (not departed or _can_open(session, session.survivor_set - departed))
-        case _:
-            departed = (session.departed & session.survivor_set) - session.unmasks.keys()
-            hopeful = not departed or _can_open(session, session.survivor_set - departed)
-    return session if hopeful else _failed(session, "too-few-replies")
+    return _MOVES[session.phase](session, now)
 
 
-def _freeze_sharers(session: Session) -> Session:
+def _freeze_cohort(session: Session, now: int) -> Session:
+    parameters = session.parameters
+    # A client that leaves before its keys is one fewer to wait for. One that has sent them is counted.
+    absent = len(session.departed - session.keys.keys())
+    if len(session.keys) + absent < parameters.clients and now < parameters.deadlines.keys:
+        return session
+    # Places and points of all members follow from this order.
+    cohort = tuple(session.keys[name] for name in sorted(session.keys))
+    if len(cohort) < parameters.min_clients:
+        return _failed(session, "too-few-keys")
+    return changed(session, phase="shares", cohort=cohort)
+
+
+def _freeze_sharers(session: Session, now: int) -> Session:
+    if _awaited(session, session.members, session.shares) and now < session.parameters.deadlines.shares:
+        return session
     frozen = changed(session, phase="masked", sharers=tuple(name for name in session.members if name in session.shares))
     # If some neighbourhood is too thin already, no survivors can open the sum.
     if len(frozen.sharers) < session.parameters.min_clients or not _holds(frozen, frozen.sharers):
@@ -239,13 +223,43 @@ def _freeze_sharers(session: Session) -> Session:
     return frozen
 
 
-def _freeze_survivors(session: Session) -> Session:
+def _freeze_survivors(session: Session, now: int) -> Session:
+    if _awaited(session, session.sharers, session.manifests) and now < session.parameters.deadlines.masked:
+        return session
     survivors = tuple(name for name in session.sharers if name in session.manifests)
     if len(survivors) < session.parameters.min_clients:
         return _failed(session, "too-few-survivors")
     if not _holds(session, survivors):
         return _failed(session, "too-sparse-survivors")
     return changed(session, phase="consistency", survivors=survivors)
+
+
+def _begin_unmasking(session: Session, _: int) -> Session:
+    # So many signatures over one list: no other list can have as many.
+    if len(session.consistency) >= session.parameters.quorum:
+        return changed(session, phase="unmask")
+    departed = (session.departed & session.survivor_set) - session.consistency.keys()
+    hopeful = len(session.survivors) - len(departed) >= session.parameters.quorum
+    # A client that leaves without having confirmed opens no shares either.
+    return _wait_without(departed, session) if hopeful else _failed(session, "too-few-replies")
+
+
+def _wait_for_replies(session: Session, _: int) -> Session:
+    return _wait_without((session.departed & session.survivor_set) - session.unmasks.keys(), session)
+
+
+def _wait_without(departed: frozenset[str], session: Session) -> Session:
+    hopeful = not departed or _can_open(session, session.survivor_set - departed)
+    return session if hopeful else _failed(session, "too-few-replies")
+
+
+_MOVES: Mapping[Phase, Callable[[Session, int], Session]] = {
+    "keys": _freeze_cohort,
+    "shares": _freeze_sharers,
+    "masked": _freeze_survivors,
+    "consistency": _begin_unmasking,
+    "unmask": _wait_for_replies,
+}
 
 
 def _holds(session: Session, names: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
@@ -30,49 +31,35 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        labels = ("method", "route")
-        self._requests = Counter(
-            "wardround_requests", "Requests that were answered.", (*labels, "status"), registry=registry
-        )
-        self._request_seconds = Histogram(
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        labels, transaction, kind = ("method", "route"), ("transaction",), ("kind",)
+        self._requests = counter("wardround_requests", "Requests that were answered.", (*labels, "status"))
+        self._request_seconds = histogram(
             "wardround_request_seconds",
             "From a request's first byte to its answer's last, including all waits.",
             labels,
             buckets=_REQUEST_SECONDS,
-            registry=registry,
         )
-        self._request_bytes = Counter(
-            "wardround_request_bytes", "Bytes of bodies that came in.", labels, registry=registry
-        )
-        self._response_bytes = Counter(
-            "wardround_response_bytes", "Bytes of bodies that went out.", labels, registry=registry
-        )
-        self._transaction_seconds = Histogram(
+        self._request_bytes = counter("wardround_request_bytes", "Bytes of bodies that came in.", labels)
+        self._response_bytes = counter("wardround_response_bytes", "Bytes of bodies that went out.", labels)
+        self._transaction_seconds = histogram(
             "wardround_transaction_seconds",
             "Database transactions, from the first attempt to the end of the last.",
-            ("transaction",),
+            transaction,
             buckets=_TRANSACTION_SECONDS,
-            registry=registry,
         )
-        self._retries = Counter(
+        self._retries = counter(
             "wardround_transaction_retries",
             "Times that a transaction was run again because the database asked for it.",
-            ("transaction",),
-            registry=registry,
+            transaction,
         )
-        self._step_seconds = Histogram(
+        self._step_seconds = histogram(
             "wardround_worker_step_seconds",
             "Steps that this worker took, successful or not.",
-            ("kind",),
+            kind,
             buckets=_STEP_SECONDS,
-            registry=registry,
         )
-        self._failures = Counter(
-            "wardround_worker_step_failures",
-            "Steps that failed and will be tried again.",
-            ("kind",),
-            registry=registry,
-        )
+        self._failures = counter("wardround_worker_step_failures", "Steps that failed and will be tried again.", kind)
         self._looked = Gauge(
             "wardround_worker_look_timestamp_seconds",
             "When a worker of this process last found out what is due, in seconds since the epoch.",
@@ -86,9 +73,7 @@ class Instruments:
     def answered(
         self, method: str, route: str, status: int, seconds: float, request_bytes: int, response_bytes: int
     ) -> None:
-        """Count one request, by the template of its address. `request_bytes` and `response_bytes` are bytes of
-        bodies.
-        """
+        """Count one request, by the template of its address. The bytes are those of the bodies."""
         duration, into, out_of = self._request(method, route)
         self._answer(method, neutral(route), status).inc()
         duration.observe(seconds)

@@ -37,9 +37,7 @@ class ProcessObserver:
         return self.instruments is None and self.spans is None
 
     def transaction(self, name: str) -> AbstractContextManager[Callable[[], None]]:
-        """Observe one named transaction with all its attempts. Call the yielded function before every further
-        attempt.
-        """
+        """Observe one named transaction. Call the yielded function before every further attempt."""
         return _UNOBSERVED_SPAN if self.idle else self._transaction(name)
 
     def answered(self, name: str, started: float) -> None:

@@ -52,9 +52,7 @@ class Measures:
 
 
 def measure(coordinator: Coordinator) -> Measures:
-    """Return counts of work under way, in one snapshot. The cost does not grow with the history. Database errors
-    pass through.
-    """
+    """Return counts of work under way, in one snapshot. The cost does not grow with the history."""
     return coordinator.database.read("measure", _measure)
 
 

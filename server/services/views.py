@@ -48,9 +48,7 @@ _REPORTING = threading.Lock()
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A published model. `open` gives its file, which never changes. It raises FileNotFoundError if the file is
-    gone.
-    """
+    """A published model. `open` returns its file, which never changes. Raises FileNotFoundError: it is gone."""
 
     info: ModelInfo
     open: Callable[[], OpenedFile]

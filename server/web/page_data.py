@@ -27,8 +27,7 @@ MOST_ROUNDS = 500
 AfterName = Annotated[str | None, Query(pattern=NAME_PATTERN, description="everything behind this name")]
 Search = Annotated[str | None, Query(max_length=200, description="in the name or the title, in any case")]
 Since = Annotated[
-    int,
-    Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since, 0 for all"),
+    int, Query(ge=0, le=2**53, description="`version` of an earlier answer: only rounds that changed since, 0 for all")
 ]
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The data has not changed since the answer with the ETag in If-None-Match"}
@@ -231,9 +230,7 @@ def _page_query(query: Queried) -> ShownQuery:
 
 
 def _unless_same(request: Request, body: Message) -> Response:
-    """Return the body with its digest as ETag, or 304 for a client that has it. It is for one key, so no cache
-    keeps it.
-    """
+    """Return the body with its digest as ETag, or 304 for a client that has it. No cache keeps one key's answer."""
     written = body.model_dump_json().encode()
     headers = {"ETag": f'"{hashlib.sha256(written).hexdigest()}"', "Cache-Control": "no-store"}
     if request.headers.get("if-none-match") == headers["ETag"]:

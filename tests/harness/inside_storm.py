@@ -47,9 +47,10 @@ from tests.harness.inside import (
     operator_of,
 )
 from tests.harness.law_broken import LawBroken
+from tests.harness.outages import end_connections
 from tests.harness.power import WatchedDisk, watched
 from tests.harness.study_kinds import KINDS, StudyKind, asks, hospitals_of, policy_of, question, settings_of
-from wardround.demo.live import compare_and_pin, embedded_postgres, end_connections
+from wardround.demo.live import compare_and_pin, embedded_postgres
 
 Layout = Literal["together", "apart"]
 RECORD = Path(__file__).parents[2] / "research" / "benchmarks" / "results" / "chaos_inside.json"

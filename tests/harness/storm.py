@@ -27,8 +27,9 @@ from study_protocol.wire.failpoints import EXIT_CODE
 from tests.harness import byte_laws, laws, tiny
 from tests.harness.faults import JumpingClock, SmallDisk, UnreliableNetwork, can_mount, lock_sqlite, paused
 from tests.harness.object_store import ObjectStore
+from tests.harness.outages import LiveWorker, end_connections, restart_postgres
 from tests.harness.study_kinds import SIX, StudyKind, asks, hospitals_of, policy_of, question, settings_of
-from wardround.demo.live import LiveCoordinator, LiveHospital, LiveWorker, end_connections, open_study, restart_postgres
+from wardround.demo.live import LiveCoordinator, LiveHospital, open_study
 from wardround.demo.processes import Process, Processes, ProcessFailed
 
 LEASE_SECONDS = "0.5"

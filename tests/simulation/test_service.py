@@ -20,7 +20,6 @@ from safetensors.numpy import load
 from client_sdk.api.config import Connection
 from client_sdk.errors import WardroundError
 from client_sdk.study.hospital import Hospital
-from client_sdk.study.preparation import prepare
 from simulation.backends.base import Backend, Done, Loop, OpenBackend
 from simulation.backends.forked import Forked
 from simulation.engine import Engine, SimulationOutcome, initial_weights
@@ -33,6 +32,7 @@ from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import TASK_PARAMETERS, limit, settings
+from tests.factories.trainings import prepared_training
 
 SEED, ROUNDS = 11, 10
 NAMES = ("ash", "birch", "cedar", "elder", "fir", "hazel")
@@ -144,7 +144,7 @@ def served(chosen: StudySettings, first: Mapping[str, Any], home: Path) -> tuple
 
 def population(chosen: StudySettings) -> Population:
     clients = {
-        name: prepare(None, records(seed=place), plain_policy(), chosen, None, "cpu", 60.0, party=name).dataset
+        name: prepared_training(records(seed=place), plain_policy(), chosen, party=name).dataset
         for place, name in enumerate(NAMES)
     }
     return Population.of(clients)

@@ -85,7 +85,7 @@ def compute(
         "pooled": plain(pooled),
         "alone": {name: plain(own) for name, own in hospitals.items()},
     }
-    if settings.privacy.scheme == "parallel":
+    if not any((settings.privacy.rules.central, settings.privacy.rules.pooled)):
         private = {name: alone_and_private(task, own, settings) for name, own in hospitals.items()}
         result["private"] = {name: accuracy(task, model, evaluation) for name, (model, _) in private.items()}
         result["private_rounds"] = {name: rounds for name, (_, rounds) in private.items()}

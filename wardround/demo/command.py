@@ -86,13 +86,13 @@ def demo(
 
     from wardround.demo.own_patients import with_evaluation
     from wardround.demo.run import Options, run
-    from wardround.demo.settings import LEAST_WITH_ONE_TO_SPARE, settings
+    from wardround.demo.settings import LEAST_WITH_ONE_TO_SPARE, OTHER_SCHEMES, settings
 
     if drop_out and (data != "breast-cancer" or hospitals < LEAST_WITH_ONE_TO_SPARE):
         raise typer.BadParameter(
             "--drop-out needs --hospitals 5 or more: four are the fewest that a masked round accepts"
         )
-    if rounds is not None and scheme not in ("parallel", "sequential"):
+    if rounds is not None and scheme in OTHER_SCHEMES:
         raise typer.BadParameter("--rounds needs --scheme parallel or sequential: the noise of the others is fixed")
     console = Console(width=None if sys.stdout.isatty() else 100)
     # A shell that starts this in the background makes it ignore SIGINT.

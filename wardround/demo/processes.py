@@ -130,12 +130,7 @@ class Processes:
     def launch(self, arguments: Sequence[str], *, env: Mapping[str, str], file: IO[str]) -> Running:
         """In a session of its own: Ctrl-C reaches the parent alone, which stops them in order."""
         return subprocess.Popen(  # noqa: S603 - the commands of this module's callers, no shell
-            arguments,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            arguments, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
 
     def run(

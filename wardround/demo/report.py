@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget.ledger import Entry
-from study_protocol.study.messages import BudgetStatement
+from study_protocol.study.messages import BudgetStatement, LimitStatement
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import number
 from wardround.demo.board import Accuracies
@@ -76,20 +76,7 @@ def _page(
         "| level | definition | ε spent | limit | δ | enforced by |",
         "|---|---|---|---|---|---|",
     ]
-    for limit in budget.limits:
-        if limit.epsilon is None:
-            lines.append(f"| {limit.level} | unbounded: this scheme does not protect it | | | | |")
-        else:
-            spent = number(limit.spent, 4)
-            cells = (
-                limit.level,
-                limit.definition,
-                spent,
-                f"{limit.epsilon:g}",
-                f"{limit.delta:g}",
-                str(limit.enforced_by),
-            )
-            lines.append(f"| {' | '.join(cells)} |")
+    lines += map(_limit_row, budget.limits)
     lines += ["", "## What each number says", ""]
     for limit in budget.limits:
         if limit.certificate is not None:
@@ -105,3 +92,10 @@ def _page(
         lines += [f"| {name} {sentence} | {value:.4f} |" for name, value in baselines.get(kind, {}).items()]
     lines.append(f"| majority class | {baselines['majority']:.4f} |")
     return "\n".join(lines) + "\n"
+
+
+def _limit_row(limit: LimitStatement) -> str:
+    if limit.epsilon is None:
+        return f"| {limit.level} | unbounded: this scheme does not protect it | | | | |"
+    numbers = f"{number(limit.spent, 4)} | {limit.epsilon:g} | {limit.delta:g}"
+    return f"| {limit.level} | {limit.definition} | {numbers} | {limit.enforced_by} |"

@@ -137,9 +137,10 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     released = sorted(accuracies)
     result = study_model(operator, STUDY)
     model = result.body
-    study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation)) if released else None
-    last = accuracies[released[-1]] if released else None
-    averaged = (result.averaged or released[-1:]) if released else ()
+    study, last, averaged = None, None, tuple[int, ...]()
+    if released:
+        study = accuracy_of(model, settings, stage.evaluation, _patient_column(stage.evaluation))
+        last, averaged = accuracies[released[-1]], result.averaged or tuple(released[-1:])
     rounds = 0 if follower.budget is None else follower.budget.charged_rounds
     reached = Accuracies(study, last, averaged, in_words(settings, averaged), rounds, answer(operator, STUDY))
     board.ending(budget, found, reached)
@@ -174,10 +175,7 @@ def _start_evaluator(coordinator: LiveCoordinator, scenario: Scenario, data: Pat
     env = environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file)
     name = f"{len(scenario.evaluation)} held out, outside the guarantee"
     return coordinator.processes.start(
-        "evaluator",
-        [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)],
-        env=env,
-        log=log,
+        "evaluator", [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)], env=env, log=log
     )
 
 

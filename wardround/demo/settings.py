@@ -13,7 +13,7 @@ from accounting.accountants.calibration import calibrate_noise
 from accounting.budget.accounts import LimitAccount
 from accounting.budget.budget import Budget
 from accounting.errors import Unreachable
-from accounting.plan.schemes import SchemeName
+from accounting.plan.schemes import SCHEMES, SchemeName
 from study_protocol.study import suggestion
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.plan_of import plan_of
@@ -115,9 +115,8 @@ def settings(
         pydantic.ValidationError: a scheme that counts on masks, without them.
         Unreachable: no noise keeps this limit.
     """
-    study = _for_patients(scenario, scheme, epsilon, bayesian, rounds) if scheme in ("parallel", "sequential") else None
-    if study is None:
-        study = (_joint if scheme == "joint" else _client_level)(scenario, epsilon)
+    of_scheme = OTHER_SCHEMES.get(scheme)
+    study = of_scheme(scenario, epsilon) if of_scheme else _for_patients(scenario, scheme, epsilon, bayesian, rounds)
     values = study.model_dump(mode="json")
     if len(scenario.hospitals) >= LEAST_WITH_ONE_TO_SPARE:
         values["schedule"]["min_clients"] = len(scenario.hospitals) - 1
@@ -142,11 +141,7 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
     def by_order(order: float) -> float:
         try:
             return calibrate_noise(
-                epsilon=limit.epsilon,
-                delta=limit.delta,
-                sampling_rate=privacy.sampling_rate,
-                steps=rounds,
-                order=order,
+                epsilon=limit.epsilon, delta=limit.delta, sampling_rate=privacy.sampling_rate, steps=rounds, order=order
             )
         except Unreachable:
             return math.inf
@@ -242,7 +237,8 @@ def _instance(
         **privacy,
     }
     # Full batches of unequal hospitals: the largest one's sum must fit, or it would count for less than its patients.
-    whole = Robustness(sum_radius=clip_norm * rounded_up(largest)) if own["scheme"] != "joint" else Robustness()
+    bounds_clients = SCHEMES[own["scheme"]].bounds_clients_too
+    whole = Robustness(sum_radius=clip_norm * rounded_up(largest)) if not bounds_clients else Robustness()
     return StudySettings(
         training=Training(
             task=scenario.task,
@@ -315,3 +311,7 @@ def _bayesian(filter_order: float, composition: Literal["running", "holder"]) ->
         adversary="path",
         conversion="improved",
     )
+
+
+# The noise of the other schemes follows from the limit and the rounds.
+OTHER_SCHEMES = {"joint": _joint, "client": _client_level}

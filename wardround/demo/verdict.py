@@ -17,22 +17,22 @@ def verdict(accuracy: float | None, alone: Mapping[str, float], limits: Sequence
     """
     if accuracy is None:
         return "Taking part did not pay: no model was released."
-    beaten = {name: value for name, value in alone.items() if accuracy > value}
+    beaten = sorted(((name, value) for name, value in alone.items() if accuracy > value), key=lambda item: item[1])
     within = f"The study, within its budget ({_limits(limits)}), "
-    better = {name: value for name, value in alone.items() if value > accuracy}
-    equal = [name for name, value in alone.items() if value == accuracy]
-    rest = ", ".join(
-        [f"{name} alone does better ({value:.3f})" for name, value in better.items()]
-        + [f"{name} alone does as well" for name in equal]
-    )
     if not beaten:
         return f"{within}is no better than any hospital alone without privacy: in this run taking part did not pay."
     of = f"all {len(alone)}" if len(beaten) == len(alone) else f"{len(beaten)} of {len(alone)}"
-    gains = ", ".join(
-        f"{name} by {_points(accuracy - value)}" for name, value in sorted(beaten.items(), key=lambda item: item[1])
-    )
-    ending = f", {rest}" if rest else ""
+    gains = ", ".join(f"{name} by {_points(accuracy - value)}" for name, value in beaten)
+    ending = _unbeaten(accuracy, alone)
     return f"{within}is better than {of} hospitals alone WITHOUT privacy ({gains}){ending}."
+
+
+def _unbeaten(accuracy: float, local_accuracies: Mapping[str, float]) -> str:
+    better = [
+        f", {name} alone does better ({value:.3f})" for name, value in local_accuracies.items() if value > accuracy
+    ]
+    equal = [f", {name} alone does as well" for name, value in local_accuracies.items() if value == accuracy]
+    return "".join(better + equal)
 
 
 def meaning(limit: LimitStatement) -> str | None:

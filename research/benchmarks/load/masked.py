@@ -118,7 +118,7 @@ class MaskedLoad:
 
     def run(self) -> None:
         share_computations()
-        logging.getLogger("client_sdk.api.client").addHandler(_Handler(self.troubles))
+        logging.getLogger("client_sdk.api.attempts").addHandler(_Handler(self.troubles))
         if self.on_disk is not None:
             self._count_syncs()
         with ThreadPoolExecutor(len(self.members)) as pool:

@@ -130,7 +130,11 @@ def view(
         RowBroken: the answer is not the one that this coordinator signed.
     """
     answers, tally = said_of(tx, study, row.number), consents(tx, study, row.number)
-    visible = [answer for answer in answers if with_clients or answer.client == own_client]
+    visible = [
+        HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent))
+        for answer in answers
+        if with_clients or answer.client == own_client
+    ]
     document = QueryDocument.model_validate(row.document)
     number = document.question.model_number
     about = None if number is None else tx.session.get(ModelRow, (study.id, number))
@@ -147,11 +151,7 @@ def view(
         allowed=len(tally.granted & tally.active),
         refused=len(tally.refused & tally.active),
         needed=tally.needed,
-        consents=[
-            HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent)) for answer in visible
-        ]
-        if with_clients or own_client is not None
-        else None,
+        consents=visible if with_clients or own_client is not None else None,
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
     )
 

@@ -48,11 +48,7 @@ class _AnswerInputs:
         self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
         session = rows.find_session(tx, row.id, number)
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
-        sums = (
-            []
-            if session is None
-            else [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
-        )
+        sums = [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
         self.opened: tuple[VectorSpec, str] | None = sums[0] if sums else None
         self.hospitals = len(received) if session is None else len(session.survivors)
         self.files: list[tuple[Place, str]] = [

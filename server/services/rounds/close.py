@@ -21,7 +21,7 @@ from server.db.ledger_store import LedgerAccount, Statement, lock_account, state
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
-from server.db.tables import LedgerRow, RoundRow, StudyRow
+from server.db.tables import LedgerRow, RoundRow, SessionRow, StudyRow
 from server.domain.queries import NEVER
 from server.domain.rounds import (
     ANY_REASON,
@@ -123,11 +123,8 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
     is_due = present.is_due(deadline=round.deadline, now=tx.now()) if session is None else has_ended(session)
     if round.state != "collecting" or not is_due:
         return None
-    sums = () if session is None else opened_sums(session)
-    opened = tuple((spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in sums)
+    masked, sums = _opened(study, number, session)
     in_the_clear = ((update_of(study, number, row.client), row.sha256) for row in sampled if row.sha256 is not None)
-    # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
-    masked = tuple((place, sha256) for spec, place, sha256 in opened if spec.name in (UPDATE, ANSWER))
     settings = rows.settings_of(row)
     return _Due(
         settings=settings,
@@ -140,9 +137,19 @@ def _due(tx: Transaction, study: str, number: int) -> _Due | None:
             rows.refusals(sampled),
             sampled=len(sampled),
         ),
+        # Under masks a participant's hash is no file of its own: what is needed of its update is in the sum.
         updates=masked or tuple(in_the_clear),
-        sums=tuple(vector for vector in opened if vector[0].name not in (UPDATE, ANSWER)),
+        sums=sums,
     )
+
+
+def _opened(
+    study: str, number: int, session: SessionRow | None
+) -> tuple[tuple[tuple[Place, str], ...], tuple[tuple[VectorSpec, Place, str], ...]]:
+    """Return the files of the round's opened sums: those of updates and answers, and those of the reports."""
+    files = [(spec, sum_of(study, number, spec.name), sha256) for spec, sha256 in opened_sums(session)]
+    updates = tuple((place, sha256) for spec, place, sha256 in files if spec.name in (UPDATE, ANSWER))
+    return updates, tuple(file for file in files if file[0].name not in (UPDATE, ANSWER))
 
 
 def _decided(blobs: Blobs, due: _Due) -> Settle | Abandon:
@@ -206,9 +213,7 @@ def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
 
 
 def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: LedgerAccount) -> None:
-    """Stop the round when the operator stops the study: updates that were let in are paid for, and no model is
-    released.
-    """
+    """Stop the round when the operator stops the study: accepted updates are paid for, and no model is released."""
     session = lock_session(tx, study.id, round_row.number)
     present = rows.attendance(tx, rows.participants(tx, round_row), session)
     charged = was_seen(present, None if session is None else end_of(session))
@@ -258,9 +263,7 @@ def _look_again(study: StudyRow, account: LedgerAccount) -> None:
 
 
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:
-    """Return, under disclosure `at-end`, the report of every charged round in order, for the ledger's last entry.
-    Else None.
-    """
+    """Return the reports of all charged rounds in order, for the last entry, or None without disclosure `at-end`."""
     settings = rows.settings_of(study)
     if not isinstance(settings, StudySettings) or shows_reports(settings) or settings.privacy.bayesian is None:
         return None

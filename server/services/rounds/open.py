@@ -27,43 +27,8 @@ from study_protocol.study.settings import StudySettings
 
 def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
     """Open a round in one transaction: the ledger reserves the worst case together with the sample and the deadline."""
-
-    def work(tx: Transaction) -> None:
-        row = rows.lock_study(tx, study)
-        # The worker has looked before the lock: an operator may have been faster.
-        if row.state != "running" or rows.open_round(tx, row.id) is not None:
-            return
-        account = lock_account(tx, coordinator.signer, row)
-        query = due_query(tx, row)
-        if query is not None:
-            _ask(coordinator, tx, row, account, query)
-            return
-        authorisation = account.budget.authorise()
-        # Before the quorum: a spent study ends whether or not its clients are still there.
-        if authorisation.reason is not None and not account.budget.may_ask:
-            # Of a study without rounds of training no step is ever left: what has ended are its queries.
-            finish(tx, row, account, authorisation.reason if account.budget.plan.rounds else "max-queries-reached")
-            return
-        if authorisation.reason is not None and account.budget.may_ask:
-            evaluate_last(tx, row)
-        if authorisation.reason is not None or not isinstance(settings := rows.settings_of(row), StudySettings):
-            # Questions may still come. Those that fall due are looked up by themselves.
-            row.next_round_at = NEVER
-            return
-        active = [client.name for client in rows.clients(tx, row.id) if client.state == "active"]
-        if len(active) < row.quorum:
-            return
-        # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
-        number = account.budget.last_round + 1
-        account.record("reserved", number, {}, ready)
-        heads = partial(coordinator.coins.heads, round_number=number)
-        sampled = sample(active, settings.privacy.client_sampling_rate, heads)
-        round = _write_round(tx, row, number, sampled, base=_newest_model(tx, row))
-        plan = None if settings.privacy.masking is None else _training_session(tx, row, round, settings, account.newest)
-        _open_session(coordinator, tx, row, account, round, sampled, plan, drawn_of=len(active))
-
     ready = coordinator.database.read("prepare-reservation", lambda tx: _prepare(coordinator, tx, study))
-    commit_under_lease(coordinator.database, lease, "reserve", work)
+    commit_under_lease(coordinator.database, lease, "reserve", lambda tx: _begin(coordinator, tx, study, ready))
 
 
 def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement | None:
@@ -74,6 +39,54 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
     if not budget_of(tx, coordinator.signer, row).authorise().is_allowed:
         return None
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
+
+
+def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Statement | None) -> None:
+    row = rows.lock_study(tx, study)
+    # The worker has looked before the lock: an operator may have been faster.
+    if row.state != "running" or rows.open_round(tx, row.id) is not None:
+        return
+    account = lock_account(tx, coordinator.signer, row)
+    query = due_query(tx, row)
+    if query is not None:
+        _ask(coordinator, tx, row, account, query)
+        return
+    reason = account.budget.authorise().reason
+    # Before the quorum: a spent study ends whether or not its clients are still there.
+    if reason is not None and not account.budget.may_ask:
+        # Of a study without rounds of training no step is ever left: what has ended are its queries.
+        finish(tx, row, account, reason if account.budget.plan.rounds else "max-queries-reached")
+        return
+    settings = rows.settings_of(row)
+    if reason is None and isinstance(settings, StudySettings):
+        _train(coordinator, tx, row, account, settings, ready)
+        return
+    if reason is not None:
+        evaluate_last(tx, row)
+    # Questions may still come. Those that fall due are looked up by themselves.
+    row.next_round_at = NEVER
+
+
+def _train(
+    coordinator: Coordinator,
+    tx: Transaction,
+    study: StudyRow,
+    account: LedgerAccount,
+    settings: StudySettings,
+    ready: Statement | None,
+) -> None:
+    """Open a round of training if the quorum is there."""
+    active = [client.name for client in rows.clients(tx, study.id) if client.state == "active"]
+    if len(active) < study.quorum:
+        return
+    # A number is never used again, even of a cancelled round: noise is addressed by it, and shares are opened once.
+    number = account.budget.last_round + 1
+    account.record("reserved", number, {}, ready)
+    heads = partial(coordinator.coins.heads, round_number=number)
+    sampled = sample(active, settings.privacy.client_sampling_rate, heads)
+    round = _write_round(tx, study, number, sampled, base=_newest_model(tx, study))
+    plan = None if settings.privacy.masking is None else _training_session(tx, study, round, settings, account.newest)
+    _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(active))
 
 
 def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: LedgerAccount, query: QueryRow) -> None:

@@ -99,9 +99,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
     require_base(tx, row, base, number)
     received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
     session = rows.find_session(tx, row.id, number)
-    opened = (
-        [] if session is None else [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == UPDATE]
-    )
+    opened = [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == UPDATE]
     return Inputs(
         study=study,
         round=number,

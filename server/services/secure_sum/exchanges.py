@@ -29,13 +29,7 @@ from server.domain import secure_sum as rules
 from server.domain.errors import Code, Rejected
 from server.domain.secure_sum_session import Declined, Repeated, Session
 from server.services.coordinator import Coordinator
-from study_protocol.secure_sum.messages import (
-    ConsistencyMessage,
-    KeysMessage,
-    Manifest,
-    SharesMessage,
-    UnmaskMessage,
-)
+from study_protocol.secure_sum.messages import ConsistencyMessage, KeysMessage, Manifest, SharesMessage, UnmaskMessage
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.wire.failpoints import failpoint, register
 

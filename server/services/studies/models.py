@@ -111,9 +111,7 @@ def _record(
 
 
 def record_metrics(coordinator: Coordinator, study: str, version: int, metrics: Metrics) -> Written[Metrics]:
-    """Record metrics of a model. Repeatable. Later numbers replace earlier ones. Raises `unknown-study`,
-    `unknown-model`.
-    """
+    """Record metrics of a model. Later ones replace earlier ones. Raises `unknown-study`, `unknown-model`."""
 
     def work(tx: Transaction) -> Written[Metrics]:
         row = rows.lock_study(tx, study)

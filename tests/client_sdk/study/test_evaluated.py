@@ -14,7 +14,7 @@ from client_sdk.errors import ConfigurationError, Refused, TrainingStopped
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.delivery import Capabilities
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
-from client_sdk.study.preparation import able, prepare
+from client_sdk.study.preparation import able
 from private_learning import tasks
 from private_learning.records import Examples, Records, Table
 from private_learning.tasks import TaskDataset, TaskError
@@ -29,6 +29,7 @@ from study_protocol.wire.tensors import Array
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.made_up import made_up
 from tests.factories.settings import settings
+from tests.factories.trainings import prepared_training
 
 SPLIT = PatientSplit(bytes(range(32)), 0.4)
 BINARY = {"prediction": "binary", "noise_multiplier": 6.0}
@@ -247,7 +248,7 @@ def test_rows_without_a_patient_are_patients_by_their_place(caplog: pytest.LogCa
 
 def test_training_without_a_split_is_of_everybody() -> None:
     data, chosen = records(40), settings()
-    whole = prepare(None, data, plain_policy(), chosen, None, "cpu", 60.0, party="mercy")
+    whole = prepared_training(data, plain_policy(), chosen)
     assert whole.dataset.patients == data.patients
 
 

@@ -15,7 +15,7 @@ import torch
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.study.feature_cache import FeatureCache
-from client_sdk.study.preparation import check_data, prepare
+from client_sdk.study.preparation import check_data
 from private_learning.records import Examples
 from private_learning.tasks import TaskDataset
 from private_learning.training.features import Features
@@ -23,6 +23,7 @@ from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.parts import CNN, Backbone, backbone, images
 from tests.factories.settings import settings
+from tests.factories.trainings import prepared_training
 
 Passes = list[int]
 
@@ -49,18 +50,7 @@ def study(file: Backbone, **training: Any) -> StudySettings:
 def prepared(folder: Path, file: Backbone, records: Examples, *, chosen: StudySettings | None = None, **policy: Any):
     cache = FeatureCache(folder / "features")
     rules = plain_policy(**policy)
-    return prepare(
-        None,
-        records,
-        rules,
-        chosen or study(file),
-        None,
-        "cpu",
-        60.0,
-        party="mercy",
-        backbone=file.path,
-        cache=cache,
-    ).dataset
+    return prepared_training(records, rules, chosen or study(file), backbone=file.path, cache=cache).dataset
 
 
 def sealed(folder: Path) -> Path:
@@ -75,7 +65,7 @@ def test_a_second_run_reads_what_the_first_has_computed(tmp_path: Path, passes: 
     assert passes == [30]
     assert torch.equal(again.inputs, first.inputs)
     assert again.patients == first.patients
-    alone = prepare(None, records, plain_policy(), study(file), None, "cpu", 60.0, party="mercy", backbone=file.path)
+    alone = prepared_training(records, plain_policy(), study(file), backbone=file.path)
     assert torch.equal(alone.dataset.inputs, first.inputs)
 
 

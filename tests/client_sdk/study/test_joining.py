@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from client_sdk.study.hospital import Hospital
+from client_sdk.study.joining import Computing, Listeners, LocalTerms
 from tests.factories.hospitals import coordinator, hospital
 from tests.factories.participations import join
 from tests.factories.settings import limit, settings
@@ -41,3 +45,10 @@ def test_a_delta_above_one_over_the_records_is_told_here_and_to_nobody_else(
     # The coordinator hears the same of both.
     assert [(method, path) for method, path, _ in sent] == [(method, path) for method, path, _ in other]
     assert not any(b"records" in content for _, _, content in sent)
+
+
+def test_every_option_of_join_is_described_once() -> None:
+    described = [field.name for options in (LocalTerms, Computing, Listeners) for field in dataclasses.fields(options)]
+    assert sorted(described) == sorted(
+        set(inspect.signature(Hospital.join).parameters) - {"self", "study", "task", "data"}
+    )

@@ -16,7 +16,7 @@ from PIL import Image
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.evaluated import EvaluatedPatients
-from client_sdk.study.preparation import able, check_data, prepare
+from client_sdk.study.preparation import able, check_data
 from private_learning.records import DataError, Examples, LazyExamples, load
 from private_learning.training.weights import weights_of
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
@@ -27,6 +27,7 @@ from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.readers import Images
 from tests.factories.settings import settings
+from tests.factories.trainings import prepared_training
 from wardround.cli.lead.templates import study_text, study_values
 
 IMAGES = {"task": "cnn", "task_parameters": {"height": 6, "width": 6, "classes": 2, "filters": 2, "hidden": 4}}
@@ -159,7 +160,7 @@ def test_exclusions_need_names_of_patients(folder: Path) -> None:
     (folder / "patients.csv").unlink()
     _, there = both(folder)
     with pytest.raises(ConfigurationError, match="records name none"):
-        prepare(None, there, plain_policy(excluded_patients=["p1"]), study(), None, "cpu", 60.0, party="mercy")
+        prepared_training(there, plain_policy(excluded_patients=["p1"]), study())
 
 
 def _settings(path: Path, **training: Any) -> Path:

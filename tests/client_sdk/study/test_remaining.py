@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.patients import AskedPatients
-from client_sdk.study.preparation import able, check_data, prepare
+from client_sdk.study.preparation import able, check_data
 from client_sdk.study.remaining import remaining
 from private_learning.records import DataError, Examples, Histories, LazyExamples, Records, Table, load
 from private_learning.training.weights import weights_of
@@ -25,6 +25,7 @@ from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluat
 from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.settings import settings
+from tests.factories.trainings import prepared_training
 
 TABLE = {
     "task": "logistic-regression",
@@ -42,7 +43,7 @@ def study(training: dict[str, Any], **options: Any) -> StudySettings:
 
 
 def made(records: Records, chosen: StudySettings) -> tuple[tuple[str, ...], bytes, bytes]:
-    dataset = prepare(None, records, GONE, chosen, None, "cpu", 60.0, party="mercy").dataset.in_memory()
+    dataset = prepared_training(records, GONE, chosen).dataset.in_memory()
     assert isinstance(dataset.inputs, torch.Tensor)
     return dataset.patients, dataset.inputs.numpy().tobytes(), dataset.targets.numpy().tobytes()
 
@@ -136,7 +137,7 @@ def test_no_image_of_a_patient_who_objected_is_ever_read() -> None:
     able(None, lazy, GONE, chosen, None, "cpu", 60.0, "mercy", "1", PatientSplit(bytes(range(32)), 0.4))
     assert set(scans.reads) == set(kept)
     with pytest.raises(DataError):
-        prepare(None, lazy, plain_policy(), chosen, None, "cpu", 60.0, party="mercy")
+        prepared_training(lazy, plain_policy(), chosen)
 
 
 def test_events_of_a_patient_who_objected_go_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ import jwt
 import numpy as np
 from pydantic import BaseModel
 
-from client_sdk.api.client import retry_after_seconds
+from client_sdk.api.attempts import retry_after_seconds
 from client_sdk.errors import LedgerDamaged
 from client_sdk.secure_sum import delivery
 from study_protocol.secure_sum import messages as session_messages

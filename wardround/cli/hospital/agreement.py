@@ -11,7 +11,7 @@ import typer
 from wardround.cli.shared.shared import table
 
 if TYPE_CHECKING:
-    from client_sdk.study.hospital import StudyProposal
+    from client_sdk.study.joining import StudyProposal
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -23,6 +24,7 @@ from wardround.cli.hospital.hospital import (
     PatientColumn,
     PolicyFile,
     Separator,
+    policy_in_force,
 )
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, show_proposal, stored_format
 from wardround.cli.shared.settings_file import read_settings
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from study_protocol.cells.counting import CellCounts
     from study_protocol.study.settings import StudySettings
 
-Records = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
+RecordsFile = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
 SettingsFile = Annotated[
     Path | None, typer.Option(help="the study's settings, JSON or TOML. Ask the study lead for the file")
 ]
@@ -49,7 +51,7 @@ _MAX_NAMED_COLUMNS = 10
 
 
 def check(
-    records: Records,
+    records: RecordsFile,
     settings: SettingsFile = None,
     question: Questions = [],  # noqa: B006 (typer reads the default and copies it)
     patient_column: PatientColumn = None,
@@ -72,93 +74,124 @@ def check(
     Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
     stores the format, and `join` reads the records with it.
     """
-    from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.preparation import check_data
     from private_learning.records import load
 
     show_log()
     with plain_errors():
         directory = home or load_settings().client_home
-        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
+        rules = policy_in_force(policy, directory)
         study = None if settings is None else read_settings(settings)
-        stored = stored_format(directory, dataset)
-        table_format, proposal = _format(records, FormatOptions(separator, encoding, decimal, dates), stored)
-        if proposal is not None and not as_json:
-            show_proposal(records, proposal)
-        read = load(records, table_format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = {
-            "format": None if table_format is None else table_format.to_dict(),
-            "confirmed": table_format == stored,
-        }
+        declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
+        if not as_json:
+            declaration.show_proposal()
+        read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
+        report: dict[str, Any] = declaration.report()
         if study is not None:
-            checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
-            report = _report(checked) | report
-            if not as_json:
-                _show(checked, study)
-            _warn(checked.counts)
+            file = backbone_file(backbone, backbone_program)
+            checked = check_data(read, rules, study, device=device, backbone=file)
+            report = _report_study(checked, study, show=not as_json) | report
         if question:
-            question_reports = [_report_question(path, read, rules, show=not as_json) for path in question]
-            report["questions"] = question_reports
-        if table_format is not None and table_format != stored:
-            typed = [str(records), *table_format.options, *([] if dataset == "records" else ["--dataset", dataset])]
-            typed += [] if home is None else ["--home", str(home)]
-            report["confirmed"] = _keep(directory, dataset, table_format, proposal, stored, confirm, typed, as_json)
+            report["questions"] = [_report_question(path, read, rules, show=not as_json) for path in question]
+        if declaration.new is not None:
+            report["confirmed"] = declaration.keep(declaration.new, confirm, home, quiet=as_json)
         if as_json:
             print_json(report)
-        elif table_format is not None and table_format == stored:
-            say(f"read as declared: {table_format}")
-        elif table_format is None and study is None and not question:
+        else:
+            declaration.say_read(len(read), records_only=study is None and not question)
+
+
+@dataclass(frozen=True)
+class _Declaration:
+    """The format to read the records with, and the one that the ledger of their data set stores.
+
+    proposal  what the format comes from, if neither the ledger nor the options declare it
+    """
+
+    records: Path
+    directory: Path
+    dataset: str
+    stored: TableFormat | None
+    format: TableFormat | None
+    proposal: Proposal | None = None
+
+    @classmethod
+    def of(cls, records: Path, options: FormatOptions, directory: Path, dataset: str) -> Self:
+        from private_learning.records import text_tables
+
+        stored = stored_format(directory, dataset)
+        if stored is not None and not options.are_given:
+            return cls(records, directory, dataset, stored, stored)
+        if not text_tables(records):
+            return cls(records, directory, dataset, stored, options.declared(records))
+        proposal = options.propose(records)
+        return cls(records, directory, dataset, stored, proposal.format, proposal)
+
+    @property
+    def new(self) -> TableFormat | None:
+        """Return the format if the ledger does not store it."""
+        return None if self.format == self.stored else self.format
+
+    def report(self) -> dict[str, Any]:
+        table_format = None if self.format is None else self.format.to_dict()
+        return {"format": table_format, "confirmed": self.format == self.stored}
+
+    def show_proposal(self) -> None:
+        if self.proposal is not None:
+            show_proposal(self.records, self.proposal)
+
+    def say_read(self, count: int, *, records_only: bool) -> None:
+        """Print how the records were read, if their format is not to be kept."""
+        if self.format is not None and self.new is None:
+            say(f"read as declared: {self.format}")
+        elif self.format is None and records_only:
             say(
-                f"{len(read)} records are read, and need no declared format. Add --settings or --question to see how "
-                "they fit a study or a question"
+                f"{count} records are read, and need no declared format. Add --settings or --question to see how they "
+                "fit a study or a question"
             )
 
+    def keep(self, table_format: TableFormat, confirm: bool, home: Path | None, *, quiet: bool) -> bool:
+        """Store the format if a person confirms it. Otherwise print the command that stores it.
 
-def _format(
-    path: Path, options: FormatOptions, stored: TableFormat | None
-) -> tuple[TableFormat | None, Proposal | None]:
-    """Return the format to read the records with, and the proposal that it comes from."""
-    from private_learning.records import text_tables
+        Raises:
+            ConfigurationError: the records leave a doubt about the format.
+        """
+        from client_sdk.errors import ConfigurationError
 
-    if stored is not None and not options.are_given:
-        return stored, None
-    if not text_tables(path):
-        return options.declared(path), None
-    proposal = options.propose(path)
-    return proposal.format, proposal
+        doubtful = "" if self.proposal is None else self.proposal.doubtful
+        if doubtful and confirm:
+            raise ConfigurationError(
+                f"the records leave a doubt about how they are written, and no format is stored: {doubtful}"
+            )
+        if doubtful:
+            return False
+        replaced = "" if self.stored is None else f", in place of {self.stored}"
+        format_in_words = f"for data set {self.dataset}: {table_format}{replaced}"
+        if not confirm and not quiet and at_a_terminal():
+            confirm = typer.confirm(f"Keep {format_in_words}?", default=False, err=True)
+        if confirm:
+            keep_format(self.directory, self.dataset, table_format)
+            say(f"kept {format_in_words}", err=quiet)
+        else:
+            command = self._command(table_format, home)
+            say(f"to keep this for data set {self.dataset}: {command}", err=quiet)
+        return confirm
+
+    def _command(self, table_format: TableFormat, home: Path | None) -> str:
+        typed = [str(self.records), *table_format.options]
+        typed += [] if self.dataset == "records" else ["--dataset", self.dataset]
+        typed += [] if home is None else ["--home", str(home)]
+        return f"wardround data check {shlex.join(typed)} --confirm"
 
 
-def _keep(
-    directory: Path,
-    dataset: str,
-    table_format: TableFormat,
-    proposal: Proposal | None,
-    stored: TableFormat | None,
-    confirm: bool,
-    typed: list[str],
-    quiet: bool,
-) -> bool:
-    """Store the format if a person confirms it. Otherwise print the command that stores it.
-
-    Raises:
-        ConfigurationError: the records leave a doubt about the format.
-    """
-    from client_sdk.errors import ConfigurationError
-
-    doubtful = "" if proposal is None else proposal.doubtful
-    before = "" if stored is None else f", in place of {stored}"
-    if confirm and doubtful:
-        raise ConfigurationError(
-            f"the records leave a doubt about how they are written, and no format is stored: {doubtful}"
-        )
-    if not confirm and not quiet and not doubtful and at_a_terminal():
-        confirm = typer.confirm(f"Keep for data set {dataset}: {table_format}{before}?", default=False, err=True)
-    if confirm:
-        keep_format(directory, dataset, table_format)
-        say(f"kept for data set {dataset}: {table_format}{before}", err=quiet)
-    elif not doubtful:
-        say(f"to keep this for data set {dataset}: wardround data check {shlex.join(typed)} --confirm", err=quiet)
-    return confirm
+def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> dict[str, Any]:
+    """Return how the records fit a study's training."""
+    if show:
+        _show(checked, study)
+    _warn(checked.counts)
+    values = dataclasses.asdict(checked)
+    del values["counts"]
+    return values
 
 
 def _report_question(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
@@ -199,12 +232,6 @@ def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
                 say(f"warning: {words}", err=True)
 
 
-def _report(checked: DataCheck) -> dict[str, Any]:
-    values = dataclasses.asdict(checked)
-    del values["counts"]
-    return values
-
-
 def _plain(counts: CellCounts) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(counts).items() if name != "filled"}
 
@@ -212,26 +239,28 @@ def _plain(counts: CellCounts) -> dict[str, Any]:
 def _show(report: DataCheck, study: StudySettings) -> None:
     rows_each = f", of up to {report.longest} rows each" if report.longest > 1 else ""
     drawn_patients = study.privacy.sampling_rate * report.patients * (1 - report.set_aside)
-    aside = [["of them set aside for evaluation", f"about {report.set_aside:.0%}, never trained on"]]
+    aside = f"about {report.set_aside:.0%}, never trained on" if report.set_aside else ""
+    without = f"{report.without_gradient}: they would count as zero" if report.without_gradient else ""
+    expected = f"{drawn_patients:.1f} on average. The study counts on {study.privacy.expected_batch_size:g}"
     rows = [
         ["rows read", str(report.rows)],
         ["patients left out by the policy", str(report.excluded)],
-        *([["entries of its list without a patient", report.unmatched]] if report.unmatched else []),
+        ["entries of its list without a patient", report.unmatched],
         ["patients used", f"{report.patients}{rows_each}"],
-        *(aside if report.set_aside else []),
+        ["of them set aside for evaluation", aside],
         ["rows of each label", ", ".join(f"{label}: {count}" for label, count in report.labels.items()) or "-"],
         ["model", f"{study.training.task}, {report.parameters} parameters"],
-        *(
-            [["of the first records, without a gradient", f"{report.without_gradient}: they would count as zero"]]
-            if report.without_gradient
-            else []
-        ),
-        [
-            "drawn in a step",
-            f"{drawn_patients:.1f} on average. The study counts on {study.privacy.expected_batch_size:g}",
-        ],
+        ["of the first records, without a gradient", without],
+        ["drawn in a step", expected],
     ]
-    table("These records in this study", ["", ""], rows)
+    table("These records in this study", ["", ""], [row for row in rows if row[1]])
+    _show_inputs(report)
+    if report.unused:
+        say(f"columns that the study does not use: {_column_list(report.unused)}")
+    say("no data was sent or charged. These counts are about your patients and stay here")
+
+
+def _show_inputs(report: DataCheck) -> None:
     shares = [
         [
             *(use.name, str(use.values)),
@@ -246,12 +275,11 @@ def _show(report: DataCheck, study: StudySettings) -> None:
     heads.append("of patients not used")
     if shares:
         table("Inputs", heads[:column_count], [row[:column_count] for row in shares])
-    if report.unused:
-        more = (
-            f", and {len(report.unused) - _MAX_NAMED_COLUMNS} more" if len(report.unused) > _MAX_NAMED_COLUMNS else ""
-        )
-        say(f"columns that the study does not use: {', '.join(report.unused[:_MAX_NAMED_COLUMNS])}{more}")
-    say("no data was sent or charged. These counts are about your patients and stay here")
+
+
+def _column_list(columns: Sequence[str]) -> str:
+    more = len(columns) - _MAX_NAMED_COLUMNS
+    return ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (f", and {more} more" if more > 0 else "")
 
 
 def _share(part: int, whole: int) -> str:

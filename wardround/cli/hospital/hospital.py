@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from client_sdk.api.config import load as load_settings
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
@@ -31,6 +33,10 @@ from wardround.cli.shared.shared import (
     typed_again,
 )
 
+if TYPE_CHECKING:
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.participation import Outcome
+
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
     Path,
@@ -41,8 +47,7 @@ Data = Annotated[
 ]
 PatientColumn = Annotated[str | None, typer.Option(help="column with the patient of each row")]
 Separator = Annotated[
-    Literal["comma", "semicolon", "tab", "bar"] | None,
-    typer.Option(help="separator between the cells of a text table"),
+    Literal["comma", "semicolon", "tab", "bar"] | None, typer.Option(help="separator between the cells of a text table")
 ]
 Encoding = Annotated[str | None, typer.Option(help="encoding of a text table that is not Unicode, for example cp1252")]
 Decimal = Annotated[Literal["point", "comma"] | None, typer.Option(help="decimal mark of numbers in texts: 1.5 or 1,5")]
@@ -142,47 +147,34 @@ def join(
     from client_sdk.guard.policy import SitePolicy
     from wardround.cli.hospital.agreement import Question, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
-    from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 
     # A person at the hospital sees warnings and one line for each round.
     console = show_log()
     # An events file that cannot be written fails here, before any charge.
     with plain_errors(), RoundsShown(study, console, events) as display:
         joining_hospital = hospital(home, patient=True)
-        records = read_declared(
-            data,
-            FormatOptions(separator, encoding, decimal, dates),
-            stored_format(joining_hospital.directory, dataset),
-            ask=at_a_terminal() and not yes,
-            command=typed_again(context, FormatOptions),
-            patient_column=patient_column,
-            lazy=lazy,
-        )
-        outcome = joining_hospital.join(
-            study,
-            task,
-            records,
-            device=device,
-            bfloat16=bfloat16,
-            dataset=dataset,
-            data_version=data_version,
-            policy=None if policy is None else SitePolicy.read(policy),
-            accept_lost_ledger=accept_lost_ledger,
-            on_round=display.listener,
-            on_wait=display.on_wait,
-            agree=Question(yes),
-            backbone=backbone_file(backbone, backbone_program),
-            feature_cache=not no_feature_cache,
-            slot=slot,
-        )
+        stored = stored_format(joining_hospital.directory, dataset)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
+        records = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        rules = None if policy is None else SitePolicy.read(policy)
+        weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
+        take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
+        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
+        take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
+        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
+    _show_outcome(outcome, home, as_json)
+
+
+def _show_outcome(outcome: Outcome, home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
-    else:
-        say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
-        say(f"the study has ended: {ending(outcome.reason)}")
-        if outcome.rounds_sent:
-            at = "" if home is None else f" --home {shlex.quote(str(home))}"
-            say(f"its model: wardround study model {study}{at} -o model.safetensors")
+        return
+    say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+    say(f"the study has ended: {ending(outcome.reason)}")
+    if outcome.rounds_sent:
+        at = "" if home is None else f" --home {shlex.quote(str(home))}"
+        say(f"its model: wardround study model {outcome.study}{at} -o model.safetensors")
 
 
 def rotate_key(home: Home = None) -> None:
@@ -201,6 +193,13 @@ def withdraw(study: StudyName, home: Home = None) -> None:
         say(f"withdrawn from {study}")
 
 
+def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
+    """Return the policy of a file, or the hospital's own. Raises ConfigurationError: it is not valid."""
+    from client_sdk.guard.policy import SitePolicy
+
+    return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
+
+
 def own_budget(
     dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
 ) -> None:
@@ -208,12 +207,11 @@ def own_budget(
     from client_sdk.guard.individual import certificate
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
-    from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.events import own_spent
 
     with plain_errors():
         directory = home or load_settings().client_home
-        rules = SitePolicy.in_force(directory) if policy is None else SitePolicy.read(policy)
+        rules = policy_in_force(policy, directory)
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             charges = ledger.charges()
             limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
@@ -223,10 +221,16 @@ def own_budget(
         say(f"{dataset}: this data set has no charges{elsewhere}", err=True)
     if as_json:
         print_json({"dataset": dataset, "limits": limits, "individual": patients})
-        return
+    else:
+        _show_own_budget(dataset, limits, patients, len(charges))
+
+
+def _show_own_budget(
+    dataset: str, limits: list[dict[str, Any]], patients: dict[str, Any] | None, charge_count: int
+) -> None:
     if not limits and patients is None:
         say(
-            f"{dataset}: {len(charges)} charges, and no local limit to compare them with. "
+            f"{dataset}: {charge_count} charges, and no local limit to compare them with. "
             "[limits.instance] in the site policy sets one"
         )
         return

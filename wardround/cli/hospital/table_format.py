@@ -159,10 +159,7 @@ def show_proposal(path: Path, proposal: Proposal, *, to_errors: bool = False) ->
         ["dates", table_format.dates or "only those that begin with the year", reasons["dates"]],
     ]
     table(f"How {path.name} is written", ["", "", "why"], rows, to_errors=to_errors)
-    first = sorted(
-        proposal.columns,
-        key=lambda column: not (column.point or column.comma or column.thousands or column.day_or_month),
-    )
+    first = sorted(proposal.columns, key=lambda c: not any((c.point, c.comma, c.thousands, c.day_or_month)))
     table(
         "Its cells",
         ["column", "cells"],

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wardround.cli.lead.answers_shown import (
-    show_expected,
-    show_forecast,
-    show_query,
-    tables_of,
-    write_csv,
-)
+from wardround.cli.lead.answers_shown import show_expected, show_forecast, show_query, tables_of, write_csv
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 
@@ -157,7 +151,7 @@ def _document(
     if (question is None) == (ready is None):
         raise ConfigurationError("pass a question file, or --ready with the name of a ready question")
     if question is not None:
-        if columns is not None or noise is not None or model is not None:
+        if (columns, noise, model) != (None, None, None):
             raise ConfigurationError(
                 "--columns, --noise and --model go with --ready. A question file states them itself"
             )

@@ -85,15 +85,10 @@ def read_notes(path: Path) -> Notes:
 
 def _measured(client: Client, study: str, last: int) -> tuple[tuple[int, Metrics], ...]:
     """Return the measurements of this model and of those before it, as (round, metrics)."""
-    measurements: list[tuple[int, Metrics]] = []
-    after: int | None = None
-    while True:
-        page = client.rounds(study, after)
-        measurements += [
-            (round_view.round, round_view.metrics)
-            for round_view in page.rounds
-            if round_view.metrics is not None and round_view.round <= last
-        ]
-        if page.next is None:
-            return tuple(measurements)
-        after = page.next
+    from client_sdk.api.pages import all_rounds
+
+    return tuple(
+        (view.round, view.metrics)
+        for view in all_rounds(client, study)
+        if view.metrics is not None and view.round <= last
+    )

@@ -5,6 +5,7 @@ It needs a settings file, or public numbers for `--suggest`. It needs no data, n
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,6 @@ from wardround.cli.shared.shared import AsJson, plain_errors, print_json, say
 
 if TYPE_CHECKING:
     from accounting.budget.forecast import Forecast
-    from accounting.plan.plan import Plan
     from accounting.plan.signal import SignalToNoise
     from accounting.units import Definition
     from study_protocol.study.settings import StudySettings
@@ -133,45 +133,46 @@ def plan(
     --solve finds the noise, rounds, epsilon or orders. --suggest writes whole settings from public numbers, and shows
     the accuracy to expect.
     """
+    if suggest:
+        numbers = SuggestOptions(patients or [], hospitals, columns, classes, epsilon, delta, scheme, masked)
+        _suggest(settings, numbers, solve, output, rounds, commonest, as_json)
+    else:
+        _plan(settings, solve, by, tuple(records or SIZES), parameters, output, commonest, as_json)
+
+
+def _plan(
+    settings: Path | None,
+    solve: Solve | None,
+    by: By,
+    sizes: tuple[int, ...],
+    parameters: int | None,
+    output: Path | None,
+    commonest: float | None,
+    as_json: bool,
+) -> None:
     from accounting.budget.forecast import forecast
     from study_protocol.study.plan_of import plan_of
 
-    if suggest:
-        if solve is not None:
-            raise typer.BadParameter("--suggest finds the noise itself: leave --solve out")
-        if output is not None and output.suffix == ".json":
-            raise typer.BadParameter("--suggest writes TOML: name a .toml file")
-        numbers = (hospitals, columns, epsilon, delta)
-        with plain_errors():
-            require_writable(output)
-            outlook = _suggested(settings, patients or [], numbers, classes, scheme, masked, rounds, commonest)
-            _show_suggested(outlook, output, as_json)
-        return
     if settings is None:
         raise typer.BadParameter("name the settings file, or use --suggest, which needs only public numbers")
     if output is not None and solve is None:
         raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
-    sizes = tuple(records or SIZES)
     if min(sizes) < 1:
         raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
     with plain_errors():
         require_writable(output)
-        study_settings = read_settings(settings)
-        replaced: dict[str, Any] = {}
-        if solve is not None:
-            solved = _solved(plan_of(study_settings), solve, by)
-            study_settings, replaced = changed_settings(study_settings, solved)
+        study_settings, replaced = _solved(read_settings(settings), solve, by)
         sample = study_settings.privacy.accounting_sample
         outlook = forecast(plan_of(study_settings), records=None if sample is None else sample.records)
-        sizes_shown = _signals(study_settings, outlook, sizes)
+        signals = _signals(study_settings, outlook, sizes)
         if output is not None:
             write_settings(settings, output, study_settings, replaced)
     if as_json:
-        signals = [signal.to_dict() for signal in sizes_shown]
-        print_json({**outlook.to_dict(), "noise_against_signal": signals, "settings": replaced})
+        values = outlook.to_dict() | {"noise_against_signal": [signal.to_dict() for signal in signals]}
+        print_json(values | {"settings": replaced})
     else:
         show_forecast(outlook)
-        show_signals(sizes_shown, parameters, study_settings, outlook)
+        show_signals(signals, parameters, study_settings, outlook)
         show_replaced(replaced, output)
     show_notes(study_settings, outlook)
     _accuracy(study_settings, commonest, outlook.rounds)
@@ -180,40 +181,56 @@ def plan(
         raise typer.Exit(1)
 
 
-def _suggested(
+@dataclass(frozen=True)
+class SuggestOptions:
+    """The options that --suggest takes instead of a settings file, with their defaults."""
+
+    patients: list[int] = field(default_factory=list[int])
+    hospitals: int | None = None
+    columns: int | None = None
+    classes: int = 2
+    epsilon: float | None = None
+    delta: float | None = None
+    scheme: str = "parallel"
+    masked: bool = False
+
+
+def _suggest(
     settings: Path | None,
-    patients: list[int],
-    numbers: tuple[int | None, int | None, float | None, float | None],
-    classes: int,
-    scheme: str,
-    masked: bool,
+    numbers: SuggestOptions,
+    solve: Solve | None,
+    output: Path | None,
     rounds: int | None,
     commonest: float | None,
+    as_json: bool,
+) -> None:
+    if solve is not None:
+        raise typer.BadParameter("--suggest finds the noise itself: leave --solve out")
+    if output is not None and output.suffix == ".json":
+        raise typer.BadParameter("--suggest writes TOML: name a .toml file")
+    with plain_errors():
+        require_writable(output)
+        _show_suggested(_suggested(settings, numbers, rounds, commonest), output, as_json)
+
+
+def _suggested(
+    settings: Path | None, numbers: SuggestOptions, rounds: int | None, commonest: float | None
 ) -> Suggested:
     """Return the suggestion from the file or from the numbers. Raises ConfigurationError: too few numbers."""
     from client_sdk.errors import ConfigurationError
     from wardround.cli.lead.suggest import begun, suggested
 
-    if settings is not None:
-        if any(number is not None for number in numbers) or classes != 2 or masked or scheme != "parallel":
-            raise ConfigurationError("the settings file says these numbers: name it with --patients alone, or leave it")
-        return suggested(read_settings(settings).as_json(), patients=patients, rounds=rounds, commonest=commonest)
-    hospitals, columns, epsilon, delta = numbers
-    if not patients or hospitals is None or columns is None or epsilon is None or delta is None:
-        raise ConfigurationError(
-            "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
-        )
-    values = begun(
-        patients=patients,
-        hospitals=hospitals,
-        columns=columns,
-        classes=classes,
-        epsilon=epsilon,
-        delta=delta,
-        scheme=scheme,
-        masked=masked,
-    )
-    return suggested(values, patients=patients, rounds=rounds, commonest=commonest)
+    if settings is None:
+        if not numbers.patients or None in asdict(numbers).values():
+            raise ConfigurationError(
+                "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
+            )
+        values = begun(**asdict(numbers))
+    elif replace(numbers, patients=[]) == SuggestOptions():
+        values = read_settings(settings).as_json()
+    else:
+        raise ConfigurationError("the settings file says these numbers: name it with --patients alone, or leave it")
+    return suggested(values, patients=numbers.patients, rounds=rounds, commonest=commonest)
 
 
 def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -> None:
@@ -242,24 +259,23 @@ def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> 
             say(line, err=True)
 
 
-def _solved(before: Plan, solve: Solve, by: By) -> Plan:
+def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any]]:
+    """Return the settings with the solution, and what it replaces. None: nothing is to be solved for."""
     from accounting.budget import solve as search
     from accounting.units import Definition
     from client_sdk.errors import ConfigurationError
+    from study_protocol.study.plan_of import plan_of
 
+    if solve is None:
+        return settings, {}
+    before = plan_of(settings)
     present = {limit.definition for limit in before.limits}
     definitions: set[Definition] = present if by is By.ALL else {Definition(by.value)}
     if not definitions <= present:
         raise ConfigurationError(f"--by {by}: the settings have no {by} limit")
-    match solve:
-        case Solve.NOISE:
-            return search.least_noise(before, definitions)
-        case Solve.ROUNDS:
-            return search.most_rounds(before, definitions)
-        case Solve.EPSILON:
-            return search.least_epsilon(before, definitions)
-        case Solve.ORDER:
-            return search.best_orders(before)
+    searches = {Solve.NOISE: search.least_noise, Solve.ROUNDS: search.most_rounds, Solve.EPSILON: search.least_epsilon}
+    solved = search.best_orders(before) if solve is Solve.ORDER else searches[solve](before, definitions)
+    return changed_settings(settings, solved)
 
 
 def _signals(settings: StudySettings, outlook: Forecast, sizes: tuple[int, ...]) -> list[SignalToNoise]:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 Number = Annotated[int, typer.Argument(help="number of the query", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", help="approve without a question, if there is no terminal. Needs --digest")]
 Digest = Annotated[
-    str | None,
-    typer.Option(help="digest of the question that you read: all 64 digits that `query show` prints"),
+    str | None, typer.Option(help="digest of the question that you read: all 64 digits that `query show` prints")
 ]
 TemplateName = Annotated[str, typer.Argument(help="kind of question, name of a ready question, or `columns`")]
 

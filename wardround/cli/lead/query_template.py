@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from study_protocol.queries.kinds import Question
@@ -50,7 +50,7 @@ _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 # Examples of entries with rules beyond their type.
 _OF_KIND: Mapping[str, Mapping[str, Any]] = {
-    "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}},
+    "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}}
 }
 _NOISE = 6.0
 _FIRST = ("kind", "title", "noise_multiplier")
@@ -105,17 +105,16 @@ class _Examples:
             return dict(next(self._remaining[first["$ref"].removeprefix("#/$defs/")]))
         if "const" in first or "enum" in first:
             return first["const"] if "const" in first else first["enum"][0]
-        match first.get("type"):
-            case "array":
-                return [self.of(first["items"], definitions, inside=True) for _ in range(1 if inside else 2)]
-            case "integer":
-                return first.get("minimum", 1)
-            case "number":
-                return float(first.get("minimum", first.get("exclusiveMinimum", 0.0) + 1.0))
-            case "boolean":
-                return True
-            case _:
-                return "text"
+        if first.get("type") == "array":
+            return [self.of(first["items"], definitions, inside=True) for _ in range(1 if inside else 2)]
+        return _SMALLEST.get(first.get("type"), lambda _: "text")(first)
+
+
+_SMALLEST: Mapping[str | None, Callable[[Node], Any]] = {
+    "integer": lambda node: node.get("minimum", 1),
+    "number": lambda node: float(node.get("minimum", node.get("exclusiveMinimum", 0.0) + 1.0)),
+    "boolean": lambda _: True,
+}
 
 
 def _entry(name: str, node: Node, definitions: Mapping[str, Node], values: Mapping[str, Any]) -> Iterator[str]:

@@ -16,10 +16,7 @@ from wardround.cli.shared.settings_help import SettingsEntry, entries
 
 _MODELS = {"study": StudySettings, "policy": SitePolicy}
 _PART = re.compile(r"(<!-- (study|policy) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEAD = (
-    "| entry | values | default | meaning |",
-    "|---|---|---|---|",
-)
+_HEAD = ("| entry | values | default | meaning |", "|---|---|---|---|")
 
 
 def page(text: str) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_COLUMNS = 1000
 # Settings with a step that differs from the suggested one by more than this factor were not measured.
 _FAR = 4.0
-_SCHEMES = ("parallel", "sequential")
+# The schemes that were measured, and whether each needs masks.
+_SCHEMES = {"parallel": False, "sequential": True}
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def begun(
         raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
     if len(patients) not in (1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    values = study_values(masked=masked or scheme == "sequential")
+    values = study_values(masked=masked or _SCHEMES[scheme])
     digits = len(str(columns))
     names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
     values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}

@@ -164,22 +164,7 @@ def study_values(
     if task not in names():
         raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(BUILT_IN)}")
     parameters = example_of(task)
-    if client_level and not masked:
-        raise ConfigurationError(
-            "--client-level without --masked: the coordinator would see every hospital's update without noise. "
-            'Add --masked. To allow it nevertheless, set central_noise = "coordinator" and leave out the section '
-            "[privacy.masking]"
-        )
-    if client_level and bayesian:
-        raise ConfigurationError(
-            "--client-level with --bayesian: a Bayesian limit of hospitals is estimated from as many values as there "
-            "are hospitals, too few to be below the classical one. Leave one of the two out"
-        )
-    if evaluation and (client_level or bayesian):
-        raise ConfigurationError(
-            "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
-            "they draw on statistics.allowance, which you have to choose (docs/statistics.md)"
-        )
+    _require_together(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
     rate = _SMALLER_STEPS.get(task, 1.0)
     training = {"task": task, "task_parameters": parameters, **_TRAINING}
     training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
@@ -196,6 +181,27 @@ def study_values(
     schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}
     queries = {"statistics": dict(_STATISTICS), "evaluation": _evaluation_of(task, parameters)} if evaluation else {}
     return {"training": training, "privacy": privacy, "schedule": schedule, **queries}
+
+
+def _require_together(*, bayesian: bool, masked: bool, client_level: bool, evaluation: bool) -> None:
+    from client_sdk.errors import ConfigurationError
+
+    if client_level and not masked:
+        raise ConfigurationError(
+            "--client-level without --masked: the coordinator would see every hospital's update without noise. "
+            'Add --masked. To allow it nevertheless, set central_noise = "coordinator" and leave out the section '
+            "[privacy.masking]"
+        )
+    if client_level and bayesian:
+        raise ConfigurationError(
+            "--client-level with --bayesian: a Bayesian limit of hospitals is estimated from as many values as there "
+            "are hospitals, too few to be below the classical one. Leave one of the two out"
+        )
+    if evaluation and (client_level or bayesian):
+        raise ConfigurationError(
+            "--evaluation goes with --masked alone: queries count patients, not hospitals, and beside a Bayesian limit "
+            "they draw on statistics.allowance, which you have to choose (docs/statistics.md)"
+        )
 
 
 def _evaluation_of(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class RoundCharge:
 
     def cells(self) -> list[str]:
         """Return, for each limit, ε afterwards with the increase, or the share of μ² that was used up."""
-        after = [limit.spent for limit in self.view.spent or []]
+        after = _spent(self.view)
         pasts = self.before or (None,) * len(after)
         return [_cell(*each) for each in zip(after, pasts, self.used, strict=True)]
 
@@ -53,34 +54,17 @@ class RoundCharge:
 
 def read_charges(client: Client, study: str, statement: BudgetStatement, *, everything: bool) -> list[RoundCharge]:
     """Return the newest charges, or all of them, in order."""
-    from client_sdk.api.pages import all_queries
-    from study_protocol.study.query_words import title_of
+    from client_sdk.api.pages import all_rounds
 
-    views: list[RoundView] = []
     # One more than is shown: the first shown charge begins with what this one left.
-    after: int | None = 0 if everything else max(0, statement.round - NEWEST - 1)
-    begins = after
-    while after is not None:
-        page = client.rounds(study, after=after)
-        views += page.rounds
-        after = page.next
-    queries: dict[int, Query] = {}
-    if any(view.query is not None for view in views):
-        queries = {query.number: query for query in all_queries(client, study)}
-    allowances = [
-        None if limit.used is None else limit.used[1] for limit in statement.limits if limit.epsilon is not None
-    ]
-    charges: list[RoundCharge] = []
-    before: tuple[float, ...] | None = None
-    for view in views:
-        if view.spent is None:
-            continue
-        # The amount spent before the first round is 0.
-        past = (0.0,) * len(view.spent) if before is None and begins == 0 else before
-        query = None if view.query is None else queries.get(view.query)
-        used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
-        charges.append(RoundCharge(view, None if query is None else title_of(query), past, used))
-        before = tuple(limit.spent for limit in view.spent)
+    begins = 0 if everything else max(0, statement.round - NEWEST - 1)
+    views = all_rounds(client, study, after=begins)
+    queries = _queries(client, study, views)
+    allowances = [limit.used and limit.used[1] for limit in statement.limits if limit.epsilon is not None]
+    charged = [view for view in views if view.spent is not None]
+    # The amount spent before the first round is 0.
+    pasts = [None if begins else (0.0,) * len(allowances), *map(_spent, charged)]
+    charges = [_charge(view, past, queries, allowances) for view, past in zip(charged, pasts, strict=False)]
     return charges if everything else charges[-NEWEST:]
 
 
@@ -109,6 +93,28 @@ def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -
     )
     if not everything and rounds > len(charges):
         say(f"these are the newest {len(charges)} charges. --all shows every charge")
+
+
+def _queries(client: Client, study: str, views: list[RoundView]) -> dict[int, Query]:
+    from client_sdk.api.pages import all_queries
+
+    if all(view.query is None for view in views):
+        return {}
+    return {query.number: query for query in all_queries(client, study)}
+
+
+def _charge(
+    view: RoundView, past: tuple[float, ...] | None, queries: Mapping[int, Query], allowances: Sequence[float | None]
+) -> RoundCharge:
+    from study_protocol.study.query_words import title_of
+
+    query = None if view.query is None else queries.get(view.query)
+    used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
+    return RoundCharge(view, None if query is None else title_of(query), past, used)
+
+
+def _spent(view: RoundView) -> tuple[float, ...]:
+    return tuple(limit.spent for limit in view.spent or [])
 
 
 def _share(query: Query | None, allowance: float) -> float:

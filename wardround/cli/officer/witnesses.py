@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 Dataset = Annotated[str, typer.Option("--dataset", help="name of the records that this hospital takes part with")]
 SeenIn = Annotated[
-    str | None,
-    typer.Option("--dataset", help="data set, as in `join`. Default: that of the auditor, or `records`"),
+    str | None, typer.Option("--dataset", help="data set, as in `join`. Default: that of the auditor, or `records`")
 ]
 Fingerprint = Annotated[
     str | None,
@@ -36,11 +35,7 @@ EntryNumber = Annotated[int | None, typer.Option("--entry", min=1, help="show th
 
 
 def seen(
-    study: StudyName,
-    entry: EntryNumber = None,
-    dataset: SeenIn = None,
-    home: Home = None,
-    as_json: AsJson = False,
+    study: StudyName, entry: EntryNumber = None, dataset: SeenIn = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Print the hash of the newest ledger entry seen here, to compare by telephone. Works without a network."""
     from client_sdk.errors import ConfigurationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,21 +199,23 @@ def _show(title: str, scores: Scores | dict[str, float], model: ReleasedModel, a
     from client_sdk.released.scores import Scores
     from private_learning.tasks import Classification
 
-    if not isinstance(scores, Scores):
-        values: dict[str, Any] = dict(scores)
-    else:
-        values = vars(scores)
+    values: dict[str, Any] = vars(scores) if isinstance(scores, Scores) else dict(scores)
     if as_json:
         print_json(values)
         return
     rows = [[name, _score_text(value)] for name, value in values.items() if name != "confusion"]
     if isinstance(scores, Scores) and isinstance(model.task, Classification):
-        names = model.task.class_names
-        counts = [
-            (i, j, n) for i, row in enumerate(scores.confusion) for j, n in enumerate(row) if n or len(names) == 2
-        ]
-        rows += [[f"class {names[i]} predicted as {names[j]}", str(n)] for i, j, n in counts]
+        rows += _confusion_rows(scores, model.task.class_names)
     table(title, ["", ""], rows)
+
+
+def _confusion_rows(scores: Scores, names: Sequence[int | str]) -> list[list[str]]:
+    return [
+        [f"class {name} predicted as {predicted}", str(count)]
+        for name, row in zip(names, scores.confusion, strict=True)
+        for predicted, count in zip(names, row, strict=True)
+        if count or len(names) == 2
+    ]
 
 
 def _score_text(value: float | None) -> str:

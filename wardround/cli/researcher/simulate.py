@@ -104,7 +104,6 @@ def simulate(
     """
     with plain_errors(), ExitStack() as quietly:
         from simulation.backends.choice import backend_called
-        from simulation.chart import draw
         from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
 
@@ -112,40 +111,35 @@ def simulate(
         quietly.enter_context(_errors_alone("study_protocol.randomness.source"))
         study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
-        source = Source.read(
-            data, test, partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
-        )
-        dealer = Dealer(source, HowSplit.parse(split), clients, test_share)
-        simulation = Simulation(
-            study_settings,
-            dealer,
-            backend,
-            backend_called(backend, workers, address),
-            not no_baselines,
-            checkpoints,
-            backbone_file(backbone, backbone_program),
-        )
+        read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
+        dealer = Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
+        runner = backend_called(backend, workers, address)
+        file = backbone_file(backbone, backbone_program)
+        simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_writable(plot, output)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
-        for note in simulation.notes(first_seed):
-            say(f"note: {note}", err=True)
         report = _run(simulation, range(first_seed, first_seed + seeds))
-        # Print first: a full disk cannot lose what is printed.
-        if as_json:
-            print_json(report.to_dict())
-        else:
-            _show(report)
-        if output is not None:
-            text = json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
-            with _naming(output):
-                output.write_text(text, encoding="utf-8")
-        if plot is not None:
-            with _naming(plot):
-                draw(report, plot)
-        if len(report.runs) < seeds:
-            raise typer.Exit(_INTERRUPTED)
+        _hand_out(report, seeds, plot, output, as_json)
+
+
+def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: Path | None, as_json: bool) -> None:
+    from simulation.chart import draw
+
+    # Print first: a full disk cannot lose what is printed.
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+    if output is not None:
+        with _naming(output):
+            output.write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    if plot is not None:
+        with _naming(plot):
+            draw(report, plot)
+    if len(report.runs) < seeds:
+        raise typer.Exit(_INTERRUPTED)
 
 
 def _require_writable(plot: Path | None, output: Path | None) -> None:
@@ -180,13 +174,15 @@ def _errors_alone(logger: str) -> Generator[None]:
 
 
 def _run(simulation: Simulation, seeds: range) -> SimulationReport:
-    """Run the seeds with a progress bar on standard error. After Ctrl-C, return the seeds that are done."""
+    """Run the seeds after notes, with a progress bar on standard error. After Ctrl-C, return those that are done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
     from simulation.report import SimulationReport
 
+    for note in simulation.notes(seeds[0]):
+        say(f"note: {note}", err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[spent]}"), TimeRemainingColumn())
     runs: list[SeedRun] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -218,6 +214,24 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
 def _show(report: SimulationReport) -> None:
     from simulation.chart import compared
 
+    _show_points(report)
+    metric = report.metric
+    if not report.points():
+        say("no model was released")
+    elif (averaging := report.settings.training.optimiser.averaging) is not None:
+        say(f"{metric or 'result'}: of the mean of released models by training.optimiser.averaging, {averaging.name}")
+    if metric is not None:
+        compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
+        table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
+    for run in report.runs:
+        for missed in run.missed:
+            say(f"note: {missed}", err=True)
+    for warning in report.warnings():
+        say(f"warning: {warning}", err=True)
+
+
+def _show_points(report: SimulationReport) -> None:
+    """Print the metric and ε by round, the reasons of the ends, and the limits."""
     limits, metric = report.settings.privacy.limits, report.metric
     columns = ["released models", *([] if metric is None else [metric])]
     columns += [f"ε {limit.level} {limit.definition}" for limit in limits]
@@ -230,17 +244,6 @@ def _show(report: SimulationReport) -> None:
     say("ends: " + " ".join(ending(reason) for reason in ends))
     for limit in limits:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
-    if not rows:
-        say("no model was released")
-    elif (averaging := report.settings.training.optimiser.averaging) is not None:
-        say(f"{metric or 'result'}: of the mean of released models by training.optimiser.averaging, {averaging.name}")
-    if metric is not None:
-        compared_with = [["this study", _spread(report.reached)], *([s, _spread(v)] for s, v in compared(report))]
-        table(f"Beside it: {metric} on the test records", ["", metric], compared_with)
-    for missed in (missed_note for run in report.runs for missed_note in run.missed):
-        say(f"note: {missed}", err=True)
-    for warning in report.warnings():
-        say(f"warning: {warning}", err=True)
 
 
 def _some(report: SimulationReport):

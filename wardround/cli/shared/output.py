@@ -30,10 +30,8 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
             raise FileExistsError(
                 f"{path} exists already, and is not overwritten: choose another name, or move it away"
             )
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"{path}: {path.parent} is a file, and no folder")
         if not folder.is_dir():
-            raise FileNotFoundError(f"{path}: there is no folder {path.parent}: make it first, or name another one")
+            raise _no_folder(path, is_file=folder.exists())
     except PermissionError as error:
         raise PermissionError(f"{path}: {path.parent} cannot be looked into: name another folder") from error
     # This is needed to replace a file, too: the new one is written beside it and renamed.
@@ -41,3 +39,9 @@ def require_writable(path: Path | None, *, replaces: bool = False) -> None:
         raise PermissionError(
             f"{path}: no file can be written into {path.parent}: name another folder, or change its rights"
         )
+
+
+def _no_folder(path: Path, *, is_file: bool) -> OSError:
+    if is_file:
+        return NotADirectoryError(f"{path}: {path.parent} is a file, and no folder")
+    return FileNotFoundError(f"{path}: there is no folder {path.parent}: make it first, or name another one")

@@ -47,13 +47,13 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
     from client_sdk.errors import ConfigurationError
     from study_protocol.study.any_settings import StatisticsSettings, trains
     from study_protocol.study.settings import StudySettings
-    from study_protocol.wire.written import Unreadable, read_json, read_toml
+    from study_protocol.wire.written import read_json, read_toml
     from study_protocol.wire.wrong_entries import wrong_entries
 
-    kind = "JSON" if path.suffix == ".json" else "TOML"
+    kind, read = ("JSON", read_json) if path.suffix == ".json" else ("TOML", read_toml)
     form: type[StudySettings | StatisticsSettings] = StudySettings
     try:
-        values: dict[str, Any] = read_json(written) if kind == "JSON" else read_toml(written)
+        values: dict[str, Any] = read(written)
         if values == {}:
             raise ConfigurationError(f"{path} is empty: `wardround study template -o FILE` writes one to begin with")
         form = StudySettings if trains(values) else StatisticsSettings
@@ -61,8 +61,6 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
-    except Unreadable as error:
-        raise ConfigurationError(f"{path} is no {kind}: {error}") from error
     except RecursionError as error:
         raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
     # TypeError: TOML has dates and times. JSON has none, and no setting is one.

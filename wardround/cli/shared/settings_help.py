@@ -60,9 +60,9 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     inner = ()
     if "$ref" in section:
         inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
-    default = "required" if required else toml(node["default"]) if node.get("default") is not None else "none"
-    if optional and required:
-        default = "none"
+    default = "none" if node.get("default") is None else toml(node["default"])
+    if required:
+        default = "none" if optional else "required"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
     return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated)
 
@@ -116,23 +116,26 @@ def template(
         if entry not in sections:
             yield from _line(entry, values.get(entry.name), described)
     for entry in sections:
-        name, value = f"{path}{entry.name}", values.get(entry.name)
         yield ""
         yield from _comment(entry.about) if described else ()
-        if value is None:
-            yield f"# [{name}]: left out"
-        elif not entry.inner:
-            yield f"[{name}]"
-            # Keys such as column.age contain a dot.
-            yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
-        elif entry.is_repeated:
-            for place, item in enumerate(value):
-                yield from () if place == 0 else ("",)
-                yield f"[[{name}]]"
-                yield from template(entry.inner, item, f"{name}.", described=described and place == 0)
-        else:
-            yield f"[{name}]"
-            yield from template(entry.inner, value, f"{name}.", described=described)
+        yield from _section(entry, values.get(entry.name), f"{path}{entry.name}", described)
+
+
+def _section(entry: SettingsEntry, value: Any, name: str, described: bool) -> Iterator[str]:
+    if value is None:
+        yield f"# [{name}]: left out"
+    elif not entry.inner:
+        yield f"[{name}]"
+        # Keys such as column.age contain a dot.
+        yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
+    elif entry.is_repeated:
+        for place, item in enumerate(value):
+            yield from () if place == 0 else ("",)
+            yield f"[[{name}]]"
+            yield from template(entry.inner, item, f"{name}.", described=described and place == 0)
+    else:
+        yield f"[{name}]"
+        yield from template(entry.inner, value, f"{name}.", described=described)
 
 
 def _line(entry: SettingsEntry, value: Any, described: bool) -> Iterator[str]:

@@ -71,12 +71,14 @@ def typed_again(context: typer.Context, without: type[Any]) -> str:
         source = context.get_parameter_source(name)
         if source is None or source.name != "COMMANDLINE" or name in left_out:
             continue
-        value = context.params[name]
-        if isinstance(value, bool):
-            words.append((option.opts if value else option.secondary_opts)[0])
-        else:
-            words += [*(option.opts[:1] if option.opts[0].startswith("-") else []), str(value)]
+        words += _typed(option.opts, option.secondary_opts, context.params[name])
     return shlex.join(words)
+
+
+def _typed(names: list[str], negative_names: list[str], value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return (names if value else negative_names)[:1]
+    return [*(names[:1] if names[0].startswith("-") else []), str(value)]
 
 
 def operator(server: str | None, key_file: Path | None) -> Client:

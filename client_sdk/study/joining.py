@@ -1,0 +1,252 @@
+"""How a hospital joins a study: agree to what it asks for, prepare, freeze what was agreed to, and take part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from client_sdk.api.client import Client
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.query_rules import require_schedule
+from client_sdk.guard.split import PatientSplit
+from client_sdk.identity import Identity, Membership
+from client_sdk.study.agreed import accept_loss, freeze, require_joinable, require_split_known, settings_shown
+from client_sdk.study.events import OnRound
+from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
+from client_sdk.study.versions import joined_with, require_compatible
+from client_sdk.study.waiting import OnWait, Watch
+from private_learning.records import DataError, Records, Table, as_declared
+from study_protocol.randomness.source import HospitalRandomness, Randomness
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.bounds import largest_classical
+from study_protocol.study.settings import StudySettings
+
+if TYPE_CHECKING:
+    from client_sdk.study.delivery import Capabilities
+    from client_sdk.study.participation import Outcome
+    from private_learning.tasks import Task
+    from private_learning.tasks.backbone_file import BackboneFile
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StudyProposal:
+    """The request of a study, before this hospital takes part.
+
+    pinned  the roster was compared and pinned
+    joined  this hospital agreed to these settings before
+    require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
+    """
+
+    study: str
+    dataset: str
+    settings: AnySettings
+    policy: SitePolicy
+    pinned: bool
+    joined: bool
+    require_allowed: Callable[[], None]
+
+
+Agree: TypeAlias = Callable[[StudyProposal], None]
+
+
+@dataclass(frozen=True)
+class Computing:
+    """The way in which a hospital computes its part of a study.
+
+    device              of torch, several of one kind with commas between, "cuda:all", or "auto": a GPU if there is one
+    bfloat16            the model computes in bfloat16. Norms, sums and noise keep their precision
+    checkpoint_seconds  between two checkpoints of a round of several local steps, at least
+    randomness          of batches, noise and accounting sample. None: cryptographic, keyed by the operating system and
+                        by the secret in the hospital's directory
+    backbone            the file that the study names, if it names any: weights, or a ProgramFile
+    feature_cache       keep what a frozen backbone makes of the records in the hospital's directory, encrypted
+    """
+
+    device: str
+    bfloat16: bool
+    checkpoint_seconds: float
+    randomness: Randomness | None
+    backbone: BackboneFile | None
+    feature_cache: bool
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Functions that are called while a hospital joins and takes part.
+
+    agree     before anything is written or sent, with what the study asks for. An exception from it is the answer no
+    on_round  after every round that was answered, with a `RoundEvent`. An exception ends the participation
+    on_wait   with a `Waiting` whenever something is waited for, with None when it goes on. By default the log
+    """
+
+    agree: Agree | None
+    on_round: OnRound | None
+    on_wait: OnWait | None
+
+
+@dataclass(frozen=True)
+class LocalTerms:
+    """The hospital's own terms for taking part.
+
+    policy              the site policy. By default `policy.toml` in the hospital's directory, else the strict one
+    dataset             names the records: all studies that use the same ones share one ledger
+    data_version        what people here call the records as they are now: queries about another version are refused
+    accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
+    slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
+    """
+
+    policy: SitePolicy
+    dataset: str
+    data_version: str
+    accept_lost_ledger: bool
+    slot: float | None
+
+
+@dataclass(frozen=True)
+class Joining:
+    """One hospital that joins one study."""
+
+    identity: Identity
+    membership: Membership
+    client: Client
+    ledger: HospitalLedger
+    terms: LocalTerms
+    computing: Computing
+    listeners: Listeners
+
+    def run(self, task: str | Task | None, data: Records) -> Outcome:
+        """Take part in the study until it ends. Raises as `Hospital.join`."""
+        # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.participation import Participation
+
+        study, ledger, watch = self.membership.study, self.ledger, Watch(self.listeners.on_wait)
+        records = as_declared(data, ledger.table_format)
+        self.client.on_pause = watch.unreachable
+        # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
+        settings = self._agree()
+        # Only now: a person has had all the time to agree.
+        begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
+        split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
+        # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
+        capabilities = self._capabilities(task, records, settings, split)
+        # What was made of the records took the longer the more there are.
+        Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
+        if isinstance(records, Table):
+            _log_counts(settings, capabilities, records, self.terms.policy, study)
+        # 3. Freeze what was agreed to, and how the records are written.
+        _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
+        self._freeze(records, capabilities, split, slot_seconds)
+        # 4. Charge what a lost ledger does not know.
+        if self.terms.accept_lost_ledger:
+            accept_loss(self.client, ledger, self.membership, settings)
+        # 5. Take part.
+        return Participation(
+            self.client,
+            self.membership,
+            ledger,
+            self.terms.policy,
+            capabilities,
+            self.terms.dataset,
+            self.identity.directory,
+            self.listeners.on_round,
+            watch,
+            slot_seconds,
+        ).run()
+
+    def _agree(self) -> AnySettings:
+        study, pinned = self.membership.study, self.membership.pinned is not None
+        received_study = self.client.study(study)
+        settings = settings_shown(received_study, self.ledger, self.membership)
+        opened = self.ledger.opened(study)
+        require_compatible(self.client.spoken, joined_with(opened, settings), settings)
+        check = partial(
+            require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
+        )
+        if self.listeners.agree is not None:
+            is_joined = opened is not None
+            self.listeners.agree(
+                StudyProposal(study, self.terms.dataset, settings, self.terms.policy, pinned, is_joined, check)
+            )
+        check()
+        require_schedule(self.terms.policy, settings, self.terms.data_version)
+        return settings
+
+    def _capabilities(
+        self, task: str | Task | None, records: Records, settings: AnySettings, split: PatientSplit | None
+    ) -> Capabilities:
+        from client_sdk.study.feature_cache import FOLDER, FeatureCache
+        from client_sdk.study.preparation import able, choice_of
+
+        computing = self.computing
+        return able(
+            task,
+            records,
+            self.terms.policy,
+            settings,
+            computing.randomness or HospitalRandomness(self.identity.draw_secret()),
+            computing.device,
+            computing.checkpoint_seconds,
+            self.membership.client,
+            self.terms.data_version,
+            split,
+            bfloat16=computing.bfloat16,
+            backbone=computing.backbone,
+            cache=FeatureCache(self.identity.directory / FOLDER) if computing.feature_cache else None,
+            choice=choice_of(self.ledger.opened(self.membership.study)),
+        )
+
+    def _freeze(
+        self, records: Records, capabilities: Capabilities, split: PatientSplit | None, slot_seconds: float | None
+    ) -> None:
+        ledger, membership, settings = self.ledger, self.membership, capabilities.settings
+        if split is not None and ledger.opened(membership.study) is None:
+            if self.terms.accept_lost_ledger:
+                accept_loss(self.client, ledger, membership, settings)
+            require_split_known(self.client, ledger, membership, self.terms.dataset)
+        if isinstance(records, Table) and records.format is not None:
+            ledger.declare_format(records.format)
+        freeze(capabilities, ledger, membership, self.terms.dataset, split)
+        if slot_seconds is not None:
+            ledger.declare_slot(membership.study, slot_seconds)
+            warn_of_slot(settings, slot_seconds, capabilities.records)
+
+
+def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:
+    """Log what no other party may see, such as how many records there are. It is never sent."""
+    _, delta = largest_classical(settings)
+    if delta * records > 1:
+        _LOG.warning(
+            "delta %g is larger than 1 over the number of records here. At this delta a guarantee allows that some "
+            "patient's whole record is disclosed. Ask the study for a smaller delta",
+            delta,
+        )
+    if settings.privacy.masking is not None and not pinned and not rules.needs_pin(settings):
+        _LOG.warning(
+            'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): the coordinator can invent the other '
+            "hospitals and read this one's values off the sums. For laboratories only"
+        )
+
+
+def _log_counts(
+    settings: AnySettings, capabilities: Capabilities, table: Table, policy: SitePolicy, study: str
+) -> None:
+    """Log what the study makes of every column that it names, for this hospital alone."""
+    from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts, without
+
+    records = without(table, policy.exclusions)
+    if capabilities.training is not None:
+        log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
+    scheduled = None
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        scheduled = settings.evaluation.question
+    if scheduled is not None:
+        try:
+            log_counts(cells_of_question(scheduled, records), f"study {study}, its scheduled question")
+        except DataError as lacks:
+            _LOG.warning("study %s, its scheduled question, which this hospital will refuse: %s", study, lacks)
