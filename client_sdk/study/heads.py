@@ -75,9 +75,8 @@ def compare_heads(membership: Membership, ledger: HospitalLedger, head_file: Hea
     if not _is_of_coordinator(membership, head_file):
         settings = settings_from(settings_in(entries[0]))
         name = head_file.witness.client
-        signer = (
-            f"{name} alone signed" if _is_of_witness(membership, settings, head_file.witness) else "no known party signed"
-        )
+        is_signed = _is_of_witness(membership, settings, head_file.witness)
+        signer = f"{name} alone signed" if is_signed else "no known party signed"
         raise ConfigurationError(
             f"{signer} this head, and this study's coordinator did not: it proves nothing about the coordinator. Ask "
             f"{name} to export it again (wardround witness export)"
