@@ -86,10 +86,7 @@ class Sweep(ABC):
 
     def forward(self, x: Tensor, h: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor | None]:
         y, last = self.fused(x, h, c)
-        if self.lengths is not None:
-            inside = torch.arange(len(x), device=x.device)[:, None] < self.lengths
-            # Not a product: behind the end there may be anything.
-            y = torch.where(inside.unsqueeze(2), y, y.new_zeros(()))
+        y = self._zero_behind_ends(y)
         dtype = self.maps.hh.parameter("weight").dtype
         # A copy: the model may change what it is given.
         self.inputs, self.states = x.to(dtype), torch.cat((h.unsqueeze(0), y)).to(dtype)
@@ -100,7 +97,9 @@ class Sweep(ABC):
     ) -> tuple[Tensor | None, ...]:
         """Return gradients of x (where it is needed), h and c. The uses of the maps get theirs."""
         dtype = self.states.dtype
-        output_grads = torch.zeros_like(self.states[1:]) if outputs is None else outputs.to(dtype)
+        output_grads = (
+            torch.zeros_like(self.states[1:]) if outputs is None else self._zero_behind_ends(outputs).to(dtype)
+        )
         grads = self.recursion(output_grads.unbind(0), None if cell is None else cell.to(dtype))
         self.use.output_grad = grads.to_input.transpose(0, 1)
         self.recorded(self.maps.hh, self.states[:-1], grads.to_state)
@@ -109,6 +108,13 @@ class Sweep(ABC):
         flat = grads.to_input.reshape(-1, grads.to_input.shape[-1])
         to_x = product(flat, self.maps.ih.parameter("weight").T).view(self.inputs.shape)
         return to_x, grads.hidden, grads.cell
+
+    def _zero_behind_ends(self, steps: Tensor) -> Tensor:
+        if self.lengths is None:
+            return steps
+        inside = torch.arange(len(steps), device=steps.device)[:, None] < self.lengths
+        # Not a product: behind the end there may be anything.
+        return torch.where(inside.unsqueeze(2), steps, steps.new_zeros(()))
 
     def recorded(self, part: Affine, a: Tensor, g: Tensor) -> None:
         """A use of a map of which everything is known: (T, B, …) inputs and gradients of its outputs."""

@@ -77,9 +77,13 @@ def format_of(path: Path) -> RecordFormat:
         raise DataError(
             f"{path.name}: this is one image. Name its folder, which holds a sub-folder for each class, or labels.csv"
         )
-    single = [entry.endings for entry in FORMATS.values() if entry.holds is not None and entry.endings != TEXT_ENDS]
-    *ends, last = (ending for group in single for ending in group)
-    raise DataError(
+    raise _no_format(path)
+
+
+def _no_format(path: Path) -> DataError:
+    formats = [entry for entry in FORMATS.values() if entry.holds is not None and entry.endings != TEXT_ENDS]
+    *ends, last = (ending for entry in formats for ending in entry.endings)
+    return DataError(
         f"{path.name}: a text table ({', '.join(TEXT_ENDS)}, also with .gz), a {', '.join(ends)} or {last} file or a "
         "folder of images is expected"
     )

@@ -95,13 +95,14 @@ def place(model: nn.Module, tensors: Mapping[str, Tensor], begun: Collection[str
                     f"{tuple(target.shape)}: the task's parameters are for another network"
                 )
     # Once, under its first name, as `named_parameters` lists it.
-    missing = [name for name, _ in model.named_parameters() if name not in begun and name not in tensors]
+    settled = {*begun, *tensors}
+    missing = [name for name, _ in model.named_parameters() if name not in settled]
     if missing:
         raise ConfigurationError(
             f"the backbone has no tensor {missing[0]!r}{_and_others(len(missing) - 1)}, which the study does not train"
-            f": its names begin with {', '.join(repr(name) for name in sorted(tensors)[:3])}"
+            f": its names begin with {', '.join(map(repr, sorted(tensors)[:3]))}"
         )
-    unused = [name for name in tensors if name not in state]
+    unused = tensors.keys() - state.keys()
     if unused:
         _LOG.info("%d of %d tensors of the backbone are not in the task's model", len(unused), len(tensors))
 

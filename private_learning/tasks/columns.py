@@ -212,7 +212,7 @@ def _read(name: str, text: object) -> Declared:
 
 
 def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
-    low, _, high = (part.strip() for part in body.partition(".."))
+    low, high = map(str.strip, body.split("..", 1))
     dates = days_in(low, Spelling()) is not None
     if not dates and any(map(is_miswritten, codes)):
         raise TaskError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -129,25 +130,36 @@ def _session(runtime: Any, data: bytes) -> Any:
 def _require_plain(model: Any, onnx: Any) -> None:
     """Raise _Refused for features that could do more than compute. Only the parser has seen the file before."""
     graph = model.graph
-    foreign = {entry.domain for entry in model.opset_import} | {node.domain for node in graph.node}
-    foreign -= set(_DOMAINS)
-    if foreign or model.functions:
+    domains = {entry.domain for entry in (*model.opset_import, *graph.node)}
+    if model.functions or not domains <= set(_DOMAINS):
         raise _Refused("uses operators that are not of ONNX itself: export it without custom operators and functions")
     if model.training_info or graph.sparse_initializer:
         raise _Refused("holds training steps or sparse numbers, which are not read")
     attributes = [attribute for node in graph.node for attribute in node.attribute]
+    _require_no_graphs(attributes, onnx)
+    _require_no_files(graph, attributes, onnx)
+    if any(map(_is_random, graph.node)):
+        raise _Refused("draws random numbers: export it in eval mode")
+    # What it says beside the graph is for other programs.
+    del model.metadata_props[:]
+
+
+def _require_no_graphs(attributes: Sequence[Any], onnx: Any) -> None:
     names = onnx.AttributeProto.AttributeType.Name
     if any(names(each.type) not in _ATTRIBUTES or each.ref_attr_name for each in attributes):
         raise _Refused("has loops, branches or values that are no tensors: export it for a fixed shape")
     if any(each.HasField("g") or each.graphs for each in attributes):
         raise _Refused("hides a graph in an operator")
+
+
+def _require_no_files(graph: Any, attributes: Sequence[Any], onnx: Any) -> None:
     tensors = [*graph.initializer, *(tensor for each in attributes for tensor in (each.t, *each.tensors))]
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data for tensor in tensors):
         raise _Refused("has its numbers in other files: export it with external_data=False")
-    if any(node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2) for node in graph.node):
-        raise _Refused("draws random numbers: export it in eval mode")
-    # What it says beside the graph is for other programs.
-    del model.metadata_props[:]
+
+
+def _is_random(node: Any) -> bool:
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2)
 
 
 def _fix_to_one_record(model: Any, sides: tuple[int, ...]) -> str:
@@ -175,18 +187,21 @@ def _require_small(model: Any, onnx: Any) -> None:
     """Raises _Refused: a graph with inferred shapes takes too much memory, or may."""
     graph = model.graph
     kinds = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output)}
-    total = 0
-    for name in (name for node in graph.node for name in node.output if name):
-        kind = kinds.get(name)
-        width = None if kind is None else _WIDTHS.get(onnx.TensorProto.DataType.Name(kind.elem_type))
-        if kind is None or width is None or not kind.HasField("shape"):
-            raise _Refused("has a value whose type or size is not known before it runs")
-        # A side below 0 fails when it runs, after what came before it was made.
-        if not all(each.HasField("dim_value") and each.dim_value >= 0 for each in kind.shape.dim):
-            raise _Refused("has a value whose size depends on the record")
-        total += width * math.prod(each.dim_value for each in kind.shape.dim)
+    unknown = onnx.TypeProto.Tensor()
+    names = (name for node in graph.node for name in node.output if name)
+    total = sum(_bytes_of(kinds.get(name, unknown), onnx) for name in names)
     if total > MAX_BYTES:
         raise _Refused(f"would take {total / (1 << 30):,.1f} GiB for one record, more than {MAX_BYTES >> 30} GiB")
+
+
+def _bytes_of(kind: Any, onnx: Any) -> int:
+    width = _WIDTHS.get(onnx.TensorProto.DataType.Name(kind.elem_type))
+    if width is None or not kind.HasField("shape"):
+        raise _Refused("has a value whose type or size is not known before it runs")
+    # A side below 0 fails when it runs, after what came before it was made.
+    if not all(each.HasField("dim_value") and each.dim_value >= 0 for each in kind.shape.dim):
+        raise _Refused("has a value whose size depends on the record")
+    return width * math.prod(each.dim_value for each in kind.shape.dim)
 
 
 def _require_divisors(model: Any, onnx: Any) -> None:
@@ -194,12 +209,15 @@ def _require_divisors(model: Any, onnx: Any) -> None:
     graph = model.graph
     values = (*graph.value_info, *graph.output)
     kinds = {value.name: onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in values}
-    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {tensor.name: tensor for tensor in graph.initializer} | _constant_outputs(graph)
     for node in graph.node:
-        if node.op_type == "Constant":
-            constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
         if node.op_type not in ("Div", "Mod") or "INT" not in kinds[node.output[0]]:
             continue
         divisor = constants.get(node.input[1])
         if divisor is None or not (onnx.numpy_helper.to_array(divisor) > 0).all():
             raise _Refused("divides whole numbers by others than constants above 0, which could end the process")
+
+
+def _constant_outputs(graph: Any) -> dict[str, Any]:
+    nodes = [node for node in graph.node if node.op_type == "Constant"]
+    return {node.output[0]: each.t for node in nodes for each in node.attribute if each.name == "value"}

@@ -150,14 +150,16 @@ def range_warning(
     places = tuple(range(1, first.ndim)) if width.ndim else None
     narrow = bool(np.all(last.max(axis=places) - first.min(axis=places) <= _NARROW))
     twelve_bits = values.dtype.kind in "ui" and bool(np.all(largest < 1 << 12) and np.all(width >= (1 << 16) - 1))
-    outside = bool(np.any(smallest < low) or np.any(largest > high))
-    if not (narrow or twelve_bits or (outside and not np.any((values > low) & (values < high)))):
+    if narrow:
+        position = "lie within 2 % of"
+    elif twelve_bits:
+        position = "fill a small part of"
+    elif np.any((smallest < low) | (largest > high)) and not np.any((values > low) & (values < high)):
+        position = "lie at the ends or outside of"
+    else:
         return None
     usual_range = _usual_range(float(smallest.min()), float(largest.max()), values.dtype)
     public = f"{low.min():g} to {high.max():g}"
-    position = (
-        "lie within 2 % of" if narrow else "fill a small part of" if twelve_bits else "lie at the ends or outside of"
-    )
     return (
         f"{name}: all {position} the study's range, {public}, so that the model sees almost no difference. They lie "
         f"within {usual_range}. Ask the study's lead whether the settings {range_settings} fit, or bring the {name} "

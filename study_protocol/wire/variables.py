@@ -39,14 +39,15 @@ def read_variables(
     """
     names = {f"{PREFIX}{field.upper()}": field for field in fields}
     file_names = {f"{PREFIX}{field.upper()}_FILE": field for field in from_files}
+    field_by_name = file_names | names
     values: dict[str, str] = {}
     problems: list[str] = []
-    for name in sorted(environment):
-        field, text = names.get(name) or file_names.get(name), environment[name]
+    for name in sorted(environment.keys() - (KNOWN_NAMES - field_by_name.keys())):
+        field, text = field_by_name.get(name), environment[name]
         if field is None:
-            if name.startswith(PREFIX) and name not in KNOWN_NAMES:
+            if name.startswith(PREFIX):
                 # No cutoff: the nearest name helps more than none.
-                nearest = difflib.get_close_matches(name, [*names, *file_names], n=1, cutoff=0.0)[0]
+                nearest = difflib.get_close_matches(name, field_by_name, n=1, cutoff=0.0)[0]
                 problems.append(f"{name} is unknown: did you mean {nearest}?")
         elif field in values:
             problems.append(f"{name} and {PREFIX}{field.upper()} are both set: keep one")

@@ -106,6 +106,21 @@ def test_every_record_has_the_gradients_of_one_backward(name: str, lengths: Tens
             torch.testing.assert_close(gradients[f"rnn.{key}"][i], expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_a_loss_behind_a_sequence_s_end_has_no_gradient(name: str) -> None:
+    module = module_called(name)
+    x, h, c = starts(module)
+    signals: list[tuple[Tensor, ...]] = []
+    for ends in (LENGTHS.tolist(), [STEPS] * RECORDS):
+        with Capture([], torch.device("cpu")) as capture:
+            outputs, _ = sweep_of(module, capture, LENGTHS)(x, h, c)
+            total = torch.stack([loss_of(outputs[:end, i], None) for i, end in enumerate(ends)]).sum()
+            signals.append(torch.autograd.grad(total, [x, h, *([] if c is None else [c])]))
+        signals[-1] += tuple(use.checked(RECORDS)[1] for use in capture.uses)  # type: ignore[index]
+    for within, behind in zip(*signals, strict=True):
+        torch.testing.assert_close(within, behind, rtol=0, atol=0)
+
+
 def test_outputs_that_the_loss_does_not_use_leave_the_cell_s_gradient_alone() -> None:
     module = module_called("lstm")
     x, h, c = starts(module)

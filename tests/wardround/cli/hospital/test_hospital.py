@@ -44,7 +44,7 @@ def test_the_roster_is_pinned_only_under_the_fingerprint_that_was_compared(
     for wrong in (["0" * 64], [*groups[:-1], "00000"]):
         run("roster", "pin", "sepsis", *wrong, code=4)
     # A slip of the hand is no other roster.
-    assert "60 in all; 55 digits were given" in run("roster", "pin", "sepsis", *groups[:-1], code=1).stderr
+    assert "60 in all, but 55 digits were given" in run("roster", "pin", "sepsis", *groups[:-1], code=1).stderr
     assert "this is none" in run("roster", "pin", "sepsis", "number", code=1).stderr
     assert run("roster", "pin", "sepsis", *groups).stdout == "pinned: mercy\n"
     assert '"pinned"' in (tmp_path / "mercy" / "studies" / "sepsis.json").read_text()
@@ -69,7 +69,7 @@ def test_an_operator_is_not_told_to_pin(here: Live, run: Run, tmp_path: Path) ->
     opened(run, tmp_path)
     asked, here_too = run("roster", "show", "sepsis", operator=True).stdout, run("roster", "show", "sepsis").stdout
     assert "roster pin" not in asked
-    assert "nothing to pin" in asked
+    assert "asked with an API key, which pins no roster" in asked
     assert "wardround roster pin sepsis" in here_too
 
 
