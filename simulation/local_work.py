@@ -44,7 +44,7 @@ class ClientStopped(WardroundError):
     def by(cls, error: WardroundError | DataError, client: str, round_number: int) -> Self:
         """Why its own side raised this."""
         if isinstance(error, TrainingStopped):
-            return cls(client, round_number, f"NaN or an infinity in {error.where}, try a smaller learning rate")
+            return cls(client, round_number, f"NaN or an infinity in {error.where}. Try a smaller learning rate")
         return cls(client, round_number, str(error))
 
 

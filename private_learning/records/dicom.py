@@ -26,7 +26,6 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import LABELS_FILE, FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_UNPACKED
 
@@ -91,11 +90,6 @@ def is_dicom(path: Path) -> bool:
         with suppress(OSError), path.open("rb") as file:
             return file.read(132)[128:] == b"DICM"
     return False
-
-
-def holds_dicom(folder: Path) -> bool:
-    """Return whether a DICOM file lies in the folder or below it."""
-    return any(is_dicom(path) for path in visible_paths(folder, below=True))
 
 
 def list_dicom(folder: Path) -> LazyExamples:

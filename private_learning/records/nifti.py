@@ -19,7 +19,6 @@ import numpy as np
 from private_learning.records.images import patients_listed
 from private_learning.records.labelled import FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
-from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError
 from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED
 
@@ -51,11 +50,6 @@ class _NiftiFlaw(Enum):
 
 def _is_nifti(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
-
-
-def holds_nifti(folder: Path) -> bool:
-    """Return whether a NIfTI file lies in the folder or below it."""
-    return any(_is_nifti(path) for path in visible_paths(folder, below=True))
 
 
 def list_nifti(folder: Path, *, slices: Sequence[int] | None = None) -> LazyExamples:

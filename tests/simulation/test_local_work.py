@@ -96,7 +96,7 @@ def test_a_stop_travels_between_processes_with_its_words() -> None:
     stopped = pickle.loads(pickle.dumps(ClientStopped("h2", 4, "too few records")))
     assert (stopped.client, stopped.round, stopped.reason) == ("h2", 4, "too few records")
     assert str(stopped) == "h2 stopped in round 4: too few records"
-    assert "NaN or an infinity in the update; try a smaller learning rate" in str(
+    assert "NaN or an infinity in the update. Try a smaller learning rate" in str(
         ClientStopped.by(TrainingStopped("the update"), "h2", 4)
     )
     assert ClientStopped.by(DataError("no rows"), "h2", 4).reason == "no rows"

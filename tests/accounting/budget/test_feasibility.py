@@ -126,6 +126,6 @@ def test_questions_alone_need_a_delta_that_their_whole_steps_do_not_use_up() -> 
         if lost(epsilon) < 1e-5:
             require_questions([account])
         else:
-            with pytest.raises(PlanError, match="lower epsilon, max_queries or max_cells") as refused:
+            with pytest.raises(PlanError, match="Lower epsilon, max_queries or max_cells") as refused:
                 require_questions([account])
             assert refused.value.field == "epsilon"

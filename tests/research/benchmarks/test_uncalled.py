@@ -49,6 +49,11 @@ STAYS = {
     "get_route_handler",
     # Tests of seeded runs, and simulations.
     "SeededRandomness",
+    # Tests of any task, a plug-in's too, draw records by these.
+    "synthetic_records",
+    "synthetic_targets",
+    "label_cells",
+    "random_values",
     # The API of operator keys: whoever writes an operator's tool sends these calls.
     "create_operator_key",
     "operator_keys",
