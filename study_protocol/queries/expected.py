@@ -14,6 +14,8 @@ from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
 
 MAX_PATIENTS = 10**9
+# Sums of 0 come back from their transform as this part of the largest, at most.
+ROUNDING = 1e-12
 
 
 class ExpectedError(Message):
@@ -41,10 +43,13 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
     if assumed is None:
         return ()
     table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
+    shown = table.columns.index(table.counts or ESTIMATE)
+    largest = max((abs(_number(row[shown]) or 0.0) for row in table.rows), default=0.0)
     groups: dict[tuple[object, ...], list[ExpectedError]] = {}
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
-        if cells[table.counts or ESTIMATE] == 0:
+        number = _number(cells[table.counts or ESTIMATE])
+        if number is not None and abs(number) <= ROUNDING * largest:
             # A group in which no patient is expected.
             continue
         error = _error(table.title, cells)

@@ -90,4 +90,4 @@ def in_words(reason: str) -> str:
 
 def ending(stop_reason: str) -> str:
     """Return why a study has ended and what to do, after the code itself."""
-    return f"{stop_reason}: {ENDINGS[stop_reason][1]}" if stop_reason in ENDINGS else stop_reason
+    return f"{stop_reason}. {ENDINGS[stop_reason][1]}" if stop_reason in ENDINGS else stop_reason

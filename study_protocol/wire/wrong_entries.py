@@ -112,6 +112,9 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
             sections = list(chain.from_iterable(map(_models, fields)))
         elif isinstance(part, str):
             sections = [section for section in sections if _kind(section) in (None, part)]
+    homes = [name for name, field in model.model_fields.items() for s in _models(field) if place[-1] in s.model_fields]
+    if homes and len(place) == 1:
+        return f". It belongs to section [{homes[0]}]"
     names = sorted({field.alias or name for section in sections for name, field in section.model_fields.items()})
     near = difflib.get_close_matches(str(place[-1]), names, n=1)
     return f". Did you mean {near[0]}?" if near else ""

@@ -68,6 +68,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_patient(tmp_path: Path) -> No
             "least_noise_multipler = 1.0",
             "least_noise_multipler: there is no such entry. Did you mean least_noise_multi",
         ),
+        ("queries = 'ask'", r"queries: there is no such entry. It belongs to section \[statistics\]"),
         ("excluded_patient_file = 'x'", "Did you mean excluded_patients_file?"),
         (
             "[limits.instance]\nepsilon = 1.0\ndelta = 0.1\norders = 4.0",
@@ -91,6 +92,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_patient(tmp_path: Path) -> No
         "no list",
         "a list that is a number",
         "misspelt number",
+        "in no section",
         "misspelt list",
         "misspelt in a section",
         "no list of studies",

@@ -25,7 +25,7 @@ def test_only_the_backend_ray_has_an_address() -> None:
 
 
 def test_a_name_that_is_none_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match=r"no backend 'abacus'. Backends are auto, loop, forked, ray, vectorised"):
+    with pytest.raises(ConfigurationError, match=r"no backend 'abacus'. Backends are auto, loop, forked, ray, vectori"):
         backend_called("abacus")
     with pytest.raises(ConfigurationError, match="--workers is at least 1"):
         backend_called("forked", 0)

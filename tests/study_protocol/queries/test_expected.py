@@ -82,6 +82,13 @@ def test_counts_and_cells_and_groups_that_are_alike_are_said_once() -> None:
     )
 
 
+def test_cells_without_patients_are_left_out_where_sums_round() -> None:
+    wards = {"column": "ward", "categories": ["Surgery, general", "Medicine", "Other"]}
+    edges = {"column": "crp", "edges": [5.0, 20.0, 100.0]}
+    (cell,) = foretold({"kind": "table", "variables": [wards, edges]}, 800).values()
+    assert cell.estimate == pytest.approx(800 / 12)
+
+
 @pytest.mark.parametrize("form", EVALUATIONS)
 def test_every_evaluation_is_foretold(form: str) -> None:
     found = foretold(EVALUATIONS[form], 100_000)

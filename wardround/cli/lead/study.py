@@ -338,7 +338,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
 def _state(study: Study) -> str:
     if study.pause_reason is not None:
         return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    return f"{study.state}, {ending(study.stop_reason)}" if study.stop_reason else study.state
+    return f"{study.state}: {ending(study.stop_reason)}" if study.stop_reason else study.state
 
 
 def _enrolled(study: Study) -> str:

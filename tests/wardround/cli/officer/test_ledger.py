@@ -241,7 +241,7 @@ def test_an_ended_study_says_why_and_a_certificate_what_it_assumes(capsys: pytes
 def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     show(statement(limit(level="client", state="unbounded"), can_continue=False, stop_reason="database-differs"))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "database-differs: The coordinator's database was changed without its key" in shown
+    assert "database-differs. The coordinator's database was changed without its key" in shown
     assert "Keep a copy of the database and find the cause" in shown
 
 
