@@ -107,7 +107,7 @@ def test_a_person_at_a_terminal_is_asked_once(
     assert "Take part under these terms?" in yes.stderr
     assert "Take part under these terms?" not in again.stderr
     assert "2 updates sent" in yes.stdout
-    assert "max-steps-reached: All steps of privacy.max_steps have been taken" in yes.stdout
+    assert "max-steps-reached. All steps of privacy.max_steps have been taken" in yes.stdout
     assert "wardround study model sepsis -o model.safetensors" in yes.stdout
 
 

@@ -32,7 +32,7 @@ def test_a_studys_states_and_what_is_shown_of_it(here: Live, run: Run, tmp_path:
         json.loads(run("study", a, "sepsis", "--json", operator=True).stdout)["state"] for a in ("resume", "stop")
     ]
     assert states == ["running", "paused", "running", "finished"]
-    assert "finished, stopped: Charges stay" in run("study", "show", "sepsis").stdout
+    assert "finished: stopped. Charges stay" in run("study", "show", "sepsis").stdout
     # Creating the same study again is the same study; its model is not uploaded twice.
     create = ("study", "create", "sepsis", "--settings", str(tmp_path / "study.json"), "--json")
     assert json.loads(run(*create, operator=True).stdout)["state"] == "finished"
