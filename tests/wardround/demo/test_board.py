@@ -91,7 +91,7 @@ def test_the_ending_explains_itself_and_compares(terminal: io.StringIO) -> None:
     own = OwnPatients(0.95, 0.88, 1.0, 91.4)
     board(terminal).ending(budget(), BASELINES, Accuracies(0.96, 0.94, [1], "the mean", 1, own))
     out = words(terminal)
-    assert "budget-exhausted. " in out
+    assert "budget-exhausted: " in out
     assert "so it does not begin" in out
     assert "(after 1 rounds)" in out
     for text in ("this study 0.960 the mean", "pooled, no privacy 0.970", "majority class 0.630"):
