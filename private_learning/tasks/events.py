@@ -144,21 +144,17 @@ def _read(name: str, text: object, first: int) -> EventTable:
     form = f'{PREFIX}{name}: "code=COLUMN; time=COLUMN; codes=A|B|C" is expected'
     if not name or not isinstance(text, str):
         raise TaskError(form)
-    settings = _settings(text, form)
+    settings: dict[str, str] = {}
+    lacking = list(_KEYS)
+    for part in text.split(";"):
+        key, _, value = map(str.strip, part.partition("="))
+        if key not in lacking or not value:
+            raise TaskError(f"{form}, each of the three once")
+        lacking.remove(key)
+        settings[key] = value
+    if lacking:
+        raise TaskError(f"{form}, but {', '.join(lacking)} is missing")
     codes = categories_of(settings["codes"])
     if not codes:
         raise TaskError(f"{PREFIX}{name}: codes must be different words with bars between, and no commas: I10|E11")
     return EventTable(name, column_name(settings["code"]), column_name(settings["time"]), codes, first)
-
-
-def _settings(text: str, form: str) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for part in text.split(";"):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in _KEYS or not value or key in settings:
-            raise TaskError(f"{form}, each of the three once")
-        settings[key] = value
-    lacking = [key for key in _KEYS if key not in settings]
-    if lacking:
-        raise TaskError(f"{form}, but {', '.join(lacking)} is missing")
-    return settings
