@@ -250,7 +250,7 @@ class RoundRow(Base):
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True, comment="which study")
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False, comment="from 1")
     state: Mapped[RoundState] = mapped_column(String(16), comment="how far it has come")
-    reason: Mapped[str | None] = mapped_column(String(64), comment="why it failed")
+    reason: Mapped[str | None] = mapped_column(String(64), comment="why it came to nothing")
     base_version: Mapped[int | None] = mapped_column(Integer, comment="the model that its clients start from")
     query: Mapped[int | None] = mapped_column(Integer, comment="the query that it answers; none: it trains")
     started_at: Mapped[float] = mapped_column(comment="when it was reserved")
