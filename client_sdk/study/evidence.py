@@ -24,7 +24,7 @@ _HOSPITAL = {
     "whom": "the other hospitals",
     "dataset": ", with --dataset as in join",
 }
-_AUDITOR = {"nothing": "This hospital signs nothing more for this study", "whom": "the hospitals", "dataset": ""}
+_AUDITOR = {"nothing": "Nothing more is signed for this study", "whom": "the hospitals", "dataset": ""}
 
 
 class Evidence:

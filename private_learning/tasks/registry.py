@@ -120,12 +120,23 @@ def example_of(name: str) -> dict[str, Any]:
     """Return example parameters of a task that is built in or installed here.
 
     Raises:
-        TaskError: there is no such task, or it has no example.
+        TaskError: there is no such task, it has no example, or its package fails.
     """
-    make = BUILT_IN.get(name) or _maker(name)[1]
-    if isinstance(make, type) and issubclass(make, Task):
-        return dict(make.example())
-    raise TaskError(f"task {name!r} has no example of its own")
+    if name in BUILT_IN:
+        return dict(EXAMPLES[name])
+    subject, make = _maker(name)
+    if not isinstance(make, type) or not issubclass(make, Task):
+        raise TaskError(f"task {name!r} has no example of its own")
+    try:
+        example = dict(make.example())
+    except TaskError:
+        raise
+    # Of foreign code, as in `_installed`.
+    except Exception as error:
+        raise TaskError(f"{subject} cannot give its example: {reason(error)}") from error
+    if not all(isinstance(value, str | int | float) for value in example.values()):
+        raise TaskError(f"{subject} has an example with values that are neither numbers, Booleans nor texts")
+    return example
 
 
 def _installed(name: str, parameters: Mapping[str, Any]) -> Task:

@@ -88,6 +88,11 @@ def in_words(reason: str) -> str:
     return REASONS.get(reason, f"{reason}.")
 
 
+def explained(reason: str) -> str:
+    """Return what happened and what to do, after the code itself. A newer coordinator's unknown code stays alone."""
+    return f"{reason}: {REASONS[reason]}" if reason in REASONS else reason
+
+
 def ending(stop_reason: str) -> str:
     """Return why a study has ended and what to do, after the code itself."""
     return f"{stop_reason}. {ENDINGS[stop_reason][1]}" if stop_reason in ENDINGS else stop_reason

@@ -49,7 +49,7 @@ def read_variables(
                 # No cutoff: the nearest name helps more than none.
                 nearest = difflib.get_close_matches(name, field_by_name, n=1, cutoff=0.0)[0]
                 problems.append(f"{name} is unknown: did you mean {nearest}?")
-        elif field in values:
+        elif text and field in values:
             problems.append(f"{name} and {PREFIX}{field.upper()} are both set: keep one")
         elif text:
             try:

@@ -81,6 +81,8 @@ def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:
 def test_an_empty_value_is_as_good_as_none() -> None:
     names = ["WARDROUND_OPERATOR_KEY_FILE", "WARDROUND_CLIENT_HOME", "WARDROUND_SERVER", "WARDROUND_CA_FILE"]
     assert load(dict.fromkeys(names, "")) == load({})
+    key = {"WARDROUND_OPERATOR_KEY": "wrk_1_hunter2"}
+    assert load(key | {"WARDROUND_OPERATOR_KEY_FILE": ""}) == load(key)
 
 
 def test_a_value_that_is_none_says_what_is_expected() -> None:

@@ -66,6 +66,7 @@ def test_a_proof_that_cannot_be_read_keeps_the_hospital_away_too(tmp_path: Path)
 def test_an_auditor_is_told_what_an_auditor_can_do(tmp_path: Path) -> None:
     evidence, error = Evidence(tmp_path, "sepsis", auditor=True), LedgerForked("two ledgers", {"shown": 1})
     evidence.keep(error, HERE, 6)
+    assert "Nothing more is signed for this study" in str(error)
     assert str(error).endswith("compare entry 6 of your ledgers (wardround ledger seen sepsis --entry 6)")
     with pytest.raises(EvidenceKept, match=r"this auditor stopped signing sepsis .* move that file elsewhere and sign"):
         evidence.require_none()

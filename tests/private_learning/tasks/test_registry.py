@@ -50,6 +50,15 @@ def broken(parameters):
 class NoModel(Own):
     def model(self):
         raise RuntimeError("no such backbone")
+
+class NoExample(Own):
+    def example(self):
+        return {"width": 3}
+
+class OddExample(Own):
+    @classmethod
+    def example(cls):
+        return {"width": None}
 """
 
 
@@ -62,6 +71,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (info / "entry_points.txt").write_text(
         "[wardround.tasks]\nown = own_task_package:Own\nwrong = own_task_package:not_a_task\n"
         "broken = own_task_package:broken\nno-model = own_task_package:NoModel\ngone = own_task_package:Gone\n"
+        "no-example = own_task_package:NoExample\nodd-example = own_task_package:OddExample\n"
         "half = own_task_package_that_fails:Own\n"
     )
     (tmp_path / "own_task_package_that_fails.py").write_text("raise OSError('no weights here')\n")
@@ -87,7 +97,9 @@ def test_an_installed_package_brings_its_own_task():
 @pytest.mark.usefixtures("installed")
 def test_an_installed_task_has_the_example_that_it_names() -> None:
     assert example_of("own") == study_values(task="own")["training"]["task_parameters"] == {"width": 3}
-    for name, said in {"wrong": "has no example", "half": "cannot be imported", "no": "no package here"}.items():
+    texts = {"wrong": "has no example", "half": "cannot be imported", "no": "no package here"}
+    texts |= {"no-example": "cannot give its example: TypeError", "odd-example": "neither numbers, Booleans nor texts"}
+    for name, said in texts.items():
         with pytest.raises(TaskError, match=said):
             example_of(name)
 

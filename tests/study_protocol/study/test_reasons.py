@@ -8,7 +8,7 @@ import pytest
 
 from study_protocol.study import reasons
 from study_protocol.study.any_settings import settings_from
-from study_protocol.study.reasons import FOR_GOOD, STUCK, in_words
+from study_protocol.study.reasons import FOR_GOOD, STUCK, explained, in_words
 from tests.factories.settings import settings_json
 
 # Of rounds, queries and pauses, as they stand in databases and answers.
@@ -35,6 +35,11 @@ def test_settings_that_are_named_are_settings_of_a_study(reason: str) -> None:
 def test_a_reason_without_words_is_a_sentence_of_its_code() -> None:
     assert in_words("of-a-later-version") == "of-a-later-version."
     assert all(in_words(reason) != reason for reason in KNOWN)
+
+
+def test_an_unknown_reason_is_not_explained_by_itself() -> None:
+    assert explained("of-a-later-version") == "of-a-later-version"
+    assert explained("stopped") == f"stopped: {in_words('stopped')}"
 
 
 def test_reasons_for_good_and_those_in_which_a_study_is_stuck_have_words() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from study_protocol.secure_sum.promises import sums
-from study_protocol.study.reasons import ending, in_words
+from study_protocol.study.reasons import ending, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -188,7 +188,7 @@ def rounds(
     )
     # Each reason is printed once.
     for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
-        say(_with_words(reason))
+        say(explained(reason))
     if now.pause_reason is not None:
         paused = f"paused since {since(now.state_since)} ({now.pause_reason.code})"
         say(f"{paused}. After the repair, run: wardround study resume {study}")
@@ -343,11 +343,6 @@ def _state(study: Study) -> str:
 
 def _enrolled(study: Study) -> str:
     return f"{study.clients} of {study.invited} invited have enrolled"
-
-
-def _with_words(reason: str) -> str:
-    words = in_words(reason)
-    return reason if words == reason else f"{reason}: {words}"
 
 
 def _pages(page: Callable[[Any], P]) -> Iterator[P]:
