@@ -115,16 +115,20 @@ def test_a_record_that_fails_elsewhere_adds_zero_there(both: tuple[PerRecordGrad
     assert all(bool(torch.isfinite(value).all()) for value in found.gradients.values())
 
 
-def test_a_device_that_is_lost_is_named(both: tuple[PerRecordGradients, PerRecordGradients]) -> None:
-    """Last of this file's users of the processes: they are gone afterwards."""
-    _, several = both
-    # A process begins with its first task, and other tests may have run elsewhere.
+@pytest.mark.parametrize("method", MODELS)
+@pytest.mark.quick("layerwise")
+def test_a_device_that_is_lost_is_named(method: str) -> None:
+    several = made(method, ("cpu",))
+    # A process begins with its first task.
     several.clipped_sum(X, Y, clip_norm=1.0)
     pools = several._further_devices._pools  # type: ignore[union-attr]
     (process,) = pools[0]._processes.values()
     os.kill(process.pid or 0, signal.SIGKILL)
-    with pytest.raises(DeviceLost, match="device cpu has ended"):
-        several.clipped_sum(X, Y, clip_norm=1.0)
+    try:
+        with pytest.raises(DeviceLost, match="device cpu has ended"):
+            several.clipped_sum(X, Y, clip_norm=1.0)
+    finally:
+        several._further_devices.close()  # type: ignore[union-attr]
 
 
 def test_a_model_of_a_local_class_cannot_travel() -> None:

@@ -52,7 +52,7 @@ def test_all_studies_at_a_glance(tabs: Tabs, here: Live) -> None:
     shown = row.inner_text()
     for words in ("Running", "each patient, Bayesian", "about", "31 of at most 120 begun", "5 of 5 invited hospitals"):
         assert words in shown
-    assert "Finished: the budget is used" in page.locator("#list tr", has_text="has ended").inner_text()
+    assert "Finished: the budget is used" in page.locator("#list tr", has_text="A study that has ended").inner_text()
     page.get_by_label("Find by name or title").fill("SEPSIS")
     page.wait_for_selector("#list tbody tr:only-child")
     page.get_by_label("Find by name or title").fill("nothing of this name")
