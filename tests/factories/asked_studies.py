@@ -13,6 +13,7 @@ from server.db.rows import find_study
 from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
 from server.services.studies import lifecycle
+from server.worker import Worker
 from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import Consent, Query, QueryDocument
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
@@ -63,3 +64,17 @@ def ledger(coordinator: Coordinator) -> list[Entry]:
 def kinds(coordinator: Coordinator) -> list[str]:
     """Of the ledger's entries since the study began."""
     return [entry.kind for entry in ledger(coordinator) if entry.kind not in ("opened", "roster", "released")]
+
+
+def settle_and_lose(coordinator: Coordinator, hospitals: Sequence[Hospital]) -> None:
+    """Every answer was charged, and then its file is gone."""
+    query = consented(coordinator, hospitals, document())
+    for hospital in hospitals:
+        send(hospital, query)
+    worker = Worker(coordinator)
+    while kinds(coordinator)[-1] != "settled":
+        (task, *_) = worker._tasks()
+        worker.perform(task)
+    worker._let_go()
+    (folder,) = coordinator.blobs.folders(f"rounds/{STUDY}")
+    coordinator.blobs.clear(folder)

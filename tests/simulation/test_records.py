@@ -5,25 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
 from private_learning.records import DataError, load
 from private_learning.tasks import load as load_task
 from simulation.records import Dealer, HowSplit, Source
+from tests.factories.record_files import write_records
 from tests.factories.settings import TASK_PARAMETERS, settings
-
-
-def write_records(path: Path, count: int, seed: int) -> Path:
-    draw = np.random.default_rng(seed)
-    age, rate = draw.uniform(0, 100, count), draw.uniform(0, 10, count)
-    ill = (age / 100 + rate / 10 + draw.normal(0, 0.2, count) > 1).astype(int)
-    wards = draw.choice(["north", "south", "west"], count)
-    rows = zip(age, rate, ill, wards, strict=True)
-    lines = [f"{a:.2f},{r:.2f},{i},{w},p{seed}-{n}" for n, (a, r, i, w) in enumerate(rows)]
-    path.write_text("\n".join(["age,rate,ill,ward,patient", *lines]) + "\n")
-    return path
 
 
 @pytest.fixture

@@ -16,7 +16,17 @@ from server.services.queries import ask
 from server.services.studies import lifecycle
 from server.worker import Worker
 from study_protocol.study.queries import Consent
-from tests.factories.asked_studies import STUDY, consented, document, kinds, ledger, open_asked, send, shown
+from tests.factories.asked_studies import (
+    STUDY,
+    consented,
+    document,
+    kinds,
+    ledger,
+    open_asked,
+    send,
+    settle_and_lose,
+    shown,
+)
 from tests.factories.studies import FakeClock, work
 
 
@@ -69,16 +79,7 @@ def test_one_answer_was_seen_and_both_draws_are_charged(coordinator: Coordinator
 def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, clock: FakeClock) -> None:
     """Settled, and then nothing can be published: the charge stays, and nobody is asked for another draw."""
     hospitals = open_asked(coordinator)
-    first = consented(coordinator, hospitals, document())
-    for hospital in hospitals:
-        send(hospital, first)
-    worker = Worker(coordinator)
-    while kinds(coordinator)[-1] != "settled":
-        (task, *_) = worker._tasks()
-        worker.perform(task)
-    worker._let_go()
-    (folder,) = coordinator.blobs.folders(f"rounds/{STUDY}")
-    coordinator.blobs.clear(folder)
+    settle_and_lose(coordinator, hospitals)
     work(coordinator)
     assert (shown(coordinator).state, shown(coordinator).reason) == ("failed", "updates-lost")
     assert kinds(coordinator) == ["asked", "settled"]

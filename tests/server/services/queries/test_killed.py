@@ -10,10 +10,18 @@ from accounting.budget.budget import replay
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.queries import ask
-from server.worker import Worker
-from tests.factories.asked_studies import STUDY, consented, document, kinds, ledger, open_asked, send, shown
+from tests.factories.asked_studies import (
+    STUDY,
+    consented,
+    document,
+    kinds,
+    ledger,
+    open_asked,
+    send,
+    settle_and_lose,
+    shown,
+)
 from tests.factories.dying import Killed, dying_at
-from tests.factories.hospital_double import Hospital
 from tests.factories.studies import FakeClock, work
 
 RECEIVING = [
@@ -69,7 +77,7 @@ def test_an_answer_that_is_given_up_is_charged_once_and_never_asked_again(
     coordinator: Coordinator, clock: FakeClock, point: str
 ) -> None:
     hospitals = open_asked(coordinator)
-    _settle_and_lose(coordinator, hospitals)
+    settle_and_lose(coordinator, hospitals)
     dies(point, lambda: work(coordinator))
     clock.sleep(PAST_THE_LEASE)
     work(coordinator)
@@ -79,17 +87,3 @@ def test_an_answer_that_is_given_up_is_charged_once_and_never_asked_again(
         ask.ask(coordinator, STUDY, document())
     assert refused.value.code == "query-opened"
     assert replay(ledger(coordinator)).charged_queries == 1
-
-
-def _settle_and_lose(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
-    """Every answer was charged, and then its file is gone."""
-    query = consented(coordinator, hospitals, document())
-    for hospital in hospitals:
-        send(hospital, query)
-    worker = Worker(coordinator)
-    while kinds(coordinator)[-1] != "settled":
-        (task, *_) = worker._tasks()
-        worker.perform(task)
-    worker._let_go()
-    (folder,) = coordinator.blobs.folders(f"rounds/{STUDY}")
-    coordinator.blobs.clear(folder)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner, Result
@@ -21,6 +20,7 @@ from client_sdk.errors import TrainingStopped
 from simulation.local_work import ClientStopped
 from simulation.report import SeedRun
 from simulation.runs import Simulation
+from tests.factories.record_files import write_records
 from wardround.cli.lead.templates import study_text, study_values
 from wardround.cli.main import build
 
@@ -40,17 +40,6 @@ def write_settings(path: Path, rounds: int = 6, **privacy: Any) -> Path:
     values["training"] = values["training"] | {"task_parameters": PARAMETERS}
     values["privacy"] = values["privacy"] | {"max_steps": rounds, "expected_batch_size": 30.0} | privacy
     path.write_text(study_text(values))
-    return path
-
-
-def write_records(path: Path, count: int, seed: int) -> Path:
-    draw = np.random.default_rng(seed)
-    age, rate = draw.uniform(0, 100, count), draw.uniform(0, 10, count)
-    ill = (age / 100 + rate / 10 + draw.normal(0, 0.2, count) > 1).astype(int)
-    wards = draw.choice(["north", "south", "west"], count)
-    rows = zip(age, rate, ill, wards, strict=True)
-    lines = [f"{a:.2f},{r:.2f},{i},{w},p{seed}-{n}" for n, (a, r, i, w) in enumerate(rows)]
-    path.write_text("\n".join(["age,rate,ill,ward,patient", *lines]) + "\n")
     return path
 
 
