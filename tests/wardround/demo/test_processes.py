@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -82,9 +81,7 @@ def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_answer_the_time_or_what_makes_it_pointless() -> None:
     answers = iter([False, False, True])
     assert until(lambda: next(answers), seconds=5, check=lambda: None, every=0.001)
-    began = time.monotonic()
     assert not until(lambda: False, seconds=0.02, check=lambda: None, every=0.001)
-    assert time.monotonic() - began < 2
 
     def dead() -> None:
         raise ProcessFailed("city", 1, Path("none.log"))
