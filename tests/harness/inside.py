@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,6 +190,12 @@ class HospitalProcess:
     def is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    def stop(self) -> None:
+        """End its process, where one still runs: patient as it is, it would ask for ever."""
+        self.victim.dead = True
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
     def _join(self, study: str) -> None:
         current.set(self.victim)
         try:
@@ -201,6 +207,16 @@ class HospitalProcess:
 
     def _transport(self, connection: Connection) -> Transport:
         return Transport(connection, handler=UnreliableTransport(self._wire))
+
+
+@contextmanager
+def stopped_afterwards(hospitals: Collection[HospitalProcess]) -> Generator[None]:
+    """End what still runs of them, also where the storm failed: it would disturb all tests after this one."""
+    try:
+        yield
+    finally:
+        for hospital in hospitals:
+            hospital.stop()
 
 
 def patients(name: str, rows: int, seed: int) -> Table:
@@ -218,6 +234,9 @@ def _dial(_: str) -> Connection:
 
 
 def _briefly(seconds: float) -> None:
+    victim = current.get()
+    if victim is not None and victim.dead:
+        raise Killed(victim.point)
     time.sleep(min(seconds, 0.05))
 
 

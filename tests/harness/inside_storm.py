@@ -45,6 +45,7 @@ from tests.harness.inside import (
     hurrying,
     logging_into,
     operator_of,
+    stopped_afterwards,
 )
 from tests.harness.law_broken import LawBroken
 from tests.harness.outages import end_connections
@@ -161,7 +162,8 @@ class InsideStorm:
             for place, (key, rows) in enumerate(hospitals_of(kind).items())
         }
         self._rotated = False
-        with watched(*(hospital.disk for hospital in hospitals.values())):
+        disks = watched(*(hospital.disk for hospital in hospitals.values()))
+        with stopped_afterwards(hospitals.values()), disks:
             self.operator.create_study(StudyCreate(study=name, title="storm", settings=settings))
             if isinstance(settings, StudySettings):
                 model = load(settings.training.task, settings.training.task_parameters).model()

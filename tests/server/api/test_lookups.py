@@ -21,11 +21,12 @@ class Table:
 
     def look(self, questions: Sequence[str]) -> list[int | Exception]:
         self.looks.append(questions)
+        number = len(self.looks)
         self.begun.set()
         assert self.go.wait(10)
         if "away" in questions:
             raise ConnectionError
-        return [ValueError(question) if question == "wrong" else len(self.looks) for question in questions]
+        return [ValueError(question) if question == "wrong" else number for question in questions]
 
 
 async def gathered(asked: Lookups[str, int], *questions: str) -> list[int | BaseException]:
