@@ -195,6 +195,8 @@ class HospitalProcess:
         self.victim.dead = True
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
+        if self.is_running:
+            raise RuntimeError(f"{self.name} does not stop")
 
     def _join(self, study: str) -> None:
         current.set(self.victim)
@@ -211,7 +213,7 @@ class HospitalProcess:
 
 @contextmanager
 def stopped_afterwards(hospitals: Collection[HospitalProcess]) -> Generator[None]:
-    """End what still runs of them, also where the storm failed: it would disturb all tests after this one."""
+    """End what still runs of them, also after a failure: it would disturb all later tests."""
     try:
         yield
     finally:
@@ -234,9 +236,6 @@ def _dial(_: str) -> Connection:
 
 
 def _briefly(seconds: float) -> None:
-    victim = current.get()
-    if victim is not None and victim.dead:
-        raise Killed(victim.point)
     time.sleep(min(seconds, 0.05))
 
 
