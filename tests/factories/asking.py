@@ -71,9 +71,9 @@ class Site(threading.Thread):
             self.error = error
 
 
-def with_postcodes(seed: int) -> Table:
+def with_postcodes(seed: int, count: int = 40) -> Table:
     """The factory's records, and a column that an officer may deny."""
-    made = records(seed=seed)
+    made = records(count, seed)
     places = np.random.default_rng(seed).integers(1, 3, len(made)).astype(str)
     return replace(made, columns={**made.columns, "postcode": column_of(places)})
 
