@@ -122,6 +122,16 @@ class SimulatedCoordinator:
         return self._before[1] if has_previous and self._before is not None else None
 
     @property
+    def attempt(self) -> int | None:
+        """Return the place of the round under way in the noise schedule, or None without one."""
+        return None if self.budget.plan.noise_schedule is None else self.budget.attempts
+
+    @property
+    def _in_round(self) -> StudySettings:
+        """The settings as the round under way sees them."""
+        return self.settings.at_attempt(self.attempt)
+
+    @property
     def longest(self) -> float:
         """L2 norm that a client's update in the clear may have in the round under way."""
         return self._longest(self.budget.last_round, self.previous, clients=1)
@@ -199,7 +209,12 @@ class SimulatedCoordinator:
             return ()
         session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
         plan = SessionPlan.of(
-            self.settings, self._spec, round_number=round_number, ledger=(round_number, _NOBODY), **session_names
+            self.settings,
+            self._spec,
+            round_number=round_number,
+            ledger=(round_number, _NOBODY),
+            attempt=self.attempt,
+            **session_names,
         )
         return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
 
@@ -217,7 +232,7 @@ class SimulatedCoordinator:
     def _release(self, opening: Opening, answers: RoundAnswers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
         draw = self._noise.of(opening.round)
-        total = noised_sum(self.settings, self._spec, () if opened else updates, opened, draw)
+        total = noised_sum(self._in_round, self._spec, () if opened else updates, opened, draw)
         weights, state = released(self.settings, Arrays(self.weights), Arrays(total), self._state)
         self._before, self._state = (self.version, self.weights), state
         self.weights, self.version, self.reason = weights, opening.round, None
@@ -236,7 +251,7 @@ class SimulatedCoordinator:
     def _longest(self, round_number: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)
         start = anchor(self.settings, Arrays(self.weights), before) if has_anchor(self.settings) else 0.0
-        return longest_update(self.settings, coordinates(self._spec), round_number, anchor=start, clients=clients)
+        return longest_update(self._in_round, coordinates(self._spec), round_number, anchor=start, clients=clients)
 
     def _learn_records(self, report: RoundReport | None) -> None:
         """As hospitals learn N: from the first entry that tells it."""

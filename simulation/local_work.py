@@ -57,6 +57,7 @@ class Orders:
     total_records  N of all clients, where the study sums the papers' costs and N is known
     vectors        what is summed, none in the clear
     longest        L2 norm that an update in the clear may have
+    attempt        its place in the noise schedule, None without one
     """
 
     round: int
@@ -65,6 +66,7 @@ class Orders:
     total_records: float | None
     vectors: tuple[VectorSpec, ...]
     longest: float
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class LocalWork:
                 round_number=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
+                attempt=orders.attempt,
             )
             words = self._words(training, task, orders, contribution, log_moments) if orders.vectors else {}
             update, findings = self._in_the_clear(training, orders, contribution, log_moments, words)
@@ -153,7 +156,7 @@ class LocalWork:
     ) -> dict[str, RingVector]:
         is_size_known = orders.total_records is not None or task.reported
         return ring_vectors_of(
-            self.settings.privacy,
+            self.settings.at_attempt(orders.attempt).privacy,
             training.spec,
             orders.vectors,
             contribution,
@@ -175,4 +178,4 @@ class LocalWork:
         body = {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         if log_moments is not None and not orders.vectors:
             body |= log_moments.tensors()
-        return body, examine(self.settings, training.spec, Arrays(body), orders.longest)
+        return body, examine(self.settings.at_attempt(orders.attempt), training.spec, Arrays(body), orders.longest)

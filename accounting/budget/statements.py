@@ -31,6 +31,7 @@ class StatedBudget(Protocol):
     plan: AnyPlan
     accounts: list[Account]
     last_round: int
+    attempts: int
     charged_rounds: int
     pending: int | None
     pending_query: QueryCost | None
@@ -145,7 +146,9 @@ def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:
 
 
 def _rounds_left(budget: StatedBudget, account: Account) -> int:
-    within_max_steps = budget.plan.rounds - budget.charged_rounds
+    # A cancelled round took its place in a noise schedule, and nothing of equal steps.
+    begun = budget.charged_rounds if budget.plan.noise_schedule is None else budget.attempts
+    within_max_steps = budget.plan.rounds - begun
     return max(0, min(account.rounds_left(), within_max_steps))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -63,8 +63,11 @@ class Charge:
         return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears, asks=True)
 
     @classmethod
-    def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
-        """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
+    def of(cls, settings: StudySettings, rounds: Iterable[int] = (), attempt: int | None = None) -> Charge:
+        """The steps of one round of a study, and the histograms that all of `rounds` publish together.
+
+        attempt  the round's place in a noise schedule. None: the one with the least noise
+        """
         # In a sum the others add noise too. This hospital counts its own alone, but for one noise that all share.
         plan, noise = plan_of(settings), 0.0
         published = sum(plan.publishes(round) for round in rounds)
@@ -76,7 +79,8 @@ class Charge:
         level = plan.levels[0].value
         bears = "all" if settings.evaluation is None else "trained"
         rate, steps = plan.sampling_rate, plan.steps_per_round
-        return cls(level, plan.noise_multiplier, rate, steps, published, noise, bears)
+        stages = range(len(plan.stages)) if attempt is None else [plan.stage_of(attempt)]
+        return cls(level, min(map(plan.noise_of, stages)), rate, steps, published, noise, bears)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:
@@ -130,23 +134,31 @@ def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequ
             )
 
 
-def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = ()) -> None:
+def require_within_study(
+    plan: Plan, rounds_sent: int, charged: Iterable[int] = (), attempts: Collection[int] = ()
+) -> None:
     """Whether one more round keeps the study's own max_steps and classical limits, by this hospital's own count.
 
     rounds_sent  rounds of the study of which something may have left
     charged      numbers of the rounds that were charged, the next one included: some published noised histograms
+    attempts     under a noise schedule: the places in it of the rounds that were charged, the next one included
 
     Raises:
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
     """
     if rounds_sent >= plan.rounds:
         raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
-    published = sum(plan.publishes(round) for round in charged)
+    if max(attempts, default=0) > plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the end of the study's noise schedule")
+    state: dict[str, Any] = {"rounds": rounds_sent + 1, "published": sum(plan.publishes(round) for round in charged)}
+    if plan.noise_schedule is not None:
+        used = Counter(map(plan.stage_of, attempts))
+        state["stages"] = [used[stage] for stage in range(len(plan.stages))]
     for limit in plan.limits:
         if limit.definition is not Definition.CLASSICAL:
             continue
         account = ClassicalLimit(plan, limit)
-        account.restore({"rounds": rounds_sent + 1, "published": published})
+        account.restore(state)
         # Written so that NaN counts as passed.
         if not account.epsilon() <= limit.epsilon:
             raise OwnBudgetExceeded(

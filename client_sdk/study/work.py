@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from client_sdk.errors import BadAssignment
+from client_sdk.errors import BadAssignment, Refused
 from client_sdk.guard.charges import Charge, require_within_study
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
@@ -69,10 +69,17 @@ class RoundCharges:
     policy: SitePolicy
     outbox: Outbox
 
-    def pay(self, round_number: int, price: Charge, subject: str, approval: str | None = None) -> None:
+    def pay(
+        self,
+        round_number: int,
+        price: Charge,
+        subject: str,
+        approval: str | None = None,
+        attempt: int | None = None,
+    ) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval)
+        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval, attempt)
         failpoint("hospital.after-charge")
 
     def finish(
@@ -141,7 +148,8 @@ class TrainingWork:
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
-        require_within_study(plan_of(settings), ledger.rounds_sent(study), charged)
+        attempts = _attempts(ledger.attempts(study, except_round=round), assignment)
+        require_within_study(plan_of(settings), ledger.rounds_sent(study), charged, attempts)
         accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
@@ -155,7 +163,8 @@ class TrainingWork:
         # Everything that can still say no comes before the charge.
         weights, previous = self._models.assigned(model), self._models.before(model)
         if not paid:
-            books.pay(round, Charge.of(self._training.settings, [round]), model.sha256)
+            price = Charge.of(self._training.settings, [round], assignment.attempt)
+            books.pay(round, price, model.sha256, attempt=assignment.attempt)
         # From where a round of several steps was interrupted.
         belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
         checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
@@ -167,6 +176,7 @@ class TrainingWork:
             individual=individual,
             checkpoints=checkpoints,
             previous=previous,
+            attempt=assignment.attempt,
         )
         body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")
@@ -176,3 +186,21 @@ class TrainingWork:
         books.finish(round, body, sums=sums, individual=filter_state, report=reported(contribution, log_moments))
         if checkpoints is not None:
             checkpoints.erase()
+
+
+def _attempts(used: set[int], assignment: AssignmentBody) -> set[int]:
+    """Return the places in the noise schedule that are used up with this round. None without a schedule.
+
+    Raises:
+        Refused: its place was used before, or others after it were.
+    """
+    attempt = assignment.attempt
+    if attempt is None:
+        return set()
+    if attempt <= max(used, default=0):
+        raise Refused(
+            "attempt-used",
+            f"the round has place {attempt} of the study's noise schedule, and this hospital has used place "
+            f"{max(used)} already: each place is used once, in order",
+        )
+    return {*used, attempt}

@@ -92,11 +92,13 @@ class SessionPlan:
         roster: str,
         model: str,
         ledger: tuple[int, str],
+        attempt: int | None = None,
     ) -> Self:
         """Return the session that a study's settings ask for.
 
         Args:
             spec: the model's parameters.
+            attempt: the round's place in the noise schedule, if there is one.
 
         Raises:
             ValueError: the study has no sums under masks.
@@ -104,7 +106,8 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study has no sums under masks")
-        seconds, vectors = settings.schedule.round_deadline_seconds, partial(vectors_of, settings, spec)
+        seconds = settings.schedule.round_deadline_seconds
+        vectors = partial(vectors_of, settings.at_attempt(attempt), spec)
         return cls(study, round_number, settings.digest(), ledger, roster, None, model, masking, seconds, vectors)
 
     @classmethod

@@ -20,12 +20,14 @@ from accounting.plan.limits import (
     require_limits,
     require_release,
 )
+from accounting.plan.schedule import NoiseStage
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
 from study_protocol.study.central_noise import CentralNoise
 from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.limits import Limit
 from study_protocol.study.masking import Masking
+from study_protocol.study.noise_schedule import NoiseSchedule
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
 Disclosure = Literal["plain", "noised", "at-end"]
@@ -132,6 +134,13 @@ class Privacy(Message):
     expected_clients: Positive = Field(
         description="client_sampling_rate × hospitals: the sum of updates is divided by it"
     )
+    # Left out of what is written where there is none: settings of earlier versions keep their digest.
+    noise_schedule: NoiseSchedule | None = Field(
+        default=None,
+        exclude_if=lambda schedule: schedule is None,
+        description="stages of rounds, each with a factor on noise_multiplier. Every round that begins uses the next "
+        "place in them, also if it is abandoned. Left out: the same noise in all rounds",
+    )
     max_steps: Whole = Field(
         ge=1,
         le=10_000_000,
@@ -185,6 +194,20 @@ class Privacy(Message):
         return None if self.bayesian is None else self.bayesian.plan(sample)
 
     @property
+    def noise_stages(self) -> tuple[NoiseStage, ...] | None:
+        """The noise schedule as the accounts know it, or None without one."""
+        return None if self.noise_schedule is None else tuple(stage.plan() for stage in self.noise_schedule)
+
+    @property
+    def by_stage(self) -> tuple[Self, ...]:
+        """These settings with the noise of each stage, in their order. Without a schedule: these alone."""
+        if self.noise_schedule is None:
+            return (self,)
+        # The same product as the plan's: all parties draw, bound and account one number.
+        noises = [self.noise_multiplier * stage.factor for stage in self.noise_schedule]
+        return tuple(self.model_copy(update={"noise_multiplier": noise, "noise_schedule": None}) for noise in noises)
+
+    @property
     def estimates_records(self) -> bool:
         """Whether hospitals measure records, for a Bayesian limit at instance level."""
         return limit_among(self.limit_plans, Level.INSTANCE, Definition.BAYESIAN) is not None
@@ -230,8 +253,9 @@ class Privacy(Message):
                 f"scheme {self.rules.display_name} counts on the sum alone being seen: it needs masked updates"
             )
         # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
-        if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
-            raise ValueError(f"noise_multiplier: {fault}")
+        for stage in self.by_stage:
+            if (noise := stage.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
+                raise ValueError(f"noise_multiplier: {fault}")
         self._require_reason_for_plain_updates()
         return self
 

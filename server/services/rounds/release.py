@@ -27,7 +27,14 @@ from server.db.blobs import (
     update_of,
 )
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import lock_account, names_models, require_base, require_unchanged, settled_at
+from server.db.ledger_store import (
+    attempt_under_way,
+    lock_account,
+    names_models,
+    require_base,
+    require_unchanged,
+    settled_at,
+)
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -58,11 +65,17 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a settled round. survivors: how many updates are in the opened sum. ledger: its entry."""
+    """The inputs of a settled round.
+
+    attempt    its place in the noise schedule, None without one
+    survivors  how many updates are in the opened sum
+    ledger     the entry that settled it
+    """
 
     study: str
     round: int
     settings: StudySettings
+    attempt: int | None
     model: Spec
     updates: tuple[tuple[str, str], ...]
     opened: tuple[VectorSpec, str] | None
@@ -71,6 +84,11 @@ class Inputs:
     weights_sha256: str
     optimiser_sha256: str | None
     ledger: tuple[int, str]
+
+    @property
+    def in_round(self) -> StudySettings:
+        """The settings as the round sees them."""
+        return self.settings.at_attempt(self.attempt)
 
 
 def release_round(
@@ -104,6 +122,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
         study=study,
         round=number,
         settings=require_training(rows.settings_of(row)),
+        attempt=attempt_under_way(tx, row),
         model=rows.model_spec_of(row),
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),
@@ -158,7 +177,7 @@ def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], 
     limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
     with ExitStack() as files:
         opened, updates = _opened(coordinator, inputs, files), _updates(coordinator, inputs, files)
-        pieces = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
+        pieces = noised_pieces(inputs.in_round, inputs.model, updates, opened, draw)
         incoming = files.enter_context(coordinator.blobs.receive(limit))
         _write(incoming, spec, measured(pieces, squares), renew_lease)
         shrink = None if opened is None else rescaling_factor(squares, opened.longest)
@@ -212,7 +231,7 @@ def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opene
 
     start = anchor_of(coordinator, inputs.study, inputs.settings, inputs.model, inputs.weights_sha256, None)
     size = coordinates(inputs.model)
-    longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
+    longest = longest_update(inputs.in_round, size, inputs.round, anchor=start, clients=inputs.survivors)
     # Every client rounded to the ring's grid.
     rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
     return OpenedSum(spec, words, longest + rounding)

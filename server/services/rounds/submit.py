@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from accounting.plan.report import report_to_dict
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, OpenedFile, update_of
+from server.db.ledger_store import attempt_under_way
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -45,7 +46,11 @@ register(
 
 @dataclass(frozen=True)
 class Start:
-    """weights, previous: digests of the model that the round starts from, and of the one before it if there is one."""
+    """The start of a round of training.
+
+    settings           as the round sees them (`StudySettings.at_attempt`)
+    weights, previous  digests of the model that the round starts from, and of the one before it if there is one
+    """
 
     settings: StudySettings
     model: Spec
@@ -114,7 +119,8 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     if base is None:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
-    return Start(require_training(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
+    settings = require_training(rows.settings_of(study)).at_attempt(attempt_under_way(tx, study))
+    return Start(settings, rows.model_spec_of(study), base.sha256, previous)
 
 
 def submit(

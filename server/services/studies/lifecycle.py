@@ -10,6 +10,7 @@ from sqlalchemy import exists, func, or_, select
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.schedule import first_attempts
 from accounting.plan.statistics import AnyPlan
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -194,10 +195,14 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
     # No entry charges it yet. The entry's identity does not affect whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), **plan_fields)
+    attempts = [None] if settings.privacy.noise_stages is None else first_attempts(settings.privacy.noise_stages)
     try:
-        # Their soundness does not depend on the session's name, and no signature is made.
-        plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
+        for attempt in attempts:
+            plan = SessionPlan.of(
+                settings, spec, round_number=1, ledger=(1, base.sha256), attempt=attempt, **plan_fields
+            )
+            # Their soundness does not depend on the session's name, and no signature is made.
+            plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
     except ParameterFault as fault:
         raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
 

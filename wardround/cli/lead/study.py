@@ -317,6 +317,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 
 def _training(settings: AnySettings) -> list[list[str]]:
+    from study_protocol.study.noise_schedule import schedule_in_words
     from study_protocol.study.settings import StudySettings
 
     rows: list[list[str]] = []
@@ -327,6 +328,8 @@ def _training(settings: AnySettings) -> list[list[str]]:
             ["disclosure", privacy.disclosure],
             ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
         ]
+        if privacy.noise_stages is not None:
+            rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
     if settings.statistics is not None:
         query_limits = settings.statistics
         rows.append(
