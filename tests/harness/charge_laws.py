@@ -98,7 +98,10 @@ def hospital_agrees(
         cost = begun[round].body.get("cost")
         if cost is None and not isinstance(settings, StudySettings):
             raise LawBroken(f"round {round} of a study of questions asks none")
-        expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0])  # type: ignore[arg-type]
+        place = _place(settings, entries, round or 0)
+        expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0], place)  # type: ignore[arg-type]
+        if not cost and entry.body.get("attempt") != place:
+            raise LawBroken(f"{name} paid for another place in the noise schedule than that of round {round}")
         if Charge.from_body(entry.body) != expected:
             raise LawBroken(f"{name} paid another price for round {round} than its settings say")
     received_rounds = {v.round for v in views for c in v.clients or [] if c.client == name and c.state == "received"}
@@ -109,3 +112,10 @@ def hospital_agrees(
     if free := sorted(received_rounds - charged):
         raise LawBroken(f"round {free[0]} holds an update of {name} and is not charged")
     return len(set(paid) - charged)
+
+
+def _place(settings: AnySettings, entries: Sequence[Entry], round: int) -> int | None:
+    """The place of a round in the study's noise schedule: by what was reserved, whatever became of it."""
+    if not isinstance(settings, StudySettings) or settings.privacy.noise_schedule is None:
+        return None
+    return sum(entry.kind == "reserved" and (entry.round or 0) <= round for entry in entries)

@@ -56,6 +56,7 @@ POSTERIOR = MOMENTUM | {
     "task": "bayesian-logistic-regression",
     "task_parameters": TASK_PARAMETERS | {"prior-std": 2.5, "patients": 180},
 }
+FALLING = [{"rounds": 2, "factor": 1.5}, {"rounds": 5, "factor": 1.25}, {"rounds": 3, "factor": 1.0}]
 ADAM = {"optimiser": {"name": "adam", "learning_rate": 0.1}}
 STUDIES: dict[str, tuple[str, Json]] = {
     "client": ("client", {"training": fedavg(), "limits": CLIENT_LIMITS}),
@@ -73,6 +74,10 @@ STUDIES: dict[str, tuple[str, Json]] = {
     "sequential-at-end": ("sequential", {"bayesian": True, "disclosure": "at-end"}),
     "sequential-posterior": ("sequential", {"bayesian": True, "masked": True, "training": POSTERIOR}),
     "joint": ("joint", {"bayesian": True}),
+    "client-falling": ("client", {"client_sampling_rate": 0.6, "limits": CLIENT_LIMITS, "noise_schedule": FALLING}),
+    "shares-falling": ("client-distributed", {"limits": CLIENT_LIMITS, "noise_schedule": FALLING}),
+    "parallel-falling": ("parallel", {"training": fedavg(), "noise_schedule": FALLING}),
+    "sequential-falling": ("sequential", {"noise_schedule": FALLING}),
     "joint-classical": ("joint", {}),
 }
 
