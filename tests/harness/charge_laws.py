@@ -31,18 +31,20 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
     if not isinstance(settings, StudySettings) or settings.privacy.scheme not in ("parallel", "client"):
         return
     ended = {entry.round for entry in entries if entry.kind in _CHARGED}
-    rounds = len(ended & {entry.round for entry in entries if entry.kind == "reserved"})
+    charged = sorted(ended & {entry.round for entry in entries if entry.kind == "reserved"}, key=lambda r: r or 0)
     asked_costs = [entry.body["cost"] for entry in entries if entry.kind == "asked" and entry.round in ended]
     order = int(settings.privacy.classical_order) + 1
-    step = _renyi(order, _rate(settings), settings.privacy.noise_multiplier)
-    sides = [(rounds, ("all",)), (0, ("all", "evaluated"))] if settings.evaluation else [(rounds, ("all", "evaluated"))]
+    noises = [settings.privacy.noise_multiplier * _factor(settings, entries, round or 0) for round in charged]
+    trained = math.fsum(_renyi(order, _rate(settings), noise) for noise in noises)
+    everybody = ("all", "evaluated")
+    sides = [(trained, ("all",)), (0.0, everybody)] if settings.evaluation else [(trained, everybody)]
     for limit in budget.statements():
         if limit["definition"] != "classical" or limit["spent"] is None:
             continue
         expected = 0.0
-        for times, bearers in sides:
+        for steps, bearers in sides:
             costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked_costs if cost["bears"] in bearers]
-            divergence = times * step + math.fsum(order * cost / 2 for cost in costs)
+            divergence = steps + math.fsum(order * cost / 2 for cost in costs)
             if divergence > 0:
                 expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
         if not abs(limit["spent"] - expected) <= RELATIVE_TOLERANCE * max(1.0, expected):
@@ -112,6 +114,14 @@ def hospital_agrees(
     if free := sorted(received_rounds - charged):
         raise LawBroken(f"round {free[0]} holds an update of {name} and is not charged")
     return len(set(paid) - charged)
+
+
+def _factor(settings: StudySettings, entries: Sequence[Entry], round: int) -> float:
+    """Of the round's noise: the list of all places, written out."""
+    place = _place(settings, entries, round)
+    if place is None:
+        return 1.0
+    return [stage.factor for stage in settings.privacy.noise_schedule or () for _ in range(stage.rounds)][place - 1]
 
 
 def _place(settings: AnySettings, entries: Sequence[Entry], round: int) -> int | None:

@@ -229,7 +229,8 @@ def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) 
         assert statement["stop_reason"] == found.stop_reason
         wanted = [(event.kind, event.round, dict(event.body)) for event in found.events]
         assert canonical_json(events_of(entries)) == canonical_json(wanted)
-    assert len(models) == ROUNDS or name == "client-some"
+    # Under a schedule a round that the coins gave too few clients has used up its place.
+    assert len(models) == ROUNDS or name in ("client-some", "client-falling")
     assert bytes_of(first) != bytes_of(released[0])
 
 

@@ -54,11 +54,11 @@ def give_back(other: Coordinator, *rounds: int) -> None:
 
     def meddle(request: httpx.Request) -> None:
         if request.url.path.endswith("/assignment") and other.budget.pending is None:
-            other._open_round()  # noqa: SLF001
+            other._open_round()
             while other.budget.pending in rounds:
                 other.budget.cancel(other.round, "too-few-clients")
-                other._append("cancelled", other.round, {"reason": "too-few-clients"})  # noqa: SLF001
-                other._open_round()  # noqa: SLF001
+                other._append("cancelled", other.round, {"reason": "too-few-clients"})
+                other._open_round()
 
     other.meddle = meddle
 
