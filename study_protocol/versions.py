@@ -53,8 +53,9 @@ def _in_slots(settings: Settings) -> bool:
 
 
 def _centred_by_schedule(settings: Settings) -> bool:
-    question = (settings.get("evaluation") or {}).get("question") or {}
-    return question.get("centred") is True
+    evaluation: Settings | None = settings.get("evaluation")
+    question: Settings | None = None if evaluation is None else evaluation.get("question")
+    return question is not None and question.get("centred") is True
 
 
 # One line each. A key that older settings do not have is read with `get`.
