@@ -20,7 +20,8 @@ Centred = Annotated[
         strict=True,
         # Questions of earlier versions keep their digest.
         exclude_if=lambda centred: not centred,
-        description="sum squares less one half, which needs less noise, and programs of protocol 3 or newer",
+        description="sum squares less one half: less noise, from protocol 3 on. `wardround ask` takes true where a "
+        "file leaves it out and the study allows it",
     ),
 ]
 _Question = TypeVar("_Question", bound=BaseModel)

@@ -55,6 +55,8 @@ _OF_KIND: Mapping[str, Mapping[str, Any]] = {
 _NOISE = 6.0
 _FIRST = ("kind", "title", "noise_multiplier")
 _LAST = ("where", "rows")
+# `wardround ask` chooses these for the study where a file leaves them out.
+_CHOSEN_BY_ASK = ("centred",)
 
 
 def kinds() -> dict[str, type[BaseQuestion]]:
@@ -125,7 +127,7 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], values: Mappi
     if name == "where" and not value:
         yield '# where = [{ column = "age", low = 18.0 }]'
     elif value is None:
-        default = node.get("default")
+        default = None if name in _CHOSEN_BY_ASK else node.get("default")
         yield f"# {name}: left out" if default is None else f"# {name} = {toml(default)}"
     else:
         yield from _value(name, value)
