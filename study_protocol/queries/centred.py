@@ -20,8 +20,7 @@ Centred = Annotated[
         strict=True,
         # Questions of earlier versions keep their digest.
         exclude_if=lambda centred: not centred,
-        description="sum squares less one half: less noise, from protocol 3 on. `wardround ask` takes true where a "
-        "file leaves it out and the study allows it",
+        description="sum squares less one half, which needs less noise. From protocol 3 on",
     ),
 ]
 _Question = TypeVar("_Question", bound=BaseModel)

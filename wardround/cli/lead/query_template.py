@@ -126,8 +126,10 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], values: Mappi
     yield from _parts(node, definitions)
     if name == "where" and not value:
         yield '# where = [{ column = "age", low = 18.0 }]'
+    elif value is None and name in _CHOSEN_BY_ASK:
+        yield f"# {name}: left out, so that `wardround ask` takes true where the study allows it"
     elif value is None:
-        default = None if name in _CHOSEN_BY_ASK else node.get("default")
+        default = node.get("default")
         yield f"# {name}: left out" if default is None else f"# {name} = {toml(default)}"
     else:
         yield from _value(name, value)

@@ -31,7 +31,7 @@ def test_every_kind_has_a_template_that_can_be_asked_and_says_every_entry(run: R
 @pytest.mark.parametrize("kind", ["moments", "evaluation"])
 def test_a_template_leaves_the_form_to_the_study_in_which_it_is_asked(kind: str) -> None:
     text = template(kinds()[kind])
-    assert "\n# centred: left out\n" in text
+    assert "\n# centred: left out" in text
     assert "# centred = " not in text
 
 
