@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.mechanisms.laplace_losses import laplace_losses, laplace_range
-from accounting.mechanisms.step_losses import UNIT, StepLosses, loss_at, output_range, step_losses
-from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps, lattice_excess, merged, step_excess
+from accounting.mechanisms.step_laws import is_tractable, loss_span, loss_variance, losses_of
+from accounting.mechanisms.step_losses import UNIT, StepLosses
+from accounting.mechanisms.unsampled import Steps, lattice_excess, merged, step_excess
 from accounting.values import FloatArray
 
 # A grid this fine against one step's spread adds less than 2e-5 to the variance of the sum.
@@ -169,7 +169,7 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
     """One direction: ε at `delta`, or δ at `epsilon` where one is given."""
     nothing = math.inf if epsilon is None else 1.0
     parts = merged(steps)
-    if not all(map(_tractable, parts)):
+    if not all(map(is_tractable, parts)):
         return nothing
     total = sum(part.count for part in parts)
     # In logarithms: the product may be no float.
@@ -202,35 +202,17 @@ def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, e
 
 def _drift(direction: _Direction) -> float:
     # Every step's losses are right to a few units in the last place.
-    largest = (1 + float(np.abs(law.losses[[0, -1]]).max()) for law in direction.laws)
-    return 8 * UNIT * math.fsum(count * loss for count, loss in zip(direction.counts, largest, strict=True))
-
-
-def _tractable(part: Steps) -> bool:
-    # Outside, a step is bounded by its Rényi divergence. Nobody reads loss distributions there.
-    return 0.05 <= part.noise_multiplier <= 1e7 and part.sampling_rate >= 1e-9 and part.grid_std >= LEAST_GRID_STD
+    errors = (8 * UNIT * (1 + float(np.abs(law.losses[[0, -1]]).max())) + law.drift for law in direction.laws)
+    return math.fsum(count * error for count, error in zip(direction.counts, errors, strict=True))
 
 
 def _laws(parts: Sequence[Steps], interval: float, tail: float, *, removal: bool) -> _Direction:
-    def law_of(part: Steps) -> StepLosses:
-        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
-        if part.law == "laplace":
-            return laplace_losses(ratio, rate, interval, removal=removal)
-        return step_losses(ratio, rate, interval, tail, removal=removal)
-
-    return _Direction(tuple(law_of(part) for part in parts), tuple(part.count for part in parts))
+    laws = tuple(losses_of(part, interval, tail, removal=removal) for part in parts)
+    return _Direction(laws, tuple(part.count for part in parts))
 
 
 def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
-    widths: list[float] = []
-    for part in parts:
-        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
-        if part.law == "laplace":
-            low, high = laplace_range(ratio, rate)
-        else:
-            low, high = (loss_at(x, ratio, rate) for x in output_range(ratio, rate, tail, removal=removal))
-        widths.append(high - low)
-    return max(widths)
+    return max(loss_span(part, tail, removal=removal) for part in parts)
 
 
 def _interval(
@@ -238,9 +220,7 @@ def _interval(
 ) -> float:
     """A grid that is fine against one step's spread and against the answer, as far as the arrays allow."""
     steps = sum(part.count for part in parts)
-    variance = math.fsum(
-        part.count * part.sampling_rate**2 * math.expm1(min(part.noise_multiplier**-2, 50.0)) for part in parts
-    )
+    variance = math.fsum(part.count * loss_variance(part) for part in parts)
     # Where rare large losses make the sum, the tilted spread is what counts.
     spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
     fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)

@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 
 from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
-from accounting.mechanisms.step_losses import UNIT
+from accounting.mechanisms.step_losses import UNIT, LossLaw
 
 _functions = cast(Any, _special)
 
@@ -37,7 +37,7 @@ LEAST_GRID_STD = 8.0
 
 @dataclass(frozen=True)
 class Steps:
-    """`count` equal steps with Gaussian or Laplace noise.
+    """`count` equal steps with Gaussian or Laplace noise, or of a law that knows its own losses.
 
     grid_std  of Gaussian noise: steps of the grid that it is drawn on, to a standard deviation
     """
@@ -46,7 +46,7 @@ class Steps:
     sampling_rate: float
     count: int
     grid_std: float = GRID_STD
-    law: Literal["gaussian", "laplace"] = "gaussian"
+    law: Literal["gaussian", "laplace"] | LossLaw = "gaussian"
 
     @property
     def is_closed(self) -> bool:
@@ -89,7 +89,7 @@ def step_excess(step: Steps, tail: float) -> float:
     The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ. Beyond the cut of the tails
     the loss counts as infinite. A sampled step's δ is q times that of an unsampled one at another ε.
     """
-    if step.law == "laplace" or step.sampling_rate == 1:
+    if step.law != "gaussian" or step.sampling_rate == 1:
         return 0.0
     ratio, far = 1 / step.noise_multiplier, math.sqrt(-2 * math.log(tail)) + 1
     return step.count * 1.5 * far * (far + ratio) / 12 / step.grid_std / step.grid_std
