@@ -1,4 +1,4 @@
-"""Mechanisms with finitely many outcomes, or with losses of finitely many sizes: exact Rényi moments and losses on a grid.
+"""Mechanisms with finitely many outcomes, or finitely many sizes of the loss: Rényi moments, and losses on a grid.
 
 Discrete Laplace noise of scale b on an integer that one record moves by Δ (Ghosh, Roughgarden & Sundararajan 2012): up
 to 0 and from Δ on the loss is ∓Δ/b, and at k between them (2k − Δ)/b. Outcomes of equal loss count as one, so that the

@@ -18,9 +18,9 @@ is at most the mixture of H_α.
 
 Noise on a grid. Let s be the grid's steps to a deviation. Continuous noise of variance s² − η² that is rounded to a
 draw of the discrete Gaussian of variance η² around it is the discrete Gaussian of variance s², but for a factor of at
-most 1 ± 4e^{−2π²η²} a coordinate: by Poisson summation no shift of the integers changes Σ_z e^{−(z−y)²/2η²} by more than
-2e^{−2π²η²} of it. With η = 2 that is 10⁻²² for 2⁴⁰ coordinates. So the drawn noise is post-processed continuous noise of
-the deviation σ·√(1 − 4/s²).
+most 1 ± 4e^{−2π²η²} a coordinate: by Poisson summation no shift of the integers changes Σ_z e^{−(z−y)²/2η²} by more
+than 2e^{−2π²η²} of it. With η = 2 that is 10⁻²² for 2⁴⁰ coordinates. So the drawn noise is post-processed continuous
+noise of the deviation σ·√(1 − 4/s²).
 """
 
 from __future__ import annotations
@@ -100,9 +100,7 @@ def rounded_noise(noise_multiplier: float, grid_std: float) -> float:
 
 @lru_cache(maxsize=32)
 def _sampled(ratio: float, rate: float, records: int) -> _Mixture:
-    pairs = (
-        (math.comb(records, j) * rate**j * (1 - rate) ** (records - j), j * ratio) for j in range(records, -1, -1)
-    )
+    pairs = ((math.comb(records, j) * rate**j * (1 - rate) ** (records - j), j * ratio) for j in range(records, -1, -1))
     return tuple((weight, mean) for weight, mean in pairs if weight > 0)
 
 
@@ -133,7 +131,8 @@ def _on_grid(first: _Mixture, second: _Mixture, interval: float, tail: float) ->
     low, high = _outputs(first, second, tail)
     ends = _losses_at(np.array([low, high]), first, second)
     start = math.floor(float(ends[0]) / interval)
-    points = np.asarray(np.arange(start, max(math.ceil(float(ends[1]) / interval), start + 1) + 1) * interval)
+    last = max(math.ceil(float(ends[1]) / interval), start + 1)
+    points = np.asarray(np.arange(start, last + 1) * interval, dtype=np.float64)
     edges, error = _edges(points, first, second, (low, high))
     masses, others = (_masses(edges, law) for law in (first, second))
     # m·e^{−h} + (p − m) = q e^l for a cell of masses p and q above the point l.

@@ -118,14 +118,20 @@ def unsampled_epsilon(steps: Sequence[Steps], delta: float, upper_bound: float) 
 
 
 def _delta(ratio: float, epsilon: float, lattice: float) -> float:
+    near = epsilon / ratio - ratio / 2
+    chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
+    return min(1.0, max(gaussian_deltas(ratio, epsilon)[1] + chernoff * lattice, _SMALLEST))
+
+
+def gaussian_deltas(ratio: float, epsilon: float) -> tuple[float, float]:
+    """δ(ε) of continuous noise of 1/ratio deviations (Balle & Wang 2018, Theorem 8): rounded down, and up."""
     near, far = epsilon / ratio - ratio / 2, epsilon / ratio + ratio / 2
     # Φ(−near) − e^ε Φ(−far), where e^ε φ(far) = φ(near): the exponential never overflows.
     density = math.exp(-near * near / 2) / 2
     first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
     second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
-    chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
-    return min(1.0, max(first - second + rounding + chernoff * lattice, _SMALLEST))
+    return max(0.0, first - second - rounding), first - second + rounding
 
 
 def _scaled_tail(x: float) -> float:
