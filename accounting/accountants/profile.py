@@ -118,4 +118,3 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if gaussian_deltas(middle, target)[0] >= level else (middle, high)
     return high
-

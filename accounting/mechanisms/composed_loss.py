@@ -92,6 +92,26 @@ class _Sum:
         delta = delta * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
         return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(delta, 1e-300)))) + self.spare)
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """δ at each ε, shape (epsilons,). 1 where the losses that are kept do not reach."""
+        lowered = np.maximum(0.0, epsilons - self.drift)
+        _, sums, discounted = self._tails()
+        # The last loss that is not above ε, or all of them are.
+        places = np.searchsorted(self.losses, lowered, side="right") - 1
+        sums = np.append(sums, sums[0] + self.weights[0])[places]
+        discounted = np.append(discounted, discounted[0] + self.weights[0])[places]
+        rest = discounted * np.exp(np.minimum(lowered - float(self.losses[0]), 700.0))
+        lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (lowered - self.anchor)))
+        deltas = np.maximum(sums - rest, 0.0) + 1e-9 * sums + lattice
+        logs = np.minimum(0.0, self.log_scale + np.log(np.maximum(deltas, 1e-300)))
+        return np.where(lowered < self.floor, 1.0, np.minimum(1.0, np.exp(logs) + self.spare))
+
+    def _tails(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """e^{l₀ − l}, and over all larger losses Σ w and Σ w e^{l₀ − l}. Each of the shape of the losses."""
+        falling = np.exp(float(self.losses[0]) - self.losses)
+        sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
+        return falling, sums, np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+
     def epsilon(self, delta: float) -> float:
         """Least ε ≥ 0 and losses[0] with δ(ε) ≤ delta, or inf where there is none."""
         return max(0.0, self._epsilon(delta) + self.drift + 1e-12)
@@ -103,9 +123,7 @@ class _Sum:
         target = math.exp(min(700.0, math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale))
         # Σ w and Σ w e^{l₀ − l} over all larger losses. Both from the small end.
         first = float(self.losses[0])
-        falling = np.exp(first - self.losses)
-        sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
-        discounted = np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+        falling, sums, discounted = self._tails()
         # Beyond 690 nats e^{l₀ − l} is no float. What is taken off is then too little.
         falling = np.maximum(falling, 1e-300)
         lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (self.losses - self.anchor)))
@@ -154,23 +172,21 @@ def composed_deltas(steps: Sequence[Steps], epsilons: FloatArray, guess: float) 
 
     A composition that is tilted to one ε is read at the others, where it is a bound too. guess: as in `composed_delta`.
     """
-    deltas = np.zeros(epsilons.size)
-    anchors = np.unique(np.linspace(0, epsilons.size - 1, min(epsilons.size, _ANCHORS)).round().astype(np.int64))
-    at_anchors: list[float] = []
+    anchors = np.linspace(0, epsilons.size - 1, min(epsilons.size, _ANCHORS)).round().astype(np.int64)
+    best = np.ones((2, epsilons.size))
     for place in anchors.tolist():
-        guess = composed_delta(steps, float(epsilons[place]), guess)
-        at_anchors.append(guess)
-    for removal in (True, False):
-        best = np.ones(epsilons.size)
-        for place, delta in zip(anchors.tolist(), at_anchors, strict=True):
-            if not 0 < delta < 1:
-                continue
-            composed = _composed(steps, delta, float(epsilons[place]), removal=removal, epsilon=float(epsilons[place]))
-            if composed is not None:
-                best = np.minimum(best, [composed.delta(epsilon) for epsilon in epsilons.tolist()])
-        deltas = np.maximum(deltas, best)
-    # δ(ε) never rises, and a smaller ε bounds a larger one.
-    return np.minimum.accumulate(deltas)
+        at = float(epsilons[place])
+        while True:
+            sums = [_composed(steps, guess, at, removal=removal, epsilon=at) for removal in (True, False)]
+            readings = [np.ones(epsilons.size) if law is None else law.deltas(epsilons) for law in sums]
+            best = np.minimum(best, readings)
+            delta = float(best[:, place].max())
+            # As in `composed_delta`.
+            if not 0 < delta < guess / 1000:
+                break
+            guess = delta
+    # δ(ε) never rises: what bounds it at one ε does so at every larger one.
+    return np.minimum.accumulate(best.max(axis=0))
 
 
 def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, epsilon: float | None) -> float:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from accounting.mechanisms.chains import chained_delta, chained_epsilon
-from accounting.mechanisms.composed_loss import composed_delta, composed_epsilon
+from accounting.mechanisms.composed_loss import composed_delta, composed_deltas, composed_epsilon
 from accounting.mechanisms.events import (
     DiscreteGaussianEvent,
     DiscreteLaplaceEvent,
@@ -22,6 +24,7 @@ from accounting.mechanisms.finite_pairs import MOST_LOSSES, FiniteLosses, discre
 from accounting.mechanisms.gaussian_mixtures import GaussianMixtures, rounded_noise
 from accounting.mechanisms.unsampled import GRID_STD, LEAST_GRID_STD, Steps, unsampled_delta, unsampled_epsilon
 from accounting.units import Relation
+from accounting.values import FloatArray
 
 Method = Literal["pld", "analytic-gaussian"]
 
@@ -63,6 +66,16 @@ class RunLosses:
         if self.links > 1:
             return chained_delta(lambda link: composed_delta(self.steps, link, bound), epsilon, self.links)
         return composed_delta(self.steps, epsilon, bound)
+
+    def deltas(self, epsilons: FloatArray, bound: float) -> FloatArray:
+        """Least δ(ε) at each ε of an ascending array, shape (epsilons,), rounded up. bound: of δ at the first."""
+        if self.is_closed:
+            return np.array([unsampled_delta(self.steps, epsilon) for epsilon in epsilons.tolist()])
+        singles = composed_deltas(self.steps, epsilons / self.links, bound)
+        if self.links == 1:
+            return singles
+        chains = zip(epsilons.tolist(), singles.tolist(), strict=True)
+        return np.array([chained_delta(lambda _, delta=delta: delta, epsilon, self.links) for epsilon, delta in chains])
 
 
 def run_losses(counts: Mapping[Kind, int], relation: Relation, records: int = 1) -> RunLosses | None:
