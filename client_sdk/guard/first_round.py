@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from accounting.accountants.individual import FilterSpec
 from accounting.errors import AccountingError
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.guard.charges import Charge, require_affordable
-from client_sdk.guard.individual import MOST_RELEASES, worst_moment
+from client_sdk.guard.individual import spec_of, worst_cost
 from client_sdk.guard.policy import IndividualLimit, LimitSection, SitePolicy
 from study_protocol.study.limits import LevelName
 
@@ -64,12 +63,11 @@ def _affords(charges: Sequence[Charge], first: Charge, level: LevelName, section
 
 def _bears(first: Charge, limit: IndividualLimit) -> bool:
     """Return whether a patient without a charge so far could take part in a whole round at the clip norm."""
-    order = limit.fixed_order()
     try:
-        spec = FilterSpec(order=order, delta=limit.delta, limit_epsilon=limit.epsilon, releases=MOST_RELEASES)
+        spec = spec_of(limit, limit.rule or "renyi")
     except AccountingError:
         return False
-    return worst_moment(first, order) <= spec.bound
+    return worst_cost(first, spec) <= spec.bound
 
 
 def min_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:

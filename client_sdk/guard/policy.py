@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.charges import OwnLimit
@@ -23,6 +23,7 @@ from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
+LimitRule = Literal["gaussian", "renyi"]
 Set = Annotated[frozenset[Name], Field(min_length=1)]
 
 
@@ -77,13 +78,27 @@ class Limits(_Section):
 
 
 class IndividualLimit(LimitSection):
-    """The loss that each patient may have over all studies on the same records: (epsilon, delta), by individual Rényi
-    sums."""
+    """The loss that each patient may have over all studies on the same records: (epsilon, delta), by one sum for each
+    patient.
+    """
 
+    rule: LimitRule | None = Field(
+        default=None,
+        description="renyi credits sampling. gaussian does not, and patients stay 11 to 27 % longer in studies without "
+        "sampling. Fixed with the first round. Left out: the rule of the ledger, renyi in a new one",
+    )
     every_norm: bool = Field(
         default=False,
         description="compute every patient's norm in every step, not only of those drawn: slower, charges less",
     )
+
+    @model_validator(mode="after")
+    def _fits_rule(self) -> Self:
+        if self.rule == "gaussian" and self.order is not None:
+            raise ValueError('order: belongs to rule = "renyi". Remove one of the two')
+        if self.rule == "gaussian" and self.every_norm:
+            raise ValueError('every_norm: changes no charge under rule = "gaussian". Remove one of the two')
+        return self
 
 
 class QueryRules(_Section):
