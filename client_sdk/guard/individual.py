@@ -23,8 +23,9 @@ from accounting.mechanisms.gaussian_squares import release_slack
 from accounting.units import Guarantee, Observer
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge
+from client_sdk.guard.limit_terms import LimitRule
 from client_sdk.guard.log_moments import accounted, patient_digest
-from client_sdk.guard.policy import IndividualLimit, LimitRule
+from client_sdk.guard.policy import IndividualLimit
 from study_protocol.study.settings import Privacy
 
 Floats = npt.NDArray[np.float64]

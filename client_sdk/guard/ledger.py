@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounting.budget.ledger import Kind
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
+from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
 from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
-# Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
-_INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
+if TYPE_CHECKING:
+    from client_sdk.guard.policy import Limits
+
+# Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
+# and the terms of the hospital's own limits.
+_INDIVIDUAL, _FORMAT, _SLOT, _TERMS = "/individual", "/format", "/slot/", "/terms"
 # The kinds after which something may have left.
 _SENT = ("settled", "charged-in-full")
 
@@ -103,9 +108,39 @@ class HospitalLedger(LedgerChain):
             with self._writing():
                 self._append(DECLARED, _SLOT + study, None, {"slot": slot, "at": self._moment()})
 
+    def terms(self, limits: Limits) -> LedgerTerms:
+        """Return the terms by which this ledger keeps the limits of a policy.
+
+        Raises:
+            ConfigurationError: the policy names other terms than this ledger was begun under.
+            LedgerDamaged: the terms are of a later version.
+        """
+        declared = [entry.body for entry in self._of(_TERMS)]
+        kept = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
+        # Slots and formats are no use of the data.
+        return limits.terms(kept, is_new=all(entry.kind == DECLARED for entry in self._entries))
+
+    def fix_terms(self, limits: Limits) -> LedgerTerms:
+        """Write the terms down before the first study joins. The same again is no entry. Raises as `terms`."""
+        terms, declared = self.terms(limits), [entry.body for entry in self._of(_TERMS)]
+        if terms != (LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()):
+            with self._writing():
+                self._append(DECLARED, _TERMS, None, {**terms.to_dict(), "at": self._moment()})
+        return terms
+
+    def whole_plans(self) -> dict[str, WholePlan]:
+        """Return the studies that were admitted whole, by name."""
+        opened = {entry.body["study"]: entry.body for entry in reversed(self._entries) if entry.kind == "opened"}
+        whole = {study: body["whole_plan"] for study, body in opened.items() if body.get("whole_plan") is not None}
+        return {study: WholePlan.from_dict(body) for study, body in whole.items()}
+
     def charges(self) -> list[Charge]:
-        """Every charge of every study, also for rounds whose update never became ready."""
-        return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
+        """Every charge that the hospital's own limits count, also for rounds whose update never became ready.
+
+        A study that was admitted whole is not among them: its (ε, δ) is reserved beside them.
+        """
+        whole, kinds = self.whole_plans(), ("reserved", "charged-in-full")
+        return [Charge.from_body(e.body) for e in self._entries if e.kind in kinds and e.body["study"] not in whole]
 
     def charged_round(self, study: str, round_number: int) -> ChargedRound | None:
         """The charge that paid for this round, if there is one."""
@@ -120,9 +155,12 @@ class HospitalLedger(LedgerChain):
         """Rounds that this ledger has charged, one by one or as lost."""
         return self._rounds(study, "reserved")
 
-    def rounds_sent(self, study: str) -> int:
-        """Rounds of training of which something may have left: finished ones and lost ones."""
-        return len(self._rounds(study, "settled") - self._queries(study))
+    def sent(self, study: str) -> list[Charge]:
+        """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
+        entries = list(self._of(study))
+        paid = {entry.round: entry.body for entry in entries if entry.kind == "reserved"}
+        bodies = [paid[e.round] if e.kind == "settled" else e.body for e in entries if e.kind in _SENT]
+        return [Charge.from_body(body) for body in bodies]
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""

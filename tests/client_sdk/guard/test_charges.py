@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from accounting.budget.budget import Budget
-from client_sdk.errors import LedgerDamaged, OwnBudgetExceeded
-from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_within_study
-from study_protocol.study.plan_of import plan_of
+from client_sdk.errors import LedgerDamaged
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
 from tests.factories.settings import settings
 
 CLASSICAL = {"definition": "classical", "delta": 1e-5}
@@ -77,26 +75,6 @@ NOISED["noised joint"] = settings(
     **EVERY_OTHER,
 )
 STUDIES |= NOISED
-
-
-def rounds_within_budget(study):
-    budget = Budget(plan_of(study))
-    while budget.authorise().is_allowed:
-        budget.reserve(budget.last_round + 1)
-        budget.settle(budget.last_round, None)
-    assert budget.authorise().reason == "budget-exhausted"
-    return budget.charged_rounds
-
-
-@pytest.mark.parametrize("scheme", sorted(STUDIES))
-def test_the_hospital_stops_where_the_budget_stops(scheme):
-    study = STUDIES[scheme]
-    rounds = rounds_within_budget(study)
-    assert rounds > 1
-    require_within_study(plan_of(study), rounds - 1, range(1, rounds + 1))
-    with pytest.raises(OwnBudgetExceeded) as refused:
-        require_within_study(plan_of(study), rounds, range(1, rounds + 2))
-    assert refused.value.code == "study-limit-exceeded"
 
 
 @pytest.mark.parametrize("scheme", ["sequential", "joint"])

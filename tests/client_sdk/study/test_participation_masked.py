@@ -99,7 +99,7 @@ def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monk
 def own_limit(other: Coordinator, directory: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # There was room when it joined; another study on these records has spent it since.
-        patch.setattr("client_sdk.study.agreed.require_first_round", lambda *_: None)
+        patch.setattr("client_sdk.study.agreed.admit", lambda *_: None)
         outcome = join(other, directory, limits={"instance": {"epsilon": 1e-6, "delta": 1e-5}})
     assert (outcome.rounds_sent, charges(directory)) == (0, 0)
     assert other.refusals[1]["mercy"].code == "own-budget-exceeded"
