@@ -47,11 +47,15 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
     whole, has_joined = ledger.whole_plans().get(name), ledger.opened(name) is not None
     if whole is not None:
         return whole
-    for level, section in policy.limits.by_level().items():
-        whole = None if has_joined else _admit_whole(study, ledger, level, section, terms)
-        if whole is None:
-            _require_rounds(study, ledger.charges(), level, section, terms)
-    if whole is None and policy.limits.by_level() and study.has_open_questions:
+    # A study charges one level alone.
+    level = Charge.of(settings).level
+    section = policy.limits.by_level().get(level)
+    if section is None:
+        return None
+    whole = None if has_joined else _admit_whole(study, ledger, level, section, terms)
+    if whole is None:
+        _require_rounds(study, ledger.charges(), level, section, terms)
+    if whole is None and study.has_open_questions:
         _LOG.info(
             "the study may ask questions for which it sets no budget aside: this hospital's own limits were compared "
             "with its training alone, and each question is compared when it is asked"
@@ -62,7 +66,7 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
 def _admit_whole(
     study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> WholePlan | None:
-    account = study.fixed_limit(Level(level)) if Charge.of(study.settings).level == level else None
+    account = study.fixed_limit(Level(level))
     reserved = [plan for plan in ledger.whole_plans().values() if plan.level == level]
     epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved)
     # Half of what is left at most: another study may come.
@@ -77,10 +81,7 @@ def _admit_whole(
 def _require_rounds(
     study: PlannedStudy, charges: Sequence[Charge], level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> None:
-    once = Charge.of(study.settings)
-    if once.level != level:
-        return
-    planned = study.rounds
+    once, planned = Charge.of(study.settings), study.rounds
 
     def fits(rounds: int, epsilon: float) -> bool:
         # An order that is not written down follows ε.

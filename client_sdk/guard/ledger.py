@@ -157,10 +157,12 @@ class HospitalLedger(LedgerChain):
 
     def sent(self, study: str) -> list[Charge]:
         """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
-        entries = list(self._of(study))
+        entries, lost = list(self._of(study)), self.rounds_lost(study)
         paid = {entry.round: entry.body for entry in entries if entry.kind == "reserved"}
-        bodies = [paid[e.round] if e.kind == "settled" else e.body for e in entries if e.kind in _SENT]
-        return [Charge.from_body(body) for body in bodies]
+        # The last loss that was accepted holds every round up to it, also those that were known.
+        known = [paid[e.round] for e in entries if e.kind == "settled" and (e.round or 0) > lost]
+        in_full = [e.body for e in entries if e.kind == "charged-in-full" and e.body["rounds_lost"] == lost]
+        return [Charge.from_body(body) for body in [*in_full, *known]]
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""
@@ -180,7 +182,7 @@ class HospitalLedger(LedgerChain):
         model_sha256: str,
         approval: str | None = None,
     ) -> None:
-        """Pay for one round, before anything of it is computed.
+        """Pay for one round, before anything of it is computed. A study that was admitted whole has paid for it.
 
         approval  identity of the decision of a person here under which it is answered
 
@@ -188,7 +190,8 @@ class HospitalLedger(LedgerChain):
             OwnBudgetExceeded: a limit of this hospital would be passed. The ledger is unchanged.
         """
         # This process holds the ledger alone: nothing comes between the question and the charge.
-        require_affordable(self.charges(), charge, limits)
+        if study not in self.whole_plans():
+            require_affordable(self.charges(), charge, limits)
         with self._writing():
             under = {} if approval is None else {"approval": approval}
             self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **under})
