@@ -10,6 +10,7 @@ from .accountants.calibration import smallest_population as smallest_population
 from .accountants.classical import ClassicalAccountant as ClassicalAccountant
 from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
+from .accountants.individual_gaussian import GaussianFilterSpec as GaussianFilterSpec
 from .accountants.odometer import Odometer as Odometer
 from .budget.forecast import Forecast as Forecast
 from .budget.forecast import LimitForecast as LimitForecast
