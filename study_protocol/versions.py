@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
 # From this number on programs read ledgers that name models.
@@ -50,11 +50,16 @@ def _in_slots(settings: Settings) -> bool:
     return settings["schedule"].get("slots") is not None
 
 
+def _adaptively_clipped(settings: Settings) -> bool:
+    return settings["privacy"].get("adaptive_clip") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
     Requirement(2, "outside witnesses", _witnessed),
     Requirement(2, "answers in slots", _in_slots),
+    Requirement(3, "an adaptive clip norm", _adaptively_clipped),
 )
 
 

@@ -209,7 +209,7 @@ def at(seconds: float) -> datetime:
 
 
 def model_info(row: ModelRow) -> ModelInfo:
-    return ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes)
+    return ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes, clip_norm=row.clip_norm)
 
 
 def pause_reason(row: StudyRow) -> PauseReason | None:
