@@ -44,6 +44,11 @@ class Releases:
             releases._begun, releases._asks, releases._settled = saved["begun"], saved["asks"], saved["settled"]
         return releases
 
+    @property
+    def clip_norm(self) -> float | None:
+        """Of the rounds that start from the newest model, where the study's is adaptive."""
+        return None if self.newest is None else self.newest.clip_norm
+
     def to_json(self) -> dict[str, Any]:
         newest = None if self.newest is None else asdict(self.newest)
         if newest is not None and newest["clip_norm"] is None:

@@ -30,7 +30,7 @@ from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.queries import QueryDocument
-from study_protocol.study.releases import fault_of_release
+from study_protocol.study.releases import fault_of_clip_norm
 from study_protocol.study.reports import fault_of_report, reach
 from study_protocol.study.settings import StudySettings
 
@@ -158,10 +158,10 @@ class EntryChecks:
         }.get(entry.kind)
         if check is not None:
             check(entry, event)
-        before = self._releases.newest
+        before = self._releases.clip_norm
         self._releases.take(entry)
         if entry.kind == "released":
-            fault = fault_of_release(self._settings, before, self._releases.newest)
+            fault = fault_of_clip_norm(self._settings, self._releases.clip_norm, before)
             if fault is not None:
                 raise _untrue(entry, fault)
         # Past a limit nothing is computed any more: no round is taken part in, whatever follows.

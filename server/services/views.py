@@ -267,6 +267,7 @@ def round_view(row: RoundRow, model: ModelRow | None, clients: Sequence[Particip
         reason=row.reason,
         query=row.query,
         metrics=metrics,
+        clip_norm=None if model is None else model.clip_norm,
         spent=None if row.spent is None else [Spent.model_validate(limit) for limit in row.spent],
         clients=None if clients is None else [_round_client(client) for client in clients],
     )

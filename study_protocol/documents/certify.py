@@ -273,6 +273,7 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
                 level=level.value,
                 relation=step.relation.value,
                 clip_norm=step.clip_norm,
+                adaptive=privacy.adaptive_clip is not None,
                 noise_multiplier=step.noise_multiplier,
                 sampling_rate=step.sampling_rate,
             )

@@ -28,6 +28,8 @@ CLIP_BITS = "clip-bits"
 """The name of the sum of the bits beside the parameters of the model."""
 MAX_EXTRA_NOISE = 1.02
 """The most by which the bits may raise the noise of the gradients."""
+MIN_ROUND_BATCH = 50.75
+"""In noise multipliers: from this expected_batch_size × √expected_clients on the bits raise it by no more."""
 # The paper's choice: the deviation of the noise on the sum of bits is this part of the expected batch of a round.
 _BIT_NOISE = 1 / 20
 # The norm stays within this factor of the first one unless the settings say otherwise.

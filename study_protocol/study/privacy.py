@@ -22,7 +22,14 @@ from accounting.plan.limits import (
 )
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
-from study_protocol.study.adaptive_clip import CLIP_BITS, MAX_EXTRA_NOISE, AdaptiveClip, ClipBits, extra_noise
+from study_protocol.study.adaptive_clip import (
+    CLIP_BITS,
+    MAX_EXTRA_NOISE,
+    MIN_ROUND_BATCH,
+    AdaptiveClip,
+    ClipBits,
+    extra_noise,
+)
 from study_protocol.study.central_noise import CentralNoise
 from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.limits import Limit
@@ -264,7 +271,7 @@ class Privacy(Message):
             raise ValueError(
                 f"adaptive_clip: its bits would need {more} on the gradients, and at most "
                 f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
-                f"least {50.8 * self.noise_multiplier:.3g}, or a constant clip_norm"
+                f"least {math.ceil(MIN_ROUND_BATCH * self.noise_multiplier)}, or a constant clip_norm"
             )
         return self
 
