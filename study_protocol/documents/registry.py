@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, hospitals
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
-from study_protocol.wire.rounded import at_least, number
+from study_protocol.wire.rounded import at_least, exact, number
 
 SCHEMA = "opendp/deployments-registry-data, schemas/deployments-schema.yaml at 3e9c812 (2026-07-15)"
 TO_WRITE = "TO BE WRITTEN"
