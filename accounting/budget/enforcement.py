@@ -80,7 +80,8 @@ def tightest(plan: Plan) -> Plan:
         for limit in plan.limits
     )
     queries = plan.queries
-    if queries is not None and all(limit.enforcement != "fixed-plan" for limit in limits):
+    against_a_path = plan.bayesian is not None and plan.bayesian.adversary == "path"
+    if queries is not None and not against_a_path and all(limit.enforcement != "fixed-plan" for limit in limits):
         queries = replace(queries, share=None)
     return replace(plan, limits=limits, queries=queries)
 
