@@ -105,8 +105,8 @@ class LimitStatement(Message):
         return math.inf if self.spent is None else self.spent / self.epsilon
 
     @property
-    def running_epsilon(self) -> float | None:
-        """ε so far where the guarantee is not that. It holds for a stop that does not depend on results."""
-        if self.counted is None:
+    def running(self) -> Report | None:
+        """ε so far and its condition, where the guarantee is not that. None before the first charge."""
+        if self.counted is None or not self.spent:
             return None
-        return next((report.epsilon for report in self.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)
+        return next((report for report in self.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)

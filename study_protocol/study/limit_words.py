@@ -9,6 +9,8 @@ from accounting.units import RUNNING_CONDITION
 from study_protocol.study.limit_statement import LimitStatement, Progress, SumOfSquares
 from study_protocol.wire.rounded import exact, number, percent, significant
 
+# The beginning of the condition in a certificate's assumption.
+_CONDITION = "if the study ended here"
 NOT_CHARGED = "not charged"
 
 
@@ -44,9 +46,14 @@ def progress_in_words(limit: LimitStatement) -> str | None:
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
-    """Return ε so far with its condition. None: the guarantee is that ε, or it was not computed."""
-    running = limit.running_epsilon
-    return None if running is None else f"ε so far {number(running)}, {RUNNING_CONDITION}"
+    """Return ε so far with its condition. None: the guarantee is that ε, nothing is charged, or it was not computed."""
+    report = limit.running
+    if report is None:
+        return None
+    _, begun, rest = str(report.certificate["assumption"]).partition(_CONDITION)
+    # Without what the guarantee rests on, too, which stands beside it.
+    condition = begun + rest.partition(";")[0] if begun else RUNNING_CONDITION
+    return f"ε so far {number(report.epsilon)}, {condition}"
 
 
 def limit_in_words(limit: LimitStatement) -> str:

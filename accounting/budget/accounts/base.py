@@ -31,6 +31,7 @@ from accounting.units import RUNNING_CONDITION, Definition, Guarantee, Observer
 
 # What the running number rests on where a limit is not kept by it.
 RUNNING = f"ε so far, {RUNNING_CONDITION}"
+RUNNING_WITH_QUESTIONS = f"{RUNNING}, and if the questions did not depend on them either"
 
 # Rounds that begin after a bound was seen may depend on the sample that it was estimated from.
 NOT_CERTIFIED = (

@@ -12,7 +12,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import RUNNING
+from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_squares,
@@ -170,7 +170,8 @@ class FixedPlanLimit(WorstCaseLimit):
         evaluated = epsilon_of_squares(squares(charged, "all", "evaluated"), self.delta)
         # Both are bounds of the same steps: what is within the plan is never stated above it.
         running = min(max(trained, evaluated), self.whole)
-        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, RUNNING, "pld", ALGORITHM)))]
+        assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
+        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "pld", ALGORITHM)))]
 
     def _epsilon_of_rounds(self, rounds: tuple[int, ...]) -> float:
         # Nine digits: processors differ in the last bits of a Fourier transform, and name one number.

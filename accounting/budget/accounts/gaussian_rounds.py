@@ -7,7 +7,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import RUNNING
+from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_squares,
     most_histograms,
@@ -121,4 +121,5 @@ class GaussianRoundsLimit(WorstCaseLimit):
     def _running(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         histograms = steps_of_histograms(self.plan, charged.published)
         running = epsilon_of_squares(self._used(charged), self.delta, histograms)
-        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, RUNNING, "gaussian", _CLOSED)))]
+        assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
+        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "gaussian", _CLOSED)))]
