@@ -65,7 +65,7 @@ def tightest_rule(plan: Plan, limit: LimitPlan) -> tuple[Enforcement, str]:
 
 
 def tightest(plan: Plan) -> Plan:
-    """The plan with the tightest sound rule for each classical limit.
+    """The plan with the tightest sound rule for each classical limit that names none. A rule that is named stays.
 
     >>> from accounting import Definition, Level, LimitPlan, Observer, Plan
     >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
@@ -76,13 +76,17 @@ def tightest(plan: Plan) -> Plan:
     'fixed-plan'
     """
     limits = tuple(
-        replace(limit, enforcement=tightest_rule(plan, limit)[0]) if limit.definition is Definition.CLASSICAL else limit
+        replace(limit, enforcement=tightest_rule(plan, limit)[0]) if _names_none(limit) else limit
         for limit in plan.limits
     )
     queries = plan.queries
     if queries is not None and all(limit.enforcement != "fixed-plan" for limit in limits):
         queries = replace(queries, share=None)
     return replace(plan, limits=limits, queries=queries)
+
+
+def _names_none(limit: LimitPlan) -> bool:
+    return limit.definition is Definition.CLASSICAL and limit.enforcement is None
 
 
 def _has_delta(plan: Plan, limit: LimitPlan) -> bool:
