@@ -14,6 +14,7 @@ from typing import Any
 
 from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.budget import StopReason
 from accounting.budget.enforcement import account_of
 from accounting.budget.statements import classical_beside, guess_of
@@ -168,6 +169,9 @@ def _stated(account: LimitAccount, rounds: int) -> float:
 
 def _rounds(account: LimitAccount) -> int:
     limit, plan = account.limit, account.plan
+    # A whole plan that overspends is not begun, however many of its rounds would fit.
+    if isinstance(account, FixedPlanLimit) and not account.opens:
+        return 0
     return most_steps(
         epsilon=limit.epsilon, delta=limit.delta, account=partial(epsilon_at_most, account), at_most=plan.rounds
     )
