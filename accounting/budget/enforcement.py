@@ -19,6 +19,7 @@ from accounting.budget.accounts import (
 from accounting.budget.accounts.worst_case import WorstCaseLimit
 from accounting.plan.limits import LEAST_HISTOGRAM_STD, Enforcement, LimitPlan
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Tells
 from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Definition
@@ -58,7 +59,7 @@ def tightest_rule(plan: Plan, limit: LimitPlan, share: float | None = None) -> t
     if plan.mechanism(limit.level).sampling_rate == 1:
         return "gaussian-filter", "all records are in every round, so that no number of steps has to be fixed"
     queries = plan.queries
-    if queries is not None and (queries.share or share) is None and queries.evaluation is None:
+    if queries is not None and _share_of(queries, share) is None and queries.evaluation is None:
         return (
             "renyi-order",
             "questions have no share of the budget (statistics.share), so that they are no part of a plan",
@@ -85,9 +86,15 @@ def tightest(plan: Plan, share: float | None = None) -> Plan:
     )
     queries = plan.queries
     if queries is not None:
-        is_fixed = any(limit.enforcement == "fixed-plan" for limit in limits)
-        queries = replace(queries, share=(queries.share or share) if is_fixed else None)
+        against_a_path = plan.bayesian is not None and plan.bayesian.adversary == "path"
+        needs_share = against_a_path or any(limit.enforcement == "fixed-plan" for limit in limits)
+        queries = replace(queries, share=_share_of(queries, share) if needs_share else None)
     return replace(plan, limits=limits, queries=queries)
+
+
+def _share_of(queries: QueryPlan, share: float | None) -> float | None:
+    # An allowance stands in its place, and does not say what a fixed plan has left.
+    return queries.share or (share if queries.allowance is None else None)
 
 
 def names_no_rule(limit: LimitPlan) -> bool:

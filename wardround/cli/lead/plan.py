@@ -262,9 +262,7 @@ def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> 
             say(line, err=True)
 
 
-def _solved(
-    settings: StudySettings, solve: Solve | None, by: By
-) -> tuple[StudySettings, dict[str, Any], list[str]]:
+def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any], list[str]]:
     """Return the settings with the solution, what it replaces, and why limits are kept so. None: nothing is to be
     solved for."""
     from accounting.budget import solve as search

@@ -75,9 +75,7 @@ def suggested(
         "learning_rate": suggestion.learning_rate(noise, round_count),
         "averaging": suggestion.AVERAGING.model_dump(mode="json"),
     }
-    return Suggested(
-        changed_settings(_read(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
-    )
+    return Suggested(changed_settings(_read(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons)
 
 
 def begun(
