@@ -165,7 +165,7 @@ def test_questions_beside_a_fixed_plan_get_a_share(run: Run, tmp_path: Path) -> 
     written = tomllib.loads(target.read_text())
     assert written["statistics"]["share"] == 0.2
     assert written["privacy"]["limits"][0]["enforcement"] == "fixed-plan"
-    assert "share" not in run("plan", str(target)).stderr
+    assert "statistics.share" not in run("plan", str(target)).stderr
 
 
 def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:

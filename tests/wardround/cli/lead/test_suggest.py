@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,19 @@ def test_all_rounds_fit_the_limit_with_the_least_noise(
     # Four digits, rounded up: 0.3 % less is too little.
     short = replace(plan, noise_multiplier=plan.noise_multiplier * 0.997)
     assert forecast(short, tight=False).rounds < plan.rounds
+
+
+def test_a_file_that_was_suggested_before_there_was_a_choice_keeps_its_numbers(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "suggested.toml"
+    run("plan", "--suggest", *PUBLIC, "-o", str(path))
+    # What the same command wrote then, and what `plan` stated of it.
+    old = re.sub(r'^enforcement = "gaussian-filter"\n', "", path.read_text(), flags=re.M)
+    old = re.sub(r"^noise_multiplier = .*$", "noise_multiplier = 21.5", old, flags=re.M)
+    path.write_text(re.sub(r"^classical_order = .*$", "classical_order = 9.2", old, flags=re.M))
+    (found,) = json.loads(run("plan", str(path), "--json").stdout)["limits"]
+    assert (found["rounds"], found["order"]) == (100, 9.2)
+    assert found["enforced"] == pytest.approx(1.9990863394391263, rel=1e-12)
+    assert found["reports"][0]["epsilon"] == pytest.approx(1.8386550805980866, rel=1e-9)
 
 
 def test_every_number_of_training_is_there_and_the_public_ones_are_kept(run: Run, tmp_path: Path) -> None:
