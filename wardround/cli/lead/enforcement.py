@@ -51,8 +51,10 @@ def for_creation(settings: StudySettings) -> tuple[StudySettings, list[str]]:
     if not any(map(names_no_rule, plan.limits)):
         return settings, []
     chosen, reasons = with_tightest(plan, share=None)
-    is_fixed = any(limit.enforcement == "fixed-plan" for limit in chosen.limits)
-    if (is_fixed and plan.queries is not None) or not _opens(chosen):
+    rules = {limit.enforcement for limit in chosen.limits}
+    loses = plan.queries is not None and "fixed-plan" in rules
+    # One Rényi order is what an entry that is left out means.
+    if loses or rules <= {None, "renyi-order"} or not _opens(chosen):
         return settings, _list(hint(plan))
     return changed_settings(settings, chosen)[0], reasons
 
