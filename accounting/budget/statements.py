@@ -76,7 +76,12 @@ def percentiles(budget: StatedBudget) -> list[dict[str, float]]:
 def displayed_epsilon(accounts: Iterable[Account], account: Account) -> float:
     """Return ε of this limit so far, as statements show it, or infinity where no finite ε covers it."""
     classical = classical_beside(accounts, account)
-    return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
+    return min(_stated(account), math.inf if classical is None else _stated(classical))
+
+
+def _stated(account: Account) -> float:
+    # A running ε that holds for no stop that adapts caps nothing.
+    return account.stated(account.epsilon())
 
 
 def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAccount | None:
@@ -104,7 +109,7 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     worst = account.stated(running)
     classical = classical_beside(budget.accounts, account)
     spent = displayed_epsilon(budget.accounts, account)
-    reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
+    reserved = min(worst, math.inf if classical is None else classical.stated(_after_next(budget, classical)))
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
@@ -184,9 +189,9 @@ def chance_by_epsilon(epsilon: float, delta: float) -> float:
 
 def _capped(guarantee: Guarantee, classical: Account | None) -> Guarantee:
     """Cap a Bayesian number by the classical one, because a guarantee for all is one for the average."""
-    if classical is None or classical.epsilon() >= guarantee.epsilon:
+    if classical is None or _stated(classical) >= guarantee.epsilon:
         return guarantee
-    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
+    return dataclasses.replace(guarantee, epsilon=_stated(classical), capped=True)
 
 
 def _finite(value: float) -> float | None:

@@ -114,6 +114,9 @@ class FixedPlanLimit(WorstCaseLimit):
             and squares(charged, "all", "evaluated") <= self._all_squares
         )
 
+    def stated(self, epsilon: float) -> float:
+        return max(epsilon, self.whole) if epsilon > 0 else 0.0
+
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         # Of a plan of so many rounds, with all histograms that these may publish.
         return self._epsilon_of_rounds(self.plan.first_rounds(rounds)) if rounds else 0.0
