@@ -14,7 +14,7 @@ from typing import Any
 
 from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
 from accounting.mechanisms.conversion import epsilon_from_moments
-from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, squares_spent
 from client_sdk.guard.ledger import BodyKind, HospitalLedger
 from study_protocol.study.messages import BudgetStatement, LimitStatement
 
@@ -25,6 +25,7 @@ class LimitSpent:
 
     tight       the same rounds by their privacy-loss distribution, where that is stated beside it
     fixed_term  the part of ε that the conversion at a fixed order adds with the first round, and never again
+    used        of a hospital's own limit under the Gaussian rule: Σ Δ²/s² so far, and the most that it may become
     """
 
     level: str
@@ -34,6 +35,7 @@ class LimitSpent:
     delta: float | None
     tight: float | None = None
     fixed_term: float | None = None
+    used: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -148,4 +150,6 @@ def _fixed_term(limit: LimitStatement) -> float | None:
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
     """Return how far one of the hospital's own limits is used up. An infinite ε reads None."""
     spent = epsilon_spent(charges, limit)
-    return LimitSpent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)
+    stated = spent if math.isfinite(spent) else None
+    used = (squares_spent(charges, limit.level), limit.squares) if limit.rule == "gaussian" else None
+    return LimitSpent(limit.level, "classical", stated, limit.epsilon, limit.delta, used=used)
