@@ -58,12 +58,17 @@ def _centred_by_schedule(settings: Settings) -> bool:
     return question is not None and question.get("centred") is True
 
 
+def _adaptively_clipped(settings: Settings) -> bool:
+    return settings["privacy"].get("adaptive_clip") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
     Requirement(2, "outside witnesses", _witnessed),
     Requirement(2, "answers in slots", _in_slots),
     Requirement(CENTRED_SQUARES, "centred squares in scheduled evaluations", _centred_by_schedule),
+    Requirement(3, "an adaptive clip norm", _adaptively_clipped),
 )
 
 
