@@ -244,10 +244,17 @@ class MaskedDelivery:
             )
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
-        settings, names = require_training(self._settings), {"study": study, "roster": roster}
-        names["model"] = assignment.model.sha256
+        settings, spec, model = require_training(self._settings), self._summed.model, assignment.model
         return SessionPlan.of(
-            settings, self._summed.model, round_number=round, ledger=ledger, attempt=assignment.attempt, **names
+            settings,
+            spec,
+            study=study,
+            round_number=round,
+            roster=roster,
+            model=model.sha256,
+            ledger=ledger,
+            clip_norm=model.clip_norm,
+            attempt=assignment.attempt,
         )
 
     def _party(self, assignment: AssignmentBody) -> Party:
@@ -290,7 +297,7 @@ def ring_vectors_of(
             distance,
             randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(distance).encode()),
         ),
-        UPDATE: lambda _: flatten(contribution.update, model),
+        UPDATE: lambda _: flatten(contribution.update, privacy.sent(model)),
         METRICS: lambda _: np.array([float(records)]),
     }
     if log_moments is not None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from accounting.plan.plan import Plan
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
+from client_sdk.guard.admission import admit
 from client_sdk.guard.charges import Charge
-from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
@@ -21,6 +22,7 @@ from client_sdk.study.verifier import queries_asked, require_known_past, rounds_
 from client_sdk.study.versions import joined_with
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Study
+from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
@@ -59,22 +61,32 @@ def require_joinable(
         _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
     # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
     if isinstance(settings, StudySettings) and not ledger.rounds_known(study):
-        require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
+        admit(rules, ledger, study, settings)
 
 
 def freeze(
-    capabilities: Capabilities, ledger: HospitalLedger, membership: Membership, dataset: str, split: PatientSplit | None
+    capabilities: Capabilities,
+    ledger: HospitalLedger,
+    membership: Membership,
+    policy: SitePolicy,
+    dataset: str,
+    split: PatientSplit | None,
 ) -> None:
     """Write into the hospital's ledger what it agreed to, when it first joins."""
     if ledger.opened(membership.study) is None:
+        settings = capabilities.settings
+        is_training = isinstance(settings, StudySettings)
+        whole = admit(policy, ledger, membership.study, settings) if is_training else None
         choice = None if capabilities.training is None else capabilities.training.require_trainable()
         facts: dict[str, Any] = {
             "client": membership.client,
             "dataset": dataset,
-            "settings_sha256": capabilities.settings.digest(),
+            "settings_sha256": settings.digest(),
             "coordinator_key": membership.coordinator_key,
-            "protocol": joined_with(None, capabilities.settings),
+            "protocol": joined_with(None, settings),
             "gradients": None if choice is None else choice.to_dict(),
+            # Left out where there is none, as in entries of earlier versions.
+            **({} if whole is None else {"whole_plan": whole.to_dict()}),
         }
         ledger.open_study(membership.study, facts, split)
 
@@ -87,11 +99,23 @@ def accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, 
         last = max(reported)
         training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
         charges = queries_asked(client, membership.study)
+        if training is not None and isinstance(settings, StudySettings) and settings.privacy.noise_schedule is not None:
+            training, charges = None, [*_by_stage(training, plan_of(settings), last), *charges]
         if ledger.opened(membership.study) is None:
             # To everybody: on which side each patient was is lost, too.
             training = None if training is None else replace(training, bears="all")
             charges = [replace(query, bears="all") for query in charges]
         ledger.accept_loss(membership.study, last, training, charges)
+
+
+def _by_stage(once: Charge, plan: Plan, rounds: int) -> list[Charge]:
+    """Return the charges of so many rounds under a noise schedule: none of them had a place beyond its number."""
+    counts = plan.first_rounds(min(rounds, plan.rounds))
+    return [
+        replace(once, noise_multiplier=plan.noise_of(stage), steps=once.steps * count)
+        for stage, count in enumerate(counts)
+        if count
+    ]
 
 
 def require_split_known(client: Client, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:

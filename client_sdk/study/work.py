@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from client_sdk.errors import BadAssignment, Refused
-from client_sdk.guard.charges import Charge, require_within_study
+from accounting.plan.plan import Plan
+from client_sdk.errors import BadAssignment, OwnBudgetExceeded, Refused
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.study_count import require_within_study
 from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
@@ -79,7 +81,8 @@ class RoundCharges:
     ) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval, attempt)
+        limits = self.policy.own_limits(self.ledger.terms(self.policy.limits))
+        self.ledger.charge(self.study, round_number, price, limits, subject, approval, attempt)
         failpoint("hospital.after-charge")
 
     def finish(
@@ -148,8 +151,9 @@ class TrainingWork:
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
-        attempts = _attempts(ledger.attempts(study, except_round=round), assignment)
-        require_within_study(plan_of(settings), ledger.rounds_sent(study), charged, attempts)
+        _require_next(plan_of(settings), ledger.attempts(study, except_round=round), assignment.attempt)
+        price = Charge.of(settings, attempt=assignment.attempt)
+        require_within_study(plan_of(settings), ledger.sent(study), price, charged)
         accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
@@ -176,6 +180,7 @@ class TrainingWork:
             individual=individual,
             checkpoints=checkpoints,
             previous=previous,
+            clip_norm=model.clip_norm,
             attempt=assignment.attempt,
         )
         body = self._delivery.body(round, vectors, contribution, log_moments)
@@ -188,19 +193,20 @@ class TrainingWork:
             checkpoints.erase()
 
 
-def _attempts(used: set[int], assignment: AssignmentBody) -> set[int]:
-    """Return the places in the noise schedule that are used up with this round. None without a schedule.
+def _require_next(plan: Plan, used: set[int], attempt: int | None) -> None:
+    """Require a place of the noise schedule that lies in it and after all that this hospital has used.
 
     Raises:
-        Refused: its place was used before, or others after it were.
+        OwnBudgetExceeded: the schedule has no such place.
+        Refused: it was used before, or others after it were.
     """
-    attempt = assignment.attempt
     if attempt is None:
-        return set()
+        return
+    if attempt > plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the end of the study's noise schedule")
     if attempt <= max(used, default=0):
         raise Refused(
             "attempt-used",
             f"the round has place {attempt} of the study's noise schedule, and this hospital has used place "
             f"{max(used)} already: each place is used once, in order",
         )
-    return {*used, attempt}

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, hospitals
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.wire.rounded import at_least, number
@@ -129,7 +129,8 @@ def _model(stated: Certificate) -> dict[str, str]:
 
 def _mechanisms(stated: Certificate) -> list[str]:
     steps = [
-        f"{row.level} level: clip norm {exact(row.clip_norm)}, noise multiplier ≥ {at_least(row.noise_multiplier)}"
+        f"{row.level} level: {clip_norm(row.clip_norm, adaptive=row.adaptive)}, "
+        f"noise multiplier ≥ {at_least(row.noise_multiplier)}"
         for row in stated.mechanism.levels
     ]
     schedule = stated.mechanism.noise_schedule

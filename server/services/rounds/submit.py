@@ -48,7 +48,7 @@ register(
 class Start:
     """The start of a round of training.
 
-    settings           as the round sees them (`StudySettings.at_attempt`)
+    settings           as the round sees them: at its clip norm and its place in a noise schedule
     weights, previous  digests of the model that the round starts from, and of the one before it if there is one
     """
 
@@ -119,7 +119,8 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     if base is None:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
-    settings = require_training(rows.settings_of(study)).at_attempt(attempt_under_way(tx, study))
+    settings = require_training(rows.settings_of(study)).at_clip_norm(base.clip_norm)
+    settings = settings.at_attempt(attempt_under_way(tx, study))
     return Start(settings, rows.model_spec_of(study), base.sha256, previous)
 
 
@@ -164,12 +165,15 @@ def _examined(coordinator: Coordinator, slot: UpdateSlot, file: OpenedFile) -> F
         examine_answer(TensorFile(descriptor, slot.body))
         return Findings(None, None)
     # A likely mistake gets a code of its own instead of `wrong-names`.
-    if expects_log_moments(start.settings) and set(TensorFile(descriptor).spec) == set(update_spec(start.model)):
+    if expects_log_moments(start.settings) and set(TensorFile(descriptor).spec) == set(
+        update_spec(start.settings, start.model)
+    ):
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
     anchor = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
-    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=anchor)
+    size = coordinates(start.settings.privacy.sent(start.model))
+    longest = longest_update(start.settings, size, slot.round, anchor=anchor)
     return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from sqlalchemy import exists, func, or_, select
 
@@ -72,6 +73,11 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
 def show(coordinator: Coordinator, study: str) -> Study:
     """Raises Rejected `unknown-study`."""
     return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, rows.find_study(tx, study)))
+
+
+def protocol_of(coordinator: Coordinator, study: str) -> int:
+    """Return the number of the protocol that the study was created with. Raises Rejected `unknown-study`."""
+    return coordinator.database.read("show-study", lambda tx: rows.find_study(tx, study).protocol)
 
 
 def list_studies(
@@ -194,17 +200,19 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
         return
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
-    # No entry charges it yet. The entry's identity does not affect whether it can be opened.
-    attempts = [None] if settings.privacy.noise_stages is None else first_attempts(settings.privacy.noise_stages)
-    try:
-        for attempt in attempts:
-            plan = SessionPlan.of(
-                settings, spec, round_number=1, ledger=(1, base.sha256), attempt=attempt, **plan_fields
-            )
+    adaptive, first, stages = settings.privacy.adaptive_clip, settings.privacy.clip_norm, settings.privacy.noise_stages
+    norms = (first,) if adaptive is None else adaptive.bounds(first)
+    attempts = [None] if stages is None else first_attempts(stages)
+    for norm, attempt in product(norms, attempts):
+        # No entry charges it yet. The entry's identity does not affect whether it can be opened.
+        plan = SessionPlan.of(
+            settings, spec, round_number=1, ledger=(1, base.sha256), clip_norm=norm, attempt=attempt, **plan_fields
+        )
+        try:
             # Their soundness does not depend on the session's name, and no signature is made.
             plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
-    except ParameterFault as fault:
-        raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
+        except ParameterFault as fault:
+            raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
 
 
 def _active(tx: Transaction, row: StudyRow) -> int:

@@ -65,3 +65,9 @@ def test_the_least_noise_of_all_stages_is_what_is_sure() -> None:
     (level,) = falling.levels
     assert falling.least_noised(level) == falling.mechanism(level, 1)
     assert falling.noise_of(1) == 2.0 * 0.8
+
+
+@pytest.mark.parametrize("value", [{}, {"rounds": 1}, {"rounds": 1, "factor": 1.0, "more": 1}])
+def test_what_is_no_stage_is_refused(value: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument):
+        NoiseStage.from_dict(value)

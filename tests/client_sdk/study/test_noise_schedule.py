@@ -7,11 +7,13 @@ import httpx
 import pytest
 
 from accounting.budget.accounts import ClassicalLimit
-from accounting.plan.plan import Plan
 from client_sdk.errors import BadAssignment, OwnBudgetExceeded
-from client_sdk.guard.charges import Charge, require_within_study
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.study_count import require_within_study
+from client_sdk.study.agreed import _by_stage
+from client_sdk.study.work import _require_next
 from private_learning.training import LocalTraining, gradients
 from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.plan_of import plan_of
@@ -158,22 +160,45 @@ def test_lost_rounds_are_charged_at_the_least_noise() -> None:
     assert Charge.of(STUDY).noise_multiplier == min(PLACES.values())
 
 
-def test_no_place_lies_past_the_end_of_the_schedule() -> None:
-    require_within_study(PLAN, 3, range(1, 5), {1, 2, 3, 4})
+@pytest.mark.parametrize(("used", "place"), [({4}, 5), (set(), 5), ({1, 2, 3, 4}, 1000)])
+def test_no_place_lies_past_the_end_of_the_schedule(used: set[int], place: int) -> None:
     with pytest.raises(OwnBudgetExceeded, match="past the end of the study's noise schedule"):
-        require_within_study(PLAN, 3, range(1, 6), {1, 2, 3, 5})
+        _require_next(PLAN, used, place)
+
+
+def test_lost_rounds_are_charged_by_the_places_that_they_can_have_had(tmp_path: Path) -> None:
+    once = Charge.of(STUDY)
+    assert [(charge.noise_multiplier, charge.steps) for charge in _by_stage(once, PLAN, 2)] == [
+        (PLACES[1], 1),
+        (PLACES[2], 1),
+    ]
+    assert sum(charge.steps for charge in _by_stage(once, PLAN, 99)) == 4
 
 
 def test_the_studys_own_limit_counts_the_stages_that_were_used() -> None:
-    def of(epsilon: float, *factors: float) -> Plan:
+    def of(epsilon: float, *factors: float) -> StudySettings:
         stages = [{"rounds": 1, "factor": factor} for factor in factors]
         limit = {"level": "instance", "definition": "classical", "epsilon": epsilon, "delta": 1e-5}
-        return plan_of(settings(max_steps=4, noise_multiplier=2.0, limits=[limit], noise_schedule=stages))
+        return settings(max_steps=4, noise_multiplier=2.0, limits=[limit], noise_schedule=stages)
+
+    def require(chosen: StudySettings) -> None:
+        *sent, last = (Charge.of(chosen, [number], number) for number in (1, 2, 3, 4))
+        require_within_study(plan_of(chosen), sent, last, range(1, 5))
 
     # The first stage has far less noise than the others.
-    plan = of(9.0, 0.6, 3, 3, 3)
+    plan = plan_of(of(9.0, 0.6, 3, 3, 3))
     spent = ClassicalLimit(plan, plan.limits[0]).epsilon_at_worst(4, 0)
-    require_within_study(of(spent * 1.001, 0.6, 3, 3, 3), 3, range(1, 5), {1, 2, 3, 4})
+    require(of(spent * 1.001, 0.6, 3, 3, 3))
     for factors, epsilon in (((0.6, 3, 3, 3), spent * 0.999), ((0.6, 0.6, 3, 3), spent * 1.001)):
         with pytest.raises(OwnBudgetExceeded, match="study's own classical limit"):
-            require_within_study(of(epsilon, *factors), 3, range(1, 5), {1, 2, 3, 4})
+            require(of(epsilon, *factors))
+
+
+def test_stages_with_the_same_noise_are_counted_one_after_the_other() -> None:
+    stages = [{"rounds": 1, "factor": 1.0}, {"rounds": 1, "factor": 2.0}, {"rounds": 2, "factor": 1.0}]
+    limit = {"level": "instance", "definition": "classical", "epsilon": 8.0, "delta": 1e-5, "enforcement": "fixed-plan"}
+    chosen = settings(max_steps=4, noise_multiplier=2.0, limits=[limit], noise_schedule=stages)
+    *sent, last = (Charge.of(chosen, [number], number) for number in (1, 2, 3, 4))
+    require_within_study(plan_of(chosen), sent, last, range(1, 5))
+    with pytest.raises(OwnBudgetExceeded, match="study's own classical limit"):
+        require_within_study(plan_of(chosen), [sent[0], last, last], last, range(1, 5))
