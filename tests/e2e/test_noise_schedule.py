@@ -57,7 +57,7 @@ def test_no_place_of_a_schedule_is_used_twice_whatever_is_killed(stage: Stage) -
         assert until(lambda: "cancelled" in _kinds(operator), seconds=HIT_SECONDS, check=stage.processes.check)
     stage.join("delta", "falling")
     stage.stop_coordinator()
-    for failpoint in ("worker.before-advance", "worker.after-sum", "worker.before-model-file"):
+    for failpoint in ("worker.after-sum", "worker.before-model-file"):
         stage.wait_dead(stage.serve(failpoint), failpoint)
     stage.joined["alpha"].kill()
     stage.serve()
