@@ -14,7 +14,7 @@ from typing import Any
 
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.units import PRIVACY_LOSS_DISTRIBUTION
-from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, squares_spent
 from client_sdk.guard.ledger import BodyKind, HospitalLedger
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limit_words import progress_in_words
@@ -30,6 +30,7 @@ class LimitSpent:
     progress    how far the limit is used up, in words, where steps or squares are counted: `spent` is then what holds
                 in any case. None: the limit is kept in ε
     fixed_term  the part of ε that the conversion at a fixed order adds with the first round, and never again
+    used        of a hospital's own limit under the Gaussian rule: Σ Δ²/s² so far, and the most that it may become
     """
 
     level: str
@@ -40,6 +41,7 @@ class LimitSpent:
     tight: float | None = None
     fixed_term: float | None = None
     progress: str | None = None
+    used: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -153,4 +155,6 @@ def _fixed_term(limit: LimitStatement) -> float | None:
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
     """Return how far one of the hospital's own limits is used up. An infinite ε reads None."""
     spent = epsilon_spent(charges, limit)
-    return LimitSpent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)
+    stated = spent if math.isfinite(spent) else None
+    used = (squares_spent(charges, limit.level), limit.squares) if limit.rule == "gaussian" else None
+    return LimitSpent(limit.level, "classical", stated, limit.epsilon, limit.delta, used=used)
