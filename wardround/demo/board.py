@@ -12,7 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
+from accounting.units import RUNNING_CONDITION
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.messages import BudgetStatement, RoundView
 from study_protocol.study.reasons import ENDINGS
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import number
@@ -40,7 +42,8 @@ class Board:
         self._columns += [(f"ε {limit.level} {limit.definition}", 13) for limit in settings.privacy.limits]
         # The exact reading of the same noise beside the enforced one, where there is room.
         self._tight = len(settings.privacy.limits) <= 2
-        self._columns += [("ε read exactly", 11)] * self._tight
+        self._counted = any(limit.enforcement in ("fixed-plan", "gaussian-filter") for limit in settings.privacy.limits)
+        self._columns += [("ε so far" if self._counted else "ε read exactly", 11)] * self._tight
         self._columns += [("accuracy", 10), ("clients", 8)]
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
@@ -64,12 +67,13 @@ class Board:
         self._console.print(Panel("\n".join(lines), title="Wardround", title_align="left", width=WIDTH))
 
     def heading(self) -> None:
-        self._console.print(
-            "[dim]ε is enforced at one order fixed before round 1, which adds the same term to every number: hence "
-            "the jump in round 1. What is read exactly comes from the same noise.[/]",
-            width=WIDTH,
-            highlight=False,
+        words = (
+            f"ε is guaranteed whenever the study stops, from round 1 on. ε so far holds {RUNNING_CONDITION}."
+            if self._counted
+            else "ε is enforced at one order fixed before round 1, which adds the same term to every number: hence the "
+            "jump in round 1. What is read exactly comes from the same noise."
         )
+        self._console.print(f"[dim]{words}[/]", width=WIDTH, highlight=False)
         self._row([Text(name, style="bold") for name, _ in self._columns], wrap=True)
 
     def round(self, view: RoundView, limits: Sequence[Mapping[str, Any]]) -> None:
@@ -196,14 +200,18 @@ def _drawn(rate: float) -> str:
 
 def _share(limits: Sequence[Mapping[str, Any]]) -> Text:
     """Of the limit that is nearest to its end."""
-    share = max(1.0 if limit["spent"] is None else min(1.0, limit["spent"] / limit["epsilon"]) for limit in limits)
+    shares = (LimitStatement.model_validate(limit).spent_share for limit in limits)
+    share = max(min(1.0, share) for share in shares if share is not None)
     full = int(share * BAR)
     style = "red" if share > 0.9 else "yellow" if share > 0.6 else "green"
     return Text("█" * full + "·" * (BAR - full) + f" {math.ceil(100 * share)}%", style=style)
 
 
 def _spent(limit: Mapping[str, Any]) -> Text:
-    return Text(f"{number(limit['spent'], 2)} / {limit['epsilon']:g}")
+    progress, spent = LimitStatement.model_validate(limit).progress, number(limit["spent"], 2)
+    if progress is None or progress.steps is None:
+        return Text(f"{spent} / {limit['epsilon']:g}")
+    return Text(f"{spent}, {progress.steps.used}/{progress.steps.allowed}")
 
 
 def _exactly(limits: Sequence[Mapping[str, Any]]) -> Text:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from study_protocol.study.messages import LimitStatement
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import running_in_words
 from wardround.cli.shared.shared import number
 
 
@@ -41,7 +42,9 @@ def meaning(limit: LimitStatement) -> str | None:
         return None
     whom = f"any one {_unit(limit)}" if limit.definition == "classical" else f"a typical {_unit(limit)}"
     guess = math.ceil(1000 * limit.attack_success) / 10
+    running = running_in_words(limit)
     tighter = "".join(f" ({report.name}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
+    tighter = tighter if running is None else f" ({running})"
     return (
         f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows "
         f"all other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
