@@ -6,7 +6,7 @@ The guarantee stands first. It is never called ε so far, and ε so far never st
 from __future__ import annotations
 
 from accounting.units import RUNNING_CONDITION
-from study_protocol.study.limit_statement import LimitStatement, Progress, SumOfSquares
+from study_protocol.study.limit_statement import LimitStatement, Progress, Spent, SumOfSquares
 from study_protocol.wire.rounded import exact, number, percent, significant
 
 # The beginning of the condition in a certificate's assumption.
@@ -59,6 +59,13 @@ def running_in_words(limit: LimitStatement) -> str | None:
 def limit_in_words(limit: LimitStatement) -> str:
     """Return the guarantee and how far the limit is used up. Raises ValueError: the level is not protected."""
     return ": ".join(filter(None, (guarantee_in_words(limit), progress_in_words(limit))))
+
+
+def spent_in_words(spent: Spent) -> str:
+    """Return what one limit had spent once a round was charged, and at which step of its plan."""
+    step = "" if spent.steps is None else f", step {spent.steps}"
+    squares = "" if spent.squares is None else f", Σ Δ²/s² {significant(spent.squares)}"
+    return f"{spent.level} {spent.definition} {number(spent.spent)}{step}{squares}"
 
 
 def _scope(counted: Progress) -> str:
