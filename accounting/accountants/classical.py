@@ -16,16 +16,19 @@ from accounting.mechanisms.chains import chained_delta, chained_epsilon
 from accounting.mechanisms.closed_forms import gdp_square, zcdp_rho
 from accounting.mechanisms.conversion import deltas_of, epsilons_of
 from accounting.mechanisms.events import (
+    ComposedEvent,
     Event,
     GaussianEvent,
     Kind,
     NothingEvent,
     PoissonSampledEvent,
+    SelfComposedEvent,
     kind_from_json,
     kind_to_json,
     kinds_of,
 )
 from accounting.mechanisms.gaussian_mixtures import MOST_RECORDS
+from accounting.mechanisms.interchange import to_dp_accounting
 from accounting.mechanisms.run_losses import grouped, run_losses
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
@@ -217,6 +220,15 @@ class ClassicalAccountant:
             conversion="improved" if by_moments else None,
             resolution=_RESOLUTION.get(used, "rounded up"),
         )
+
+    def events(self) -> ComposedEvent:
+        """Return all that was charged, as one event: to be composed elsewhere, or given to `to_dp_accounting`."""
+        runs = ((PoissonSampledEvent(kind.rate, kind.atom), count) for kind, count in self._counts.items())
+        return ComposedEvent(tuple(SelfComposedEvent(event, count) for event, count in runs))
+
+    def to_dp_accounting(self) -> Any:
+        """Return all that was charged as a `dp_accounting.DpEvent`. Errors: as of the function of this name."""
+        return to_dp_accounting(self.events())
 
     def state(self) -> dict[str, Any]:
         """JSON-safe. `restore` of it answers the same ε."""
