@@ -281,10 +281,10 @@ class ClassicalAccountant:
             return 0.0, "pld" if self.method == "pld" else by_moments, 0
         bound, asked = self._bound(kinds, epsilons_of, delta, records, chained_epsilon)
         losses = run_losses(kinds, self.relation, records) if self.method == "pld" and bound > 0 else None
-        # Rényi bounds of several records and of exchanged ones may be far above the loss distribution's.
+        # Otherwise a Rényi bound may be far above the loss distribution's, or infinite.
         if losses is None or (bound > MAX_EPSILON and losses.is_plain):
             return bound, by_moments, asked
-        epsilon = losses.epsilon(delta, bound)
+        epsilon = losses.epsilon(delta, min(bound, MAX_EPSILON))
         # Both hold.
         return (epsilon, losses.method, 0) if epsilon < bound else (bound, by_moments, asked)
 

@@ -44,7 +44,7 @@ laws = st.lists(st.integers(1, 50), min_size=3, max_size=3).map(law)
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(laws, laws, st.floats(0.0, 2.0), st.sampled_from([1.0, 0.3]))
 def test_composed_losses_bound_the_sum_over_all_sequences(
     first: tuple[float, ...], second: tuple[float, ...], epsilon: float, rate: float
