@@ -48,8 +48,8 @@ def test_the_group_of_two_of_the_design() -> None:
     single = account(GaussianEvent(20.0), 100)
     two = single.epsilon_at(1e-5, group_size=2)
     assert two == pytest.approx(4.377, abs=1e-3)
-    # Group privacy of single records is far above it.
-    assert chained_epsilon(single.epsilon_at, 1e-5, 2) > two * 1.1
+    # Group privacy of single records is above it.
+    assert chained_epsilon(single.epsilon_at, 1e-5, 2) > two * 1.03
 
 
 @pytest.mark.parametrize("event", [PoissonSampledEvent(0.1, GaussianEvent(2.0)), GaussianEvent(20.0)])
