@@ -10,10 +10,12 @@ from .accountants.calibration import smallest_population as smallest_population
 from .accountants.classical import ClassicalAccountant as ClassicalAccountant
 from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
+from .accountants.individual_gaussian import GaussianFilterSpec as GaussianFilterSpec
 from .accountants.odometer import Odometer as Odometer
 from .accountants.profile import PrivacyProfile as PrivacyProfile
 from .accountants.profile import gaussian_delta as gaussian_delta
 from .accountants.profile import mu_from_epsilon as mu_from_epsilon
+from .budget.enforcement import tightest as tightest
 from .budget.exchange import ReleasedEvents as ReleasedEvents
 from .budget.exchange import budget_events as budget_events
 from .budget.exchange import ledger_events as ledger_events

@@ -67,7 +67,9 @@ def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEven
         if account.limit.definition is not Definition.CLASSICAL:
             continue
         relation = account.mechanism.relation if isinstance(account, WorstCaseLimit) else Relation.ADD_REMOVE
-        for bears in get_args(Bears):
+        # Patients who are set aside bear the questions about all, too.
+        sets_aside = any(True for _ in account.queries.events("evaluated"))
+        for bears in get_args(Bears) if sets_aside else ("all",):
             events = _events_of(account, bears, planned=planned)
             if events:
                 borne.append(ReleasedEvents(account.limit, bears, relation, ComposedEvent(tuple(events))))
