@@ -39,6 +39,19 @@ def to_dp_accounting(event: Event) -> Any:
     """
     peer = _peer()
     match event:
+        case PoissonSampledEvent(rate, inner):
+            sampled = to_dp_accounting(inner)
+            return sampled if rate == 1 else peer.PoissonSampledDpEvent(rate, sampled)
+        case SelfComposedEvent(inner, count):
+            return peer.SelfComposedDpEvent(to_dp_accounting(inner), count)
+        case ComposedEvent(events):
+            return peer.ComposedDpEvent([to_dp_accounting(inner) for inner in events])
+        case _:
+            return _mechanism(event, peer)
+
+
+def _mechanism(event: Event, peer: Any) -> Any:
+    match event:
         case NothingEvent():
             return peer.NoOpDpEvent()
         case GaussianEvent(noise_multiplier):
@@ -55,14 +68,6 @@ def to_dp_accounting(event: Event) -> Any:
             return peer.LaplaceDpEvent(scale / abs(shift))
         case PairEvent(RandomisedResponse(truth)):
             return peer.RandomizedResponseDpEvent(2 * (1 - truth), 2)
-        case PoissonSampledEvent(1.0, inner):
-            return to_dp_accounting(inner)
-        case PoissonSampledEvent(rate, inner):
-            return peer.PoissonSampledDpEvent(rate, to_dp_accounting(inner))
-        case SelfComposedEvent(inner, count):
-            return peer.SelfComposedDpEvent(to_dp_accounting(inner), count)
-        case ComposedEvent(events):
-            return peer.ComposedDpEvent([to_dp_accounting(inner) for inner in events])
         case _:
             raise InvalidArgument("event", f"{event!r} has no counterpart in dp_accounting")
 
