@@ -86,7 +86,7 @@ def test_a_round_is_one_row_with_what_is_left_and_who_came(terminal: io.StringIO
 def test_the_guarantee_stands_first_with_its_used_part_and_the_running_number_beside_it(terminal: io.StringIO) -> None:
     (limit,) = [one for one in spent() if one["epsilon"] is not None]
     board(terminal).heading()
-    assert "Running: ε so far, if the study ended here for reasons that do not depend on its results" in words(terminal)
+    assert "ε so far holds if the study ended here for reasons that do not depend on its results" in words(terminal)
     board(terminal).round(view(4), [limit])
     line = terminal.getvalue().splitlines()[-1]
     # One of thirty rounds: the limit from the first one on, and a thirtieth of it used.
