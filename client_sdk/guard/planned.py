@@ -12,13 +12,12 @@ from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_squares,
     most_histograms,
-    rounding_slack,
     squares_within,
     steps_of_squares,
 )
 from accounting.budget.accounts.worst_case import WorstCaseLimit
 from accounting.budget.enforcement import account_of
-from accounting.mechanisms.conversion import sampling_slack
+from accounting.mechanisms.gaussian_squares import release_slack
 from accounting.mechanisms.guessing import rounded_steps
 from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.plan.plan import Plan
@@ -135,7 +134,8 @@ class PlannedStudy:
             most: the largest ε that is of use. A larger one may be returned as infinite.
         """
         releases = 2 * self.plan.max_steps + (0 if self.plan.queries is None else self.plan.queries.max_queries)
-        delta_left = delta - rounding_slack(self.plan, most) - sampling_slack(most, releases)
+        # Discrete histograms keep their own lattice in their loss.
+        delta_left = delta - release_slack(most, releases)
         if not delta_left > 0:
             return math.inf
         steps: list[Steps] = []
