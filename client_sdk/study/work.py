@@ -169,6 +169,7 @@ class TrainingWork:
             individual=individual,
             checkpoints=checkpoints,
             previous=previous,
+            clip_norm=model.clip_norm,
         )
         body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")

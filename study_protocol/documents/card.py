@@ -162,7 +162,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
         ("rows_per_patient", str(training.rows_per_patient)),
         ("scheme", privacy.rules.display_name),
-        ("clip_norm", exact(privacy.clip_norm)),
+        ("clip_norm", f"{'' if privacy.adaptive_clip is None else 'adaptive, starting at '}{exact(privacy.clip_norm)}"),
         ("noise_multiplier", exact(privacy.noise_multiplier)),
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),

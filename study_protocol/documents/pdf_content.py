@@ -13,7 +13,7 @@ from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, exact_delta
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, exact, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number, percent
 from study_protocol.wire.signing import canonical_json
@@ -157,7 +157,7 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
     levels = [
         [
             f"{level.level.capitalize()} level",
-            f"{level.relation}; clip norm {exact(level.clip_norm)}; noise multiplier at least "
+            f"{level.relation}; {clip_norm(level.clip_norm, adaptive=level.adaptive)}; noise multiplier at least "
             f"{at_least(level.noise_multiplier)}; sampling rate credited: {exact(level.sampling_rate)}",
         ]
         for level in mechanism.levels

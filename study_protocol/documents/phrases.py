@@ -22,6 +22,11 @@ def exact(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e-0", "e-")
 
 
+def clip_norm(norm: float, *, adaptive: bool) -> str:
+    """Return a clip norm of the settings, which is the one of the first round if it is adaptive."""
+    return f"clip norm adaptive, starting at {exact(norm)}" if adaptive else f"clip norm {exact(norm)}"
+
+
 def sees(observer: str, round_number: int, answered: int) -> str:
     """Return what an observer sees of a study.
 

@@ -242,6 +242,11 @@ class RoundView(Message):
     reason: Text | None = Field(description="why it failed")
     query: int | None = Field(default=None, description="the query that it answers, null for a round of training")
     metrics: Metrics | None = Field(description="of its model")
+    clip_norm: Positive | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="of the rounds that start from its model, where the study's clip norm is adaptive",
+    )
     spent: list[Spent] | None = Field(description="per limit, once this round was charged. null while it is under way")
     clients: list[RoundClient] | None = Field(description="who was drawn, for those who may see it")
 
