@@ -12,6 +12,7 @@ from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
 from .accountants.individual_gaussian import GaussianFilterSpec as GaussianFilterSpec
 from .accountants.odometer import Odometer as Odometer
+from .budget.enforcement import tightest as tightest
 from .budget.forecast import Forecast as Forecast
 from .budget.forecast import LimitForecast as LimitForecast
 from .budget.forecast import forecast as forecast

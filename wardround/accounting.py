@@ -19,6 +19,7 @@ Moments
 
 Planning
     A Plan has LimitPlan, BayesianPlan and HistogramRelease as its parts. PlanError says why a plan is impossible.
+    tightest chooses how a plan keeps its classical limits.
     forecast predicts how a study goes and returns a Forecast with a LimitForecast for each limit. least_noise,
     most_rounds, least_epsilon and best_orders find one number of a plan. signal_to_noise returns a SignalToNoise, the
     size of a hospital's update beside the noise. calibrate_noise, most_steps, prospect and smallest_population find one
