@@ -37,12 +37,12 @@ def progress_in_words(limit: LimitStatement) -> str | None:
     if counted is None:
         return None
     if counted.steps is None:
-        return "" if counted.squares is None else _squares(counted.squares)
+        return "" if counted.squares is None else squares_in_words(counted.squares)
     steps = f"step {counted.steps.used} of {counted.steps.allowed}"
     if counted.steps.reserved:
         last = counted.steps.used + counted.steps.reserved
         steps += f", step {last} is under way" if counted.steps.reserved == 1 else f", steps to {last} are under way"
-    return steps if counted.squares is None else f"{steps}; questions: {_squares(counted.squares)}"
+    return steps if counted.squares is None else f"{steps}; questions: {squares_in_words(counted.squares)}"
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
@@ -75,7 +75,8 @@ def _scope(counted: Progress) -> str:
     return f"of the whole plan of {counted.steps.allowed} steps, whenever the study stops"
 
 
-def _squares(squares: SumOfSquares) -> str:
+def squares_in_words(squares: SumOfSquares) -> str:
+    """Return how much of μ² is used, such as "used 0.251 of μ² = 0.5, 50.2 %"."""
     share = min(1.0, squares.used / squares.allowed) if squares.allowed > 0 else 1.0
     words = (
         f"used {significant(squares.used)} of μ² = {significant(squares.allowed, round_down=True)}, {percent(share)}"
