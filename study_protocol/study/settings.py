@@ -53,7 +53,8 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _questions_fit_the_scheme(self) -> Self:
         if self.statistics is not None:
-            require_queries(self.privacy.rules, self.statistics.plan(), self.privacy.bayesian_plan)
+            privacy, queries = self.privacy, self.statistics.plan(self.evaluation)
+            require_queries(privacy.rules, privacy.limit_plans, queries, privacy.bayesian_plan)
         return self
 
     @model_validator(mode="after")

@@ -127,7 +127,7 @@ def test_histograms_are_published_only_of_what_they_can_hide(
     [
         ("client", None, None, "queries"),
         ("joint", None, None, "queries"),
-        ("parallel", None, RUNNING, "allowance"),
+        ("parallel", None, RUNNING, "share"),
         ("parallel", 0.1, None, "allowance"),
         ("parallel", 0.1, changed(RUNNING, adversary="adaptive"), "allowance"),
         ("parallel", 0.1, RUNNING, None),
@@ -140,10 +140,10 @@ def test_queries_need_patients_as_the_level_and_an_allowance_against_a_path(
 ) -> None:
     queries = QueryPlan(5, 10, allowance)
     if field is None:
-        require_queries(SCHEMES[scheme], queries, bayesian)
+        require_queries(SCHEMES[scheme], (), queries, bayesian)
         return
     with pytest.raises(PlanError) as refused:
-        require_queries(SCHEMES[scheme], queries, bayesian)
+        require_queries(SCHEMES[scheme], (), queries, bayesian)
     assert refused.value.field == field
 
 
