@@ -107,7 +107,7 @@ def drive(here: Live, until_done: list[Site], seconds: float) -> None:
 def dead_in_round_two(
     here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: list[Site]
 ) -> Site:
-    """Run the study. The last hospital dies after its shares of round 2, and is returned as it comes back for round 3."""
+    """Run the study, whose last hospital dies after its shares of round 2. Return how it came back for round 3."""
     victim = sites[-1]
     passages = 0
 
