@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
