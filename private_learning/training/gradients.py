@@ -177,7 +177,8 @@ class PrivateGradients:
                 all_norms[self._log_moments.rows], rounding=rounding, total_records=self._total_records
             )
         if self._individual is not None:
-            self._individual.charge(rows, all_norms[rows], self._charged, rounding=rounding)
+            charged = batch if self._individual.charges_only_drawn else rows
+            self._individual.charge(charged, all_norms[charged], self._charged, rounding=rounding)
 
     @property
     def _charged(self) -> Privacy:

@@ -58,7 +58,7 @@ class ClipCase:
 
 CASES: Mapping[str, ClipCase] = {
     "heart-disease": ClipCase(heart_disease, 4.0, 20, 0.5, 184, (0.25, 0.5, 1.0, 2.0, 4.0), (1.0, 2.0, 4.0, 8.0)),
-    "mnist": ClipCase(lambda seed: mnist(CLIENTS, 1500, seed), 2.0, 30, 0.1, 1500, (0.15, 0.3, 0.6), (1.0, 3.0, 9.0)),
+    "mnist": ClipCase(lambda seed: mnist(CLIENTS, 800, seed), 2.0, 30, 0.1, 800, (0.3, 0.6, 1.2), (9.0, 27.0, 81.0)),
 }
 
 

@@ -104,7 +104,13 @@ class LedgerAccount:
         fields = ("level", "definition", "epsilon", "spent")
         # An unprotected level is stated with no ε, because it has no budget to spend.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round_row.spent = [{name: limit[name] for name in fields} for limit in limited]
+        round_row.spent = [{name: limit[name] for name in fields} | _counted(limit) for limit in limited]
+
+
+def _counted(limit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many steps and squares a limit has used, where they are counted."""
+    parts: dict[str, Any] = limit.get("progress", {})
+    return {name: part["used"] for name in ("steps", "squares") if (part := parts.get(name)) is not None}
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.phrases import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
+from study_protocol.documents.phrases import UNIT_NOUNS, exact_delta, hospitals, training_rounds
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.training import ALL, Averaging, Training
-from study_protocol.wire.rounded import number, percent
+from study_protocol.wire.rounded import exact, number, percent
 
 TO_WRITE = "TO BE WRITTEN by the people who release this model (see --notes)."
 OUTSIDE = (
@@ -89,7 +89,7 @@ class Card:
         ]
 
 
-_LIMIT = ("Limit", "Spent ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
+_LIMIT = ("Limit", "Guaranteed ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
 _CAVEATS = (
     "Noise that protects patients makes a model worse for small groups first: look at such groups by themselves.",
     "The model was trained on the patients of these hospitals; for others its metrics may be worse.",

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from study_protocol.documents.phrases import budget_line, clip_norm, exact, observer_phrase, questions
+from study_protocol.documents.phrases import budget_line, clip_norm, observer_phrase, questions
 from study_protocol.study.certificate import NistAnswer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.rounded import at_least
+from study_protocol.wire.rounded import at_least, exact
 
 _NEIGHBOURS = {
     Relation.ADD_REMOVE: "with and without one {one} (add-remove, unbounded DP)",

@@ -73,6 +73,11 @@ def show(coordinator: Coordinator, study: str) -> Study:
     return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, rows.find_study(tx, study)))
 
 
+def protocol_of(coordinator: Coordinator, study: str) -> int:
+    """Return the number of the protocol that the study was created with. Raises Rejected `unknown-study`."""
+    return coordinator.database.read("show-study", lambda tx: rows.find_study(tx, study).protocol)
+
+
 def list_studies(
     coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
 ) -> StudyList:

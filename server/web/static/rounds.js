@@ -1,6 +1,6 @@
 // All rounds, newest first, a page at a time; abandoned rounds in a row of one reason are one line.
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
-import { spentOf } from "/static/model.js";
+import { entryOf, placeOf, spentOf } from "/static/model.js";
 import { count, shareOf, upward, when } from "/static/numbers.js";
 import { quoted } from "/static/answer_rows.js";
 import { addressOf } from "/static/questions.js";
@@ -89,7 +89,9 @@ const titleOf = (model, { query }) => `Question ${query}${model.queries[query - 
 
 function added(model, round, limit) {
   const query = model.queries[round.query - 1], share = query ? shareOf(query, limit) : null;
-  if (share !== null && round.spent !== null) return element("span", { class: "note" }, ` ${upward(100 * share)} % of μ²`);
+  if (share !== null && !limit.progress && round.spent !== null) return element("span", { class: "note" }, ` ${upward(100 * share)} % of μ²`);
+  const place = placeOf(model, round, limit);
+  if (place !== null) return element("span", { class: "note" }, ` ${place}`);
   const cost = model.cost(round, limit);
   return cost === null ? null : element("span", { class: "note" }, ` + ${upward(cost)}`);
 }
@@ -122,11 +124,12 @@ const adapts = (model) => Boolean(model.study.settings.privacy.adaptive_clip);
 const nextNorm = (round) => (round.clip_norm === undefined ? "" : String(Number(round.clip_norm.toPrecision(3))));
 
 function csv(model) {
-  const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), "measured", ...(adapts(model) ? ["next clip norm"] : [])];
+  const counted = model.limits.flatMap((limit) => ["steps", "squares"].filter((part) => limit.progress?.[part]).map((part) => [limit, part]));
+  const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), ...counted.map(([limit, part]) => `${part} ${limitName(limit)}`), "measured", ...(adapts(model) ? ["next clip norm"] : [])];
   const lines = model.rounds.map((round) => [
     round.round, round.query, round.state, round.reason, round.started_at, round.ended_at,
     ...["received", "refused", "missing", "waiting"].map((kind) => round.answers?.[kind]),
-    ...model.limits.map((limit) => spentOf(round, limit)), measured(round), ...(adapts(model) ? [round.clip_norm] : []),
+    ...model.limits.map((limit) => spentOf(round, limit)), ...counted.map(([limit, part]) => entryOf(round, limit)?.[part]), measured(round), ...(adapts(model) ? [round.clip_norm] : []),
   ]);
   return new Blob([[head, ...lines].map((line) => line.map(quoted).join(",")).join("\r\n")], { type: "text/csv" });
 }

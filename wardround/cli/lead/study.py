@@ -80,10 +80,10 @@ def create(
     from study_protocol.study.slots import with_slots
 
     with plain_errors():
-        frozen = with_slots(read_any_settings(settings))
+        frozen, reasons = _with_rules(with_slots(read_any_settings(settings)))
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
-        for line in _accuracy(frozen):
+        for line in (*reasons, *_accuracy(frozen)):
             say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
@@ -262,6 +262,14 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
     with plain_errors(), operator(server, key_file) as api:
         api.leave(study, client, "revoked")
         say(f"revoked: {client} in {study}")
+
+
+def _with_rules(settings: AnySettings) -> tuple[AnySettings, list[str]]:
+    """Return the settings with the tightest sound rule for each limit that names none, and notes that say why."""
+    from study_protocol.study.settings import StudySettings
+    from wardround.cli.lead.enforcement import for_creation
+
+    return for_creation(settings) if isinstance(settings, StudySettings) else (settings, [])
 
 
 def _accuracy(settings: AnySettings) -> list[str]:
