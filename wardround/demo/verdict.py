@@ -42,9 +42,7 @@ def meaning(limit: LimitStatement) -> str | None:
         return None
     whom = f"any one {_unit(limit)}" if limit.definition == "classical" else f"a typical {_unit(limit)}"
     guess = math.ceil(1000 * limit.attack_success) / 10
-    tighter = "".join(
-        f" ({_NAMES.get(report.name, report.name)}: {number(report.epsilon, 2)})" for report in limit.reports[:1]
-    )
+    tighter = "".join(f" ({_name(report.name)}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
     return (
         f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows "
         f"all other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
