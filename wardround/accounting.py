@@ -3,8 +3,8 @@
 Accountants
     ClassicalAccountant, BayesianAccountant, AveragedAccountant, IndividualFilter and Odometer compose steps into a
     Guarantee. A Guarantee holds at a Level, by a Definition, in a Relation and against an Observer. BayesianSpec,
-    EstimateSpec and FilterSpec fix what must be chosen before the first step. A Reservation sets the cost of a step
-    aside before the step is taken.
+    EstimateSpec, FilterSpec and GaussianFilterSpec fix what must be chosen before the first step. A Reservation sets
+    the cost of a step aside before the step is taken.
 
 Events
     ClassicalAccountant composes every Event. GaussianEvent, DiscreteGaussianEvent, LaplaceEvent, PairEvent and

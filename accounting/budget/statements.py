@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from accounting.budget.accounts import Account
+from accounting.budget.accounts.progress import Progress
 from accounting.mechanisms.conversion import attack_success
 from accounting.plan.queries import QueryCost
 from accounting.plan.statistics import AnyPlan
@@ -31,10 +32,12 @@ class StatedBudget(Protocol):
     plan: AnyPlan
     accounts: list[Account]
     last_round: int
-    charged_rounds: int
     pending: int | None
     pending_query: QueryCost | None
     finished: str | None
+
+    @property
+    def begun_rounds(self) -> int: ...
 
     @property
     def next_stage(self) -> int: ...
@@ -114,6 +117,7 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     exhausted = budget.pending is None and not running <= account.limit.epsilon
     chance, source = guess_of(account, spent)
     certificate = dataclasses.replace(certificate, guess_from=source)
+    progress = _progress(budget, account)
     return {
         "level": str(account.limit.level),
         "definition": str(account.limit.definition),
@@ -121,6 +125,8 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
         "epsilon": account.limit.epsilon,
         "delta": account.limit.delta,
         "enforced_by": account.enforced_by,
+        # Limits that are kept in ε have none: their statements stay as they were written.
+        **({} if progress is None else {"progress": progress.to_dict()}),
         "spent": _finite(spent),
         "reserved": _finite(after - spent),
         "remaining": _finite(max(0.0, account.limit.epsilon - after)),
@@ -130,6 +136,11 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
         "certificate": certificate.to_dict(),
         "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
     }
+
+
+def _progress(budget: StatedBudget, account: Account) -> Progress | None:
+    trains = budget.pending is not None and budget.pending_query is None
+    return account.progress(stage=budget.next_stage if trains else None, query=budget.pending_query)
 
 
 def _after_next(budget: StatedBudget, account: Account) -> float:
@@ -150,7 +161,7 @@ def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:
 
 
 def _rounds_left(budget: StatedBudget, account: Account) -> int:
-    within_max_steps = budget.plan.rounds - budget.charged_rounds
+    within_max_steps = budget.plan.rounds - budget.begun_rounds
     return max(0, min(account.rounds_left(), within_max_steps))
 
 

@@ -12,7 +12,8 @@ import accounting
 PINNED = """
 AccountingError AveragedAccountant BayesianAccountant BayesianPlan BayesianSpec ClassicalAccountant ComposedEvent
 Definition
-DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent GaussianPair Guarantee
+DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent GaussianFilterSpec
+GaussianPair Guarantee
 HistogramRelease IndividualFilter InvalidArgument LaplaceEvent LaplacePair Level LimitExceeded LimitForecast LimitPlan
 MaxStepsExceeded NothingEvent Observer Odometer OutcomePair PairEvent Plan PlanError PoissonSampledEvent
 RandomisedResponse Relation Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable

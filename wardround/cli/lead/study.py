@@ -326,6 +326,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 def _training(settings: AnySettings) -> list[list[str]]:
     from study_protocol.study.settings import StudySettings
+    from study_protocol.terms import clip_norm_in_words
 
     rows: list[list[str]] = []
     if isinstance(settings, StudySettings):
@@ -333,7 +334,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
         rows = [
             ["training", f"{training.task}, {training.algorithm}, local steps: {training.local_steps}"],
             ["disclosure", privacy.disclosure],
-            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {clip_norm_in_words(privacy)}"],
         ]
     if settings.statistics is not None:
         query_limits = settings.statistics

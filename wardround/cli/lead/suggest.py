@@ -271,6 +271,8 @@ def _require_measured(settings: StudySettings) -> None:
         raise ConfigurationError(_unmeasured(f"scheme {settings.privacy.scheme}"))
     if settings.training.clipping != "flat" or settings.training.clipping_centre != "zero":
         raise ConfigurationError(_unmeasured("another clipping than flat around zero"))
+    if settings.privacy.adaptive_clip is not None:
+        raise ConfigurationError(_unmeasured("an adaptive clip norm"))
 
 
 def _unmeasured(case: str) -> str:

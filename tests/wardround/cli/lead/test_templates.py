@@ -89,7 +89,9 @@ def test_an_evaluation_asks_for_what_the_task_predicts(run: Run, tmp_path: Path,
     settings = read_settings(path)
     assert settings.evaluation is not None
     assert settings.evaluation.question is not None
-    require_form(load(name, EXAMPLES[name]), settings.evaluation.question.of(1))
+    question = settings.evaluation.question
+    require_form(load(name, EXAMPLES[name]), question.of(1))
+    assert question.centred == (question.prediction == "number")
 
 
 def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> None:
