@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, RUNNING
+from accounting.budget.accounts.base import RUNNING
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION
 from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
 from study_protocol.study.reasons import ENDINGS
 from study_protocol.study.settings import StudySettings

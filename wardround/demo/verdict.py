@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION
 from study_protocol.study.messages import LimitStatement
 from wardround.cli.shared.shared import number
 
