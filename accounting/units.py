@@ -60,7 +60,8 @@ class Guarantee:
     beta, gamma    delta = beta + gamma: privacy failure and estimation failure
     resolution     in words, how values were rounded before the estimate
     assumption     one sentence: what the number rests on
-    used, allowed  composition gaussian-filter: Σ Δ²/s² so far, and μ², the most that it may become
+    used, allowed  composition gaussian-filter: Σ Δ²/s² so far, and μ², the most that it may become. fixed-plan: the
+                   same of questions alone
     guess_from     what a statement's chance of a right guess is computed from: the loss distribution of all that the
                    study may release, or ε and δ alone
 

@@ -10,24 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from accounting.budget import statements
-from accounting.budget.accounts import (
-    Account,
-    ClassicalLimit,
-    CumulativeLimit,
-    GaussianLimit,
-    HistogramLimit,
-    LimitAccount,
-)
+from accounting.budget.accounts import Account, GaussianLimit
 from accounting.budget.bodies import Standing, event_in, settings_in
+from accounting.budget.enforcement import account_of, accounts_of
 from accounting.budget.feasibility import require_evaluations, require_feasible, require_questions
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
-from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import RoundReport, report_from_dict
-from accounting.plan.schemes import Tells
-from accounting.plan.statistics import AnyPlan, StatisticsPlan, plan_from_dict
+from accounting.plan.statistics import AnyPlan, plan_from_dict
 from accounting.units import Definition, Level
 
 StopReason = Literal["max-steps-reached", "max-queries-reached", "budget-exhausted", "stopped"]
@@ -63,8 +55,9 @@ class Budget:
 
     def __init__(self, plan: AnyPlan) -> None:
         self.plan = plan
-        self.accounts: list[Account] = _accounts_of(plan)
+        self.accounts: list[Account] = accounts_of(plan)
         self.last_round = 0
+        self.attempts = 0
         self.charged_rounds = 0
         self.charged_queries = 0
         self.pending: int | None = None
@@ -93,12 +86,11 @@ class Budget:
         """
         if self.finished is not None:
             return Authorisation(False, "stopped")
-        # By charged rounds: one that was cancelled took no step from max_steps.
-        if self.charged_rounds >= self.plan.rounds:
+        if self.is_spent:
             return Authorisation(False, "max-steps-reached")
-        publishes = self.plan.publishes(round_number or self.last_round + 1)
+        publishes, stage = self.plan.publishes(round_number or self.last_round + 1), self.next_stage
         for account in self.accounts:
-            if not account.fits_worst_round(publishes=publishes):
+            if not account.fits_worst_round(publishes=publishes, stage=stage):
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
 
@@ -142,8 +134,9 @@ class Budget:
         authorisation = self.authorise(round_number)
         if not authorisation.is_allowed:
             raise BudgetExceeded(authorisation)
-        # The number is used up, also where the round is cancelled later.
+        # The number is used up, also where the round is cancelled later. So is the next entry of a noise schedule.
         self.pending = self.last_round = round_number
+        self.attempts += 1
 
     def settle(self, round_number: int, report: RoundReport | None) -> None:
         """Charge the round by its report, or its reservation without a report or by one that allows no estimate.
@@ -160,7 +153,7 @@ class Budget:
             self.charged_queries += 1
         else:
             for account in self.accounts:
-                account.charge(report, publishes=self.plan.publishes(round_number))
+                account.charge(report, publishes=self.plan.publishes(round_number), stage=self.next_stage)
             self.charged_rounds += 1
         self.pending = self.pending_query = None
 
@@ -199,13 +192,32 @@ class Budget:
         if self.plan.disclosure != "at-end" or len(report) != self.charged_rounds:
             raise OutOfOrder("reports are withheld under disclosure at-end only, one for each charged round")
         # New ones, put in place at the end: an error leaves those that were enforced.
-        accounts = _accounts_of(self.plan)
+        accounts = accounts_of(self.plan)
         for account, unrevealed in zip(accounts, self.accounts, strict=True):
+            if self.plan.noise_schedule is not None:
+                # No hospital estimates anything under a schedule, and cancelled rounds took entries of it.
+                account.restore(unrevealed.state())
+                continue
             for reported in report:
                 # Disclosure at-end publishes no histograms.
                 account.charge(reported, publishes=False)
             account.take_queries(unrevealed.queries)
         self.accounts = accounts
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether max_steps allows no further round.
+
+        By charged rounds: one that was cancelled took no step. With a noise schedule by attempts: no entry is used
+        twice.
+        """
+        begun = self.charged_rounds if self.plan.noise_schedule is None else self.attempts
+        return begun >= self.plan.rounds
+
+    @property
+    def next_stage(self) -> int:
+        """The stage of the noise schedule that the round under way has, or else the next one."""
+        return self.plan.stage_of(self.attempts + (self.pending is None or self.pending_query is not None))
 
     @property
     def can_continue(self) -> bool:
@@ -261,6 +273,8 @@ class Budget:
             "finished": self.finished,
             "accounts": [account.state() for account in self.accounts],
             **self._state_of_queries(),
+            # Where all steps are equal nothing depends on them: states stay as they were written.
+            **({} if self.plan.noise_schedule is None else {"attempts": self.attempts}),
         }
 
     def _state_of_queries(self) -> dict[str, Any]:
@@ -281,6 +295,7 @@ class Budget:
             account.restore(saved)
         budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
         budget.pending, budget.finished = state["pending"], state["finished"]
+        budget.attempts = state.get("attempts", 0)
         if plan.queries is not None:
             query = state["asked"]
             budget.charged_queries = state["charged_queries"]
@@ -350,22 +365,6 @@ def replay(entries: Iterable[Entry]) -> Budget:
     if budget is None:
         raise LedgerError(0, "an empty ledger opens no study")
     return budget
-
-
-_BAYESIAN = {Tells.HISTOGRAM: HistogramLimit, Tells.CUMULATIVE: CumulativeLimit}
-
-
-def _accounts_of(plan: AnyPlan) -> list[Account]:
-    if isinstance(plan, StatisticsPlan):
-        return [GaussianLimit(plan, limit) for limit in plan.limits]
-    return [account_of(plan, limit) for limit in plan.limits]
-
-
-def account_of(plan: Plan, limit: LimitPlan) -> LimitAccount:
-    """The kind of account that keeps this limit under this plan."""
-    if limit.definition is Definition.CLASSICAL:
-        return ClassicalLimit(plan, limit)
-    return _BAYESIAN[plan.protection(limit.level).tells](plan, limit)
 
 
 def opened_by(entry: Entry) -> Budget:

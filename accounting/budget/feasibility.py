@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from accounting.accountants.calibration import most_steps
 from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.fixed_plan import OPENING_MARGIN, FixedPlanLimit
 from accounting.budget.accounts.gaussian import GaussianLimit
-from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
 from accounting.plan.plan import Plan
 from accounting.units import Definition
 from accounting.values import rounded_up
@@ -20,20 +21,37 @@ Accounts = Callable[[Plan], Sequence[LimitAccount]]
 
 
 def require_feasible(plan: Plan, accounts: Accounts) -> None:
-    """Pass if one round fits every limit.
+    """Pass if one round fits every limit, and the whole plan each limit that is kept by it.
 
     Raises:
+        WholePlanOverspends: a fixed plan does not. It says how many steps would fit, or how much noise.
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
         PlanError: no noise multiplier up to a million would do for one round. It names the obstacle: the order, with
             the
             least one that works, or the published histograms.
     """
+    for account in accounts(plan):
+        if isinstance(account, FixedPlanLimit) and not account.opens:
+            raise _overspends(plan, account)
     offending = _first_over(plan, accounts, rounds=1)
     if offending is not None:
         noise_of_one, whole = (_smallest_noise(plan, accounts, rounds) for rounds in (1, plan.rounds))
         if noise_of_one is None:
             raise PlanError(*_obstacle(offending))
         raise FirstRoundOverspends(offending.limit, noise_of_one, whole)
+
+
+def _overspends(plan: Plan, account: FixedPlanLimit) -> WholePlanOverspends:
+    limit, per_round = account.limit, account.mechanism.steps_per_round
+
+    def whole(rounds: int) -> float:
+        return account.epsilon_at_worst(rounds, 0) * (1 + OPENING_MARGIN)
+
+    rounds = most_steps(epsilon=limit.epsilon, delta=limit.delta, account=whole, at_most=plan.rounds)
+    noise = _min_noise(
+        lambda noise: FixedPlanLimit(replace(plan, noise_multiplier=noise), limit).opens, plan.noise_multiplier
+    )
+    return WholePlanOverspends(limit, account.trained, plan.rounds * per_round, rounds * per_round, noise)
 
 
 def require_questions(accounts: Sequence[GaussianLimit]) -> None:
@@ -103,6 +121,10 @@ def _obstacle(account: LimitAccount) -> tuple[str, str]:
     """The field to change, and why no noise multiplier keeps this limit."""
     limit, min_order = account.limit, account.min_order
     never = f"the {limit.definition} limit at level {limit.level} cannot be met with any noise multiplier"
+    if not account.keeps_order:
+        if account.plan.release is None:
+            return "epsilon", f"{never}: raise ε or δ"
+        return "histogram_noise", f"{never}: the published histograms alone pass it. Raise their noise, ε or δ"
     name = "classical_order" if limit.definition is Definition.CLASSICAL else "filter_order"
     if account.order < min_order:
         term = f"at order {account.order:g} the fixed term alone is ε = {account.fixed_term:.3g}"

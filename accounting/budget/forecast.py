@@ -14,7 +14,8 @@ from typing import Any
 
 from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
-from accounting.budget.budget import StopReason, account_of
+from accounting.budget.budget import StopReason
+from accounting.budget.enforcement import account_of
 from accounting.budget.statements import classical_beside, guess_of
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE
 from accounting.plan.limits import LimitPlan
@@ -29,7 +30,7 @@ _ROUNDING = 1e-9
 class LimitForecast:
     """One limit of the plan.
 
-    order         λ at which it is enforced
+    order         λ at which it is enforced. None: at no order, here and below
     least_order   below it no noise keeps the limit
     fixed_term    ε that the first round brings at this order, for any cost
     first_round   ε after one round, at the worst
@@ -47,9 +48,9 @@ class LimitForecast:
 
     limit: LimitPlan
     enforced_by: str
-    order: float
-    least_order: float
-    fixed_term: float
+    order: float | None
+    least_order: float | None
+    fixed_term: float | None
     first_round: float
     further_round: float
     rounds: int
@@ -188,9 +189,9 @@ def _of_limit(
     return LimitForecast(
         limit=account.limit,
         enforced_by=account.enforced_by,
-        order=account.order,
-        least_order=account.min_order,
-        fixed_term=account.fixed_term,
+        order=account.order if account.keeps_order else None,
+        least_order=account.min_order if account.keeps_order else None,
+        fixed_term=account.fixed_term if account.keeps_order else None,
         first_round=first,
         further_round=two - first,
         rounds=rounds_of_limit,

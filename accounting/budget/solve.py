@@ -12,7 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from accounting.accountants.calibration import MOST_NOISE, calibrate_noise, most_steps
-from accounting.budget.budget import account_of
+from accounting.budget.accounts import FixedPlanLimit, LimitAccount
+from accounting.budget.accounts.fixed_plan import OPENING_MARGIN
+from accounting.budget.enforcement import account_of
 from accounting.budget.forecast import epsilon_at_most
 from accounting.errors import Unreachable
 from accounting.plan.limits import LimitPlan
@@ -110,6 +112,8 @@ def most_rounds(
     >>> most_rounds(plan).max_steps
     234
     """
+    if plan.noise_schedule is not None:
+        raise Unreachable("a noise schedule says how many rounds there are: solve for noise or epsilon")
     rounds_of_definitions = [
         _max_rounds(plan, definition, at_most) for definition in _present(plan) if definition in definitions
     ]
@@ -148,7 +152,7 @@ def _tightened(plan: Plan, limit: LimitPlan) -> LimitPlan:
     """The limit with the least ε of 4 digits that lets all rounds begin."""
     epsilon = limit.epsilon
     while True:
-        needed = epsilon_at_most(account_of(plan, replace(limit, epsilon=epsilon)), plan.rounds)
+        needed = _worst(account_of(plan, replace(limit, epsilon=epsilon)), plan.rounds)
         # A limit of 0 is none.
         tightened = rounded_up(max(needed, 1e-9), _DIGITS)
         if not tightened < float("inf"):
@@ -209,6 +213,8 @@ def _min_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, 
     1/(λ(λ+1)): the orders that keep ε are an interval, for every ε, so ε falls and then rises. Likewise the larger of
     two shares.
     """
+    if not _keeps_order(plan, definition):
+        return _share(plan, definition, rounds), plan.classical_order
     shares: dict[int, float] = {}
 
     def at(place: int) -> float:
@@ -227,9 +233,20 @@ def _min_share(plan: Plan, definition: Definition, rounds: int) -> tuple[float, 
     return shares[best], ORDERS[best]
 
 
+def _keeps_order(plan: Plan, definition: Definition) -> bool:
+    """Whether any limit of this definition is enforced at one Rényi order, so that there is one to choose."""
+    return any(account_of(plan, limit).keeps_order for limit in plan.limits if limit.definition is definition)
+
+
 def _share(plan: Plan, definition: Definition, rounds: int) -> float:
     limits = [limit for limit in plan.limits if limit.definition is definition]
-    return max(epsilon_at_most(account_of(plan, limit), rounds) / limit.epsilon for limit in limits)
+    return max(_worst(account_of(plan, limit), rounds) / limit.epsilon for limit in limits)
+
+
+def _worst(account: LimitAccount, rounds: int) -> float:
+    # A fixed plan is opened with a margin only, so that what is found here can be.
+    worst = epsilon_at_most(account, rounds)
+    return worst * (1 + OPENING_MARGIN) if isinstance(account, FixedPlanLimit) else worst
 
 
 def _with_order(plan: Plan, definition: Definition, order: float, *, only_worst_case: bool = False) -> Plan:
@@ -260,11 +277,12 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
     worst = max(accounts, key=lambda account: epsilon_at_most(account, rounds) / account.limit.epsilon)
     limit = worst.limit
     number = "one round" if rounds == 1 else f"{rounds} rounds"
+    at_order = f", not even at order {order:g}" if worst.keeps_order else ""
+    below = f" (below order {worst.min_order:g} no noise is enough)" if worst.keeps_order else ""
     noise = "any noise multiplier" if whatever_noise else f"noise multiplier {plan.noise_multiplier:g}"
     cannot = (
         f"the {limit.definition} limit at level {limit.level}, ε = {limit.epsilon:g} at δ = {limit.delta:g}, cannot be "
-        f"kept for {number} with {noise}, not even at order {order:g}, where they take {share:.3g} times as much "
-        f"(below order {worst.min_order:g} no noise is enough)"
+        f"kept for {number} with {noise}{at_order}, where they take {share:.3g} times as much{below}"
     )
     if whatever_noise:
         change = "raise ε or δ"

@@ -36,6 +36,9 @@ class StatedBudget(Protocol):
     pending_query: QueryCost | None
     finished: str | None
 
+    @property
+    def next_stage(self) -> int: ...
+
 
 def statements(budget: StatedBudget, *, may_begin: bool, whole: bool) -> list[dict[str, Any]]:
     """Return one JSON statement per limit, and one per unprotected level.
@@ -129,7 +132,7 @@ def _after_next(budget: StatedBudget, account: Account) -> float:
     if budget.pending_query is not None:
         return account.epsilon_after_query(budget.pending_query)
     next_round = budget.pending or budget.last_round + 1
-    return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round))
+    return account.epsilon_after_worst_round(publishes=budget.plan.publishes(next_round), stage=budget.next_stage)
 
 
 def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:

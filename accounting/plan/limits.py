@@ -13,6 +13,12 @@ from accounting.units import Definition, Level
 from accounting.values import check_choice, check_count, check_delta, check_order, check_orders, check_positive
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
+# How a classical limit is kept. fixed-plan: by counting the steps of a plan whose whole loss is within it.
+# gaussian-filter: by a sum of squares, where all records are in every round. renyi-order: at one Rényi order.
+Enforcement = Literal["fixed-plan", "gaussian-filter", "renyi-order"]
+# Below it a histogram's noise has too few whole numbers to its deviation: its loss is then known as a Rényi divergence
+# alone (`unsampled.LEAST_GRID_STD`).
+LEAST_HISTOGRAM_STD = 8.0
 # Estimators that never fall when one value of the sample rises.
 MONOTONE: frozenset[Estimator] = frozenset({"betting", "band"})
 
@@ -44,9 +50,32 @@ class FirstRoundOverspends(PlanError):
         self.noise_max_steps = all_steps
 
 
+class WholePlanOverspends(PlanError):
+    """The fixed plan spends more than its limit. Nothing of it may begin.
+
+    epsilon  of the whole plan
+    steps    most noised steps whose loss is within the limit. 0: not even one round
+    noise    least noise multiplier for all steps, rounded up to three digits. None: none would be enough
+    """
+
+    def __init__(self, limit: LimitPlan, epsilon: float, planned: int, steps: int, noise: float | None) -> None:
+        fitting = f"at most {steps} steps fit (max_steps)" if steps else "not even one round fits"
+        more = "and no noise is enough" if noise is None else f"or a noise multiplier of {noise:g} is enough"
+        super().__init__(
+            "max_steps",
+            f"the whole plan of {planned} steps spends ε = {epsilon:.4g} at level {limit.level}, above its limit "
+            f"{limit.epsilon:g}: {fitting}, {more} for all steps. `wardround plan --solve noise` finds it. Where "
+            'max_steps is no plan but only a bound, set enforcement = "renyi-order"',
+        )
+        self.epsilon, self.steps, self.noise = epsilon, steps, noise
+
+
 @dataclass(frozen=True)
 class LimitPlan:
     """Never more than (epsilon, delta) in this definition. `estimator_failure_probability` is a Bayesian delta's γ.
+
+    enforcement  how a classical limit is kept. None: at one Rényi order, as in plans written before there was a choice,
+                 and for Bayesian limits, which know no other way
 
     Raises PlanError, InvalidArgument.
     """
@@ -56,6 +85,7 @@ class LimitPlan:
     epsilon: float
     delta: float
     estimator_failure_probability: float | None
+    enforcement: Enforcement | None = None
 
     def __post_init__(self) -> None:
         if self.definition not in (Definition.CLASSICAL, Definition.BAYESIAN):
@@ -70,6 +100,10 @@ class LimitPlan:
             raise PlanError(
                 "estimator_failure_probability", "must be below delta, or nothing is left for the privacy loss itself"
             )
+        if self.enforcement is not None:
+            check_choice("enforcement", self.enforcement, get_args(Enforcement))
+            if self.definition is Definition.BAYESIAN:
+                raise PlanError("enforcement", "is of classical limits: a Bayesian one is kept at its filter_order")
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -190,7 +224,9 @@ def require_release(scheme: Scheme, limits: Sequence[LimitPlan], bayesian: Bayes
         )
 
 
-def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan | None) -> None:
+def require_queries(
+    scheme: Scheme, limits: Sequence[LimitPlan], queries: QueryPlan, bayesian: BayesianPlan | None
+) -> None:
     """Whether a study that trains in this scheme can have these queries, too.
 
     Raises:
@@ -210,3 +246,12 @@ def require_queries(scheme: Scheme, queries: QueryPlan, bayesian: BayesianPlan |
             "belongs to a Bayesian limit with adversary path, which carries it whole from round 1: there a question "
             "may not depend on an answer",
         )
+    fixed = any(limit.enforcement == "fixed-plan" for limit in limits)
+    if fixed and queries.share is None and queries.evaluation is None:
+        raise PlanError(
+            "share",
+            "is missing: a fixed plan says beforehand which part of the limit questions on all patients may use, such "
+            "as statistics.share = 0.2",
+        )
+    if queries.share is not None and not fixed:
+        raise PlanError("share", 'belongs to a limit with enforcement = "fixed-plan"')

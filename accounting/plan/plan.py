@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import (
+    LEAST_HISTOGRAM_STD,
     BayesianPlan,
     HistogramRelease,
     LimitPlan,
@@ -23,6 +24,7 @@ from accounting.plan.limits import (
     require_release,
 )
 from accounting.plan.queries import QueryPlan
+from accounting.plan.schedule import MOST_STAGES, NoiseStage, first_rounds, stage_of
 from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, SchemeName
 from accounting.units import Definition, Level, Observer, Relation
 from accounting.values import check_array, check_choice, check_count, check_order, check_positive, check_rate
@@ -70,6 +72,7 @@ class Plan:
                       worst cases are, until the end
     observer          against whom the certificates hold
     queries           what the study allows of queries. None: it has none
+    noise_schedule    stages of rounds, each with a factor on noise_multiplier, in a frozen order. None: equal steps
 
     Raises PlanError for settings that do not fit together, InvalidArgument for a value that is wrong by itself.
     """
@@ -89,6 +92,7 @@ class Plan:
     release: HistogramRelease | None
     observer: Observer
     queries: QueryPlan | None = None
+    noise_schedule: tuple[NoiseStage, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, tuple(TRAINING_SCHEMES))
@@ -102,6 +106,9 @@ class Plan:
         if check_count("max_steps", self.max_steps) < self.steps_per_round:
             raise PlanError("max_steps", "is shorter than one round")
         self._check_scheme()
+        self._check_schedule()
+        for limit in self.limits:
+            self._check_enforcement(limit)
 
     def _check_scheme(self) -> None:
         rules = self.rules
@@ -120,7 +127,35 @@ class Plan:
         if self.release is not None:
             require_release(rules, self.limits, self.bayesian)
         if self.queries is not None:
-            require_queries(rules, self.queries, self.bayesian)
+            require_queries(rules, self.limits, self.queries, self.bayesian)
+
+    def _check_schedule(self) -> None:
+        schedule = self.noise_schedule
+        if schedule is None:
+            return
+        if not 1 <= len(schedule) <= MOST_STAGES:
+            raise PlanError("noise_schedule", f"has 1 to {MOST_STAGES} stages, not {len(schedule)}")
+        if (planned := sum(stage.rounds for stage in schedule)) != self.rounds:
+            raise PlanError("noise_schedule", f"has {planned} rounds in all, and max_steps allows {self.rounds}")
+        if self.bayesian is not None:
+            raise PlanError("noise_schedule", "needs equal steps for a Bayesian limit: leave one of them out")
+        for stage in range(len(schedule)):
+            _require_moderate("noise_schedule", self.noise_of(stage))
+
+    def _check_enforcement(self, limit: LimitPlan) -> None:
+        # Against those who see who was drawn, no rate is credited: `mechanism` knows.
+        if limit.enforcement == "gaussian-filter" and self.mechanism(limit.level).sampling_rate < 1:
+            raise PlanError(
+                "enforcement",
+                f"gaussian-filter needs all records in every round, and level {limit.level} is sampled: set fixed-plan",
+            )
+        least = LEAST_HISTOGRAM_STD
+        if limit.enforcement in (None, "renyi-order") or self.release is None or self.release.std >= least:
+            return
+        raise PlanError(
+            "enforcement",
+            f"{limit.enforcement} needs histogram_noise.std of at least {least:g}: take renyi-order or more",
+        )
 
     @property
     def rules(self) -> Scheme:
@@ -143,14 +178,35 @@ class Plan:
             raise PlanError("level", f"scheme {self.scheme} does not protect level {level}")
         return protection
 
-    def mechanism(self, level: Level) -> Mechanism:
-        """One noised step of this scheme as `level` sees it.
+    @property
+    def stages(self) -> tuple[NoiseStage, ...]:
+        """The stages of the noise schedule. Equal steps are one stage."""
+        return (NoiseStage(max(1, self.rounds), 1.0),) if self.noise_schedule is None else self.noise_schedule
+
+    def stage_of(self, attempt: int) -> int:
+        """Return the place of the stage that attempt 1, 2, … of a round belongs to."""
+        return 0 if self.noise_schedule is None else stage_of(self.noise_schedule, attempt)
+
+    def first_rounds(self, rounds: int) -> tuple[int, ...]:
+        """Return how many of the first rounds belong to each stage."""
+        return first_rounds(self.stages, rounds)
+
+    def noise_of(self, stage: int) -> float:
+        """Return the noise multiplier of a stage."""
+        return (
+            self.noise_multiplier
+            if self.noise_schedule is None
+            else (self.noise_multiplier * self.noise_schedule[stage].factor)
+        )
+
+    def mechanism(self, level: Level, stage: int = 0) -> Mechanism:
+        """One noised step of this scheme, in this stage of its schedule, as `level` sees it.
 
         Raises:
             PlanError: the scheme does not protect this level.
         """
         protection = self.protection(level)
-        std = self.noise_multiplier * self.clip_norm
+        std = self.noise_of(stage) * self.clip_norm
         if self.adders > 1:
             std = total_noise([std] * self.adders)
         clip = self.clip_norm
@@ -185,8 +241,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what the ledger's first entry holds."""
-        # Through JSON, so that it equals what is read back: tuples become lists, enums their text.
-        return json.loads(json.dumps(asdict(self)))
+        return plan_to_json(asdict(self))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -206,9 +261,24 @@ class Plan:
             fields["observer"] = Observer(fields["observer"])
             if fields["queries"] is not None:
                 fields["queries"] = QueryPlan.from_dict(fields["queries"])
+            if fields.get("noise_schedule") is not None:
+                fields["noise_schedule"] = tuple(map(NoiseStage.from_dict, fields["noise_schedule"]))
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise InvalidArgument("plan", f"is not a plan: {error}") from error
+
+
+def plan_to_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain JSON values of a plan's fields. Later ones are left out where they are unset: old plans stay as written."""
+    # Through JSON, so that it equals what is read back: tuples become lists, enums their text.
+    plan: dict[str, Any] = json.loads(json.dumps(fields))
+    sections: list[tuple[dict[str, Any], str]] = [(limit, "enforcement") for limit in plan["limits"]]
+    if plan["queries"] is not None:
+        sections.append((plan["queries"], "share"))
+    for section, name in [*sections, (plan, "noise_schedule")]:
+        if section.get(name) is None:
+            section.pop(name, None)
+    return plan
 
 
 def _require_moderate(name: str, value: float) -> None:

@@ -64,6 +64,8 @@ class QueryPlan:
     allowance    the most Σ (Δ/s)² of queries on all patients, which a Bayesian limit against a path carries whole from
                  round 1, together with unscheduled evaluations. None where there is no such limit
     evaluation   who bears questions about released models, and which are scheduled. None: no patient is set aside
+    share        of the Σ (Δ/s)² that the classical limit alone would allow: the most that queries on all patients may
+                 use together beside a fixed plan of steps. None: they may use nothing there
 
     Raises InvalidArgument.
     """
@@ -72,12 +74,15 @@ class QueryPlan:
     max_cells: int
     allowance: float | None = None
     evaluation: EvaluationPlan | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         check_count("max_queries", self.max_queries, minimum=1, maximum=MOST_QUERIES)
         check_count("max_cells", self.max_cells, minimum=1, maximum=MOST_CELLS)
         if self.allowance is not None:
             check_positive("allowance", self.allowance)
+        if self.share is not None and not check_positive("share", self.share) < 1:
+            raise InvalidArgument("share", f"must be below 1, or nothing is left for training, not {self.share!r}")
 
     @property
     def cells(self) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import LimitPlan, PlanError, require_limits
-from accounting.plan.plan import Plan
+from accounting.plan.plan import Plan, plan_to_json
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import SCHEMES, Scheme
 from accounting.units import Level, Observer
@@ -32,12 +31,17 @@ class StatisticsPlan:
     max_steps: ClassVar[int] = 0
     bayesian: ClassVar[None] = None
     release: ClassVar[None] = None
+    noise_schedule: ClassVar[None] = None
     disclosure: ClassVar[Literal["at-end"]] = "at-end"
 
     def __post_init__(self) -> None:
         require_limits(self.rules, self.limits, None)
         if self.queries.evaluation is not None:
             raise PlanError("evaluation", "belongs to a study that trains: here there is no model to be evaluated")
+        if any(limit.enforcement not in (None, "gaussian-filter") for limit in self.limits):
+            raise PlanError("enforcement", "of a study of queries alone is gaussian-filter, or left out")
+        if self.queries.share is not None:
+            raise PlanError("share", "belongs to a study that trains: here queries may use the whole limit")
 
     @property
     def rules(self) -> Scheme:
@@ -53,9 +57,13 @@ class StatisticsPlan:
         """No histograms are published."""
         return False
 
+    def stage_of(self, attempt: int) -> int:
+        """There are no rounds of training, and no stages of them."""
+        return 0
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what the ledger's first entry holds."""
-        return json.loads(json.dumps(asdict(self)))
+        return plan_to_json(asdict(self))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

@@ -23,7 +23,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.log_moments import accounted, patient_digest
 from client_sdk.guard.policy import IndividualLimit
-from study_protocol.study.settings import Privacy
+from study_protocol.study.privacy import Privacy
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -30,7 +30,8 @@ from study_protocol.randomness.discrete_gaussian import sampler
 from study_protocol.randomness.source import RandomSource, SecureSource
 from study_protocol.secure_sum.parameters import sums_as_in_papers
 from study_protocol.study.plan_of import plan_of
-from study_protocol.study.settings import AccountingSample, StudySettings
+from study_protocol.study.privacy import AccountingSample
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import TERMS, Array
 
 Rows = npt.NDArray[np.int64]

@@ -41,7 +41,8 @@ from study_protocol.secure_sum.parameters import (
 from study_protocol.secure_sum.vectors import EncodingError, RingVector, Values, VectorSpec, encode, require_in_range
 from study_protocol.study.any_settings import AnySettings, require_training
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, WitnessedHead
-from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.privacy import Privacy
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire import tensors
 from study_protocol.wire.signing import decode_public_key
 

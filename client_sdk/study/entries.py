@@ -28,9 +28,9 @@ from client_sdk.guard.ledger import OwnRound
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.reports import fault_of_report, reach
-from study_protocol.study.settings import Privacy
 
 _CODES = {
     "max-steps-reached": "max-steps-exceeded",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from study_protocol.randomness.source import RandomSource
-from study_protocol.study.settings import Privacy
+from study_protocol.study.privacy import Privacy
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

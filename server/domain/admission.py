@@ -13,7 +13,8 @@ from accounting.errors import InvalidArgument
 from accounting.plan.report import CumulativeMoments
 from server.domain.errors import Rejected
 from study_protocol.study.central_noise import CLIP_TOLERANCE, EXACT, CentralNoise
-from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.privacy import Privacy
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import ReadableTensors, read
 from study_protocol.wire.tensors import TERMS, UPDATE, Array, Spec, prefixed, terms_spec
 

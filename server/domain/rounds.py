@@ -29,9 +29,10 @@ from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import METRICS, PAPERS, TERMS, histogram_name
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import RoundState
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.reasons import STUCK, TOO_FEW_DRAWN
 from study_protocol.study.reports import fault_of_counts
-from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.settings import StudySettings
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 _NEXT: dict[RoundState, frozenset[RoundState]] = {

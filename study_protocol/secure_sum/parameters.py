@@ -47,8 +47,9 @@ from study_protocol.secure_sum.vectors import (
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.central_noise import GRID_BITS
 from study_protocol.study.masking import MAX_CLIENTS, Masking
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.queries import QueryDocument
-from study_protocol.study.settings import Privacy, StudySettings
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array, Spec
 
 UPDATE, TERMS, CLIENT_TERMS, PAPERS, METRICS = "update", "terms", "client-terms", "papers", "metrics"

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 from accounting.plan.schemes import SchemeName
 from study_protocol.study.limits import LevelName
 from study_protocol.study.messages import LimitStatement, ModelInfo, Percentile, Signature, StopReason, StudyState
-from study_protocol.study.settings import Disclosure
+from study_protocol.study.privacy import Disclosure
 from study_protocol.wire.octets import EncodedKey
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message, Name, Positive, Rate, Sha256, Whole

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from accounting.plan.limits import LimitPlan
+from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.units import Definition, Level
 from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.outside_witness import MAX_WITNESSES, OutsideWitness, require_different
@@ -35,6 +35,14 @@ class Limit(Message):
         description="required for a Bayesian limit: chance that the estimate is too low, part of delta. A tenth of "
         "delta is usual",
     )
+    # Left out of what is written where there is none: settings of earlier versions keep their digest.
+    enforcement: Enforcement | None = Field(
+        default=None,
+        exclude_if=lambda enforcement: enforcement is None,
+        description="how a classical limit is kept. fixed-plan: ε of all max_steps is computed once, and steps are "
+        "counted. gaussian-filter: for all patients in every round, any number of rounds. renyi-order, or left out: at "
+        "classical_order, with fewer rounds. `wardround plan` chooses",
+    )
 
     @model_validator(mode="after")
     def _is_a_limit(self) -> Self:
@@ -44,7 +52,8 @@ class Limit(Message):
     def plan(self) -> LimitPlan:
         """Return the plan as the accounts know it."""
         failure = self.estimator_failure_probability
-        return LimitPlan(Level(self.level), Definition(self.definition), self.epsilon, self.delta, failure)
+        level, definition = Level(self.level), Definition(self.definition)
+        return LimitPlan(level, definition, self.epsilon, self.delta, failure, self.enforcement)
 
 
 MIN_SLOT = 1e-3

@@ -17,7 +17,8 @@ from accounting.plan.report import (
 )
 from accounting.plan.schemes import Tells
 from study_protocol.study.plan_of import plan_of
-from study_protocol.study.settings import HistogramNoise, StudySettings
+from study_protocol.study.privacy import HistogramNoise
+from study_protocol.study.settings import StudySettings
 
 # How often honest noise may be taken for a lie, a report.
 _FALSE_ALARM = 1e-12

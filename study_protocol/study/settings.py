@@ -1,288 +1,22 @@
-"""The frozen settings of a study: what is trained, how, and which privacy limits are kept.
-
-Privacy settings have no defaults: the person who opens a study writes every one of them down.
-"""
+"""The frozen settings of a study: what is trained, how, and which privacy limits are kept."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from accounting.plan.limits import (
-    MONOTONE,
-    BayesianPlan,
-    Estimator,
-    LimitPlan,
-    limit_among,
-    require_limits,
-    require_queries,
-    require_release,
-)
-from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
-from accounting.units import Definition, Level
-from study_protocol.study.central_noise import CentralNoise
-from study_protocol.study.clip_norm import ClipNorm
+from accounting.plan.limits import require_queries
+from accounting.units import Level
 from study_protocol.study.evaluation import EvaluationSettings
-from study_protocol.study.limits import Limit, Schedule
-from study_protocol.study.masking import Masking
+from study_protocol.study.limits import Schedule
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
-from study_protocol.wire.values import Message, Positive, Rate, Whole
-
-Disclosure = Literal["plain", "noised", "at-end"]
-
-
-class BayesianSettings(Message):
-    """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
-
-    orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every order λ at which log-moments are kept. 1 to 32 suffices"
-    )
-    filter_order: Positive = Field(
-        description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
-    )
-    estimator: Estimator = Field(
-        description="of the population's mean. betting, band and bernstein hold for any population. student-t, the "
-        "papers', is smaller and assumes a normal law"
-    )
-    composition: Literal["holder", "running"] = Field(
-        description="how rounds are added up: running keeps each record's own sum and is smaller, holder is for "
-        "hospitals"
-    )
-    adversary: Literal["path", "adaptive"] = Field(
-        description="adaptive holds though later rounds depend on earlier models, path is the papers' smaller claim"
-    )
-    conversion: Literal["improved", "chernoff"] = Field(
-        description="from log-moments to (ε, δ): improved is smaller and as sound, chernoff is the papers'"
-    )
-
-    @model_validator(mode="after")
-    def _can_be_accounted(self) -> Self:
-        self.plan("members")
-        return self
-
-    def plan(self, sample: Literal["members", "held-out"]) -> BayesianPlan:
-        """Return the plan as the accounts know it. `sample` names the records that are measured."""
-        return BayesianPlan(**self.model_dump(), sample=sample)
-
-
-class HistogramNoise(Message):
-    """Disclosure `noised`: in rounds `every`, 2·`every`, … a histogram is published with noise `std` on its counts.
-
-    Schemes client and joint: one, of the clients' distances, its noise shared among them. Parallel and sequential:
-    every hospital reads its own accounting sample through its own, with the whole noise.
-    """
-
-    std: Positive = Field(description="of the noise on every count, near 20. More costs less ε and shows less")
-    every: Whole = Field(
-        ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
-    )
-
-
-class AccountingSample(Message):
-    """The fixed sample of records at every hospital on which Bayesian costs of records are estimated."""
-
-    records: Whole = Field(
-        ge=3,
-        le=10_000_000,
-        description="how many, at every hospital alike. The rest counts as clipped. More: a smaller ε, slower steps",
-    )
-    source: Literal["members", "held-out"] = Field(
-        description="members: records that are trained on. held-out: drawn before round 1, never trained on"
-    )
-
-
-class Privacy(Message):
-    """The mechanism and its limits. Every field is public and constant for the whole study."""
-
-    scheme: PapersScheme = Field(
-        description="who adds noise. parallel: every hospital enough for itself. sequential: all of them together, "
-        "for masked sums. joint: the same for patients and hospitals. client: see central_noise, for hospitals only"
-    )
-    central_noise: CentralNoiseBy | None = Field(
-        default=None,
-        description="in scheme client. distributed: every hospital adds its share of the noise under masks. "
-        "coordinator: the coordinator adds it, sees updates without noise and may save ε by client_sampling_rate. "
-        "Left out: distributed with masking, else coordinator",
-    )
-    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="none is ever passed. One that the next round could pass ends the study"
-    )
-    clip_norm: ClipNorm = Field(
-        description="L2 bound on one patient's gradient (scheme client: on one hospital's update), 0.5 to 3. Larger: "
-        "less is cut off, more noise, the same ε"
-    )
-    client_clip_norm: ClipNorm | None = Field(
-        description="for scheme joint alone, which needs it: L2 bound on one hospital's whole sum before its noise"
-    )
-    noise_multiplier: Positive = Field(
-        description="noise standard deviation / clip_norm, 1 to 10. More: less ε a round, and a less accurate model. "
-        "Below 0.3 only with --i-know"
-    )
-    sampling_rate: Rate = Field(
-        description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
-    )
-    expected_batch_size: Positive = Field(
-        description="sampling_rate × patients of a typical hospital, a public guess that a sum is divided by. Too "
-        "large: small steps. Too small: large ones, with more noise. ε is the same"
-    )
-    client_sampling_rate: Rate = Field(
-        description="chance of each hospital to be asked in a round. Less than 1 saves ε only in scheme client with "
-        "the coordinator's noise"
-    )
-    expected_clients: Positive = Field(
-        description="client_sampling_rate × hospitals: the sum of updates is divided by it"
-    )
-    max_steps: Whole = Field(
-        ge=1,
-        le=10_000_000,
-        description="the most noised steps over the study (rounds × local steps). A limit may end it sooner",
-    )
-    classical_order: Positive = Field(
-        description="the order λ = α − 1 at which classical limits are enforced: near 2 ln(1/δ) / ε"
-    )
-    bayesian: BayesianSettings | None = Field(description="how Bayesian costs are estimated")
-    disclosure: Disclosure = Field(
-        description="of Bayesian costs. at-end: none before the end, worst cases are charged. plain: exact in every "
-        "round, which hospitals must allow. noised: as histograms that cost ε"
-    )
-    histogram_noise: HistogramNoise | None = Field(description="for disclosure noised alone, which needs it")
-    accounting_sample: AccountingSample | None = Field(
-        description="the records that Bayesian costs are measured on. Left out: all that a hospital trains on"
-    )
-    masking: Masking | None = Field(
-        description="the secure sum: the coordinator sees sums only, and rounds take longer. Left out: it sees every "
-        "noised update"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _central_noise_has_an_adder(cls, value: object) -> object:
-        """Fill in a choice that the scheme leaves open: the adder whose noise is counted on under masks, or without."""
-        if not isinstance(value, Mapping):
-            return value
-        fields = cast("Mapping[str, Any]", value)
-        if fields.get("central_noise") is not None:
-            return fields
-        masked = fields.get("masking") is not None
-        schemes = schemes_called(str(fields.get("scheme")))
-        adder_name = next((adder for adder, scheme in schemes.items() if adder and scheme.pooled == masked), None)
-        return {**fields, "central_noise": adder_name}
-
-    @property
-    def rules(self) -> Scheme:
-        """The rules of the scheme."""
-        return schemes_called(self.scheme)[self.central_noise]
-
-    @property
-    def limit_plans(self) -> tuple[LimitPlan, ...]:
-        """The limits as the accounts know them."""
-        return tuple(limit.plan() for limit in self.limits)
-
-    @property
-    def bayesian_plan(self) -> BayesianPlan | None:
-        """How Bayesian costs are estimated, as the accounts know it."""
-        sample = "members" if self.accounting_sample is None else self.accounting_sample.source
-        return None if self.bayesian is None else self.bayesian.plan(sample)
-
-    @property
-    def estimates_records(self) -> bool:
-        """Whether hospitals measure records, for a Bayesian limit at instance level."""
-        return limit_among(self.limit_plans, Level.INSTANCE, Definition.BAYESIAN) is not None
-
-    @property
-    def honest_adders(self) -> int:
-        """Noise shares that are sure to be in every sum, where the scheme counts on more than one."""
-        return self.masking.honest_survivors if self.rules.pooled and self.masking is not None else 1
-
-    @property
-    def histogram_shares(self) -> int:
-        """Among how many honest hospitals the noise of one published histogram is shared at least."""
-        return self.masking.honest_survivors if self.rules.counts_clients and self.masking is not None else 1
-
-    @property
-    def sums_exact_values(self) -> bool:
-        """Whether hospitals sum something without noise that is new in every model: their updates, or distances."""
-        unnoised = self.bayesian is not None and self.histogram_noise is None
-        return self.rules.central or (self.rules.clips_updates and unnoised)
-
-    def noise_of_updates(self, coordinates: int) -> CentralNoise | None:
-        """Return the noise of a sum of whole updates, for any adder, or None if every record's gradient is clipped."""
-        if not self.rules.clips_updates:
-            return None
-        return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
-
-    @model_validator(mode="after")
-    def _the_scheme_is_one_of_its_name(self) -> Self:
-        schemes = schemes_called(self.scheme)
-        if self.central_noise in schemes:
-            return self
-        raise ValueError("central_noise belongs to scheme client: in other schemes hospitals add noise of their own")
-
-    @model_validator(mode="after")
-    def _the_scheme_has_what_it_needs(self) -> Self:
-        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
-        if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
-            raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
-        if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
-            raise ValueError("client_clip_norm must be at least clip_norm: one record alone may reach that")
-        if self.rules.pooled and (self.masking is None or not self.masking.mask_updates):
-            raise ValueError(
-                f"scheme {self.rules.display_name} counts on the sum alone being seen: it needs masked updates"
-            )
-        # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
-        if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
-            raise ValueError(f"noise_multiplier: {fault}")
-        self._require_reason_for_plain_updates()
-        return self
-
-    def _require_reason_for_plain_updates(self) -> None:
-        if self.masking is None or self.masking.mask_updates:
-            return
-        if self.rules.central:
-            read = "the coordinator reads the log-moments off the updates"
-            raise ValueError(f"in scheme {self.rules.display_name} {read}: mask both or neither")
-        if self.bayesian is None:
-            raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
-
-    @model_validator(mode="after")
-    def _noised_histograms_can_be_read(self) -> Self:
-        noise = self.histogram_noise
-        if (noise is not None) != (self.disclosure == "noised"):
-            raise ValueError("histogram_noise and disclosure `noised` come together")
-        if noise is None:
-            return self
-        if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
-            raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        require_release(self.rules, self.limit_plans, self.bayesian_plan)
-        if not self.rules.counts_clients:
-            if self.accounting_sample is None:
-                reason = "without one the number of records would show"
-                raise ValueError(f"noised at instance level needs an accounting sample: {reason}")
-        elif self.masking is None:
-            raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
-        elif noise.std < 3 * math.sqrt(self.histogram_shares):
-            # Ten times Σ_k e^{−2π²s²k/(k+1)} < 10⁻³⁷ at s = 3 bounds the difference (Kairouz, Liu & Steinke 2021).
-            raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")
-        return self
-
-    @model_validator(mode="after")
-    def _an_accounting_sample_can_be_measured(self) -> Self:
-        if self.accounting_sample is None:
-            return self
-        if self.bayesian is None or not self.estimates_records:
-            there_is_none = "records are measured for a Bayesian limit at instance level, and there is none"
-            raise ValueError(f"accounting_sample: {there_is_none}")
-        if self.bayesian.estimator not in MONOTONE:
-            filled = "it may have to be filled up, so the estimator must never fall"
-            raise ValueError(f"accounting_sample: {filled}: betting or band")
-        return self
+from study_protocol.wire.values import Message
 
 
 class StudySettings(Message):
@@ -319,7 +53,8 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _questions_fit_the_scheme(self) -> Self:
         if self.statistics is not None:
-            require_queries(self.privacy.rules, self.statistics.plan(), self.privacy.bayesian_plan)
+            privacy, queries = self.privacy, self.statistics.plan(self.evaluation)
+            require_queries(privacy.rules, privacy.limit_plans, queries, privacy.bayesian_plan)
         return self
 
     @model_validator(mode="after")

@@ -29,7 +29,14 @@ class Statistics(Message):
         "together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
     )
 
+    share: Annotated[Positive, Field(lt=1)] | None = Field(
+        default=None,
+        exclude_if=lambda share: share is None,
+        description="for a limit with enforcement fixed-plan: the part of it that questions on all patients may use, "
+        "such as 0.2. The steps of training have the rest",
+    )
+
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
         """Return the plan as the accounts know it."""
         set_aside = None if evaluation is None else evaluation.plan()
-        return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside)
+        return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside, self.share)

@@ -16,9 +16,11 @@ from accounting.errors import Unreachable
 from accounting.plan.schemes import SCHEMES, SchemeName
 from study_protocol.study import suggestion
 from study_protocol.study.limits import Limit, Schedule
+from study_protocol.study.masking import Masking
 from study_protocol.study.plan_of import plan_of
+from study_protocol.study.privacy import BayesianSettings, Privacy
 from study_protocol.study.robustness import Robustness
-from study_protocol.study.settings import BayesianSettings, Masking, Privacy, StudySettings
+from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Averaging, ServerOptimiser, Training
 from wardround.cli.lead.suggest import numbers_of
 from wardround.demo.scenarios import Scenario

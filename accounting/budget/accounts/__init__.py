@@ -3,7 +3,9 @@
 from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, Account, LimitAccount
 from accounting.budget.accounts.classical import ClassicalLimit
 from accounting.budget.accounts.cumulative import CumulativeLimit
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.accounts.gaussian import GaussianLimit
+from accounting.budget.accounts.gaussian_rounds import GaussianRoundsLimit
 from accounting.budget.accounts.histogram import HistogramLimit
 
 __all__ = [
@@ -11,7 +13,9 @@ __all__ = [
     "Account",
     "ClassicalLimit",
     "CumulativeLimit",
+    "FixedPlanLimit",
     "GaussianLimit",
+    "GaussianRoundsLimit",
     "HistogramLimit",
     "LimitAccount",
 ]

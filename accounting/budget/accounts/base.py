@@ -31,6 +31,9 @@ from accounting.units import Definition, Guarantee, Observer
 # The name of the tight number beside a classical limit.
 PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
 
+# What the running number rests on where a limit is not kept by it.
+RUNNING = "ε so far, if the study ended here for reasons that do not depend on its results"
+
 # Rounds that begin after a bound was seen may depend on the sample that it was estimated from.
 NOT_CERTIFIED = (
     "not certified, because bounds of the held-out sample are seen before the study has ended, and later rounds may "
@@ -60,15 +63,19 @@ class Account(ABC):
         """ε charged so far, as it is enforced."""
 
     @abstractmethod
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
-        """Return ε if one more round of training cost its most. `publishes`: it also publishes a noised histogram."""
+    def epsilon_after_worst_round(self, *, publishes: bool, stage: int = 0) -> float:
+        """Return ε if one more round of training cost its most.
+
+        publishes  it also publishes a noised histogram
+        stage      of the plan's noise schedule
+        """
 
     @abstractmethod
     def epsilon_after_query(self, cost: QueryCost) -> float:
         """ε if this query were charged."""
 
     @abstractmethod
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool, stage: int = 0) -> None:
         """Charge one round by its report. Without one, or by one that allows no estimate: at its worst case."""
 
     @abstractmethod
@@ -113,10 +120,10 @@ class Account(ABC):
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None: ...
 
-    def fits_worst_round(self, *, publishes: bool) -> bool:
+    def fits_worst_round(self, *, publishes: bool, stage: int = 0) -> bool:
         """Whether one more round stays within the limit even at its most."""
         # Written so that NaN reads as overspent.
-        return self.epsilon_after_worst_round(publishes=publishes) <= self.limit.epsilon
+        return self.epsilon_after_worst_round(publishes=publishes, stage=stage) <= self.limit.epsilon
 
     def fits_query(self, cost: QueryCost) -> bool:
         """Whether this query stays within the limit."""
@@ -124,7 +131,12 @@ class Account(ABC):
 
 
 class LimitAccount(Account):
-    """One limit of a study that trains."""
+    """One limit of a study that trains.
+
+    keeps_order  the limit is enforced at one Rényi order
+    """
+
+    keeps_order: ClassVar[bool] = True
 
     def __init__(self, plan: Plan, limit: LimitPlan) -> None:
         super().__init__(limit)

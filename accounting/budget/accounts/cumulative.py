@@ -64,7 +64,7 @@ class CumulativeLimit(LimitAccount):
     def epsilon(self) -> float:
         return self._read(self._enforced(), self.rounds, self.queries)
 
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+    def epsilon_after_worst_round(self, *, publishes: bool, stage: int = 0) -> float:
         after = self._at_worst(self.rounds + 1, self.published + publishes)
         if self.plan.disclosure != "at-end":
             after = self._reserved(publishes)
@@ -88,7 +88,7 @@ class CumulativeLimit(LimitAccount):
     def charge_query(self, cost: QueryCost) -> None:
         self.queries = self.queries.plus(cost)
 
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool, stage: int = 0) -> None:
         reported, reserved, before = moments_in(report), self._reserved(publishes), self._reported
         settled = reserved
         if reported is not None and len(reported.moments) == len(self.bayesian.orders):

@@ -95,11 +95,11 @@ class GaussianLimit(Account):
         self.queries = self.queries.plus(cost)
         self._last_cost = self.epsilon() - before
 
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+    def epsilon_after_worst_round(self, *, publishes: bool, stage: int = 0) -> float:
         # No round of training ever begins.
         return self.epsilon()
 
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool, stage: int = 0) -> None:
         raise InvalidArgument("plan", "has no rounds of training")
 
     def rounds_left(self) -> int:

@@ -41,7 +41,7 @@ class HistogramLimit(LimitAccount):
     def epsilon(self) -> float:
         return self._complete.epsilon()
 
-    def epsilon_after_worst_round(self, *, publishes: bool) -> float:
+    def epsilon_after_worst_round(self, *, publishes: bool, stage: int = 0) -> float:
         if self.rounds >= self.plan.rounds:
             # No round is left. This is the only stop here: with published histograms the account has weights to spare.
             return math.inf
@@ -65,7 +65,7 @@ class HistogramLimit(LimitAccount):
             steps_ahead.append((histogram, published))
         return self._open().epsilon_after(*steps_ahead)
 
-    def charge(self, report: RoundReport | None, *, publishes: bool) -> None:
+    def charge(self, report: RoundReport | None, *, publishes: bool, stage: int = 0) -> None:
         before = self._complete.filter_moment()
         # Under disclosure noised only what was published may be read, for only that was charged.
         reported = self._readable(report) if publishes or self.plan.release is None else None

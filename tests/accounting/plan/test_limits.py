@@ -140,10 +140,10 @@ def test_queries_need_patients_as_the_level_and_an_allowance_against_a_path(
 ) -> None:
     queries = QueryPlan(5, 10, allowance)
     if field is None:
-        require_queries(SCHEMES[scheme], queries, bayesian)
+        require_queries(SCHEMES[scheme], (), queries, bayesian)
         return
     with pytest.raises(PlanError) as refused:
-        require_queries(SCHEMES[scheme], queries, bayesian)
+        require_queries(SCHEMES[scheme], (), queries, bayesian)
     assert refused.value.field == field
 
 

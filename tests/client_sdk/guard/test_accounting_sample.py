@@ -16,7 +16,8 @@ from private_learning.tasks import load
 from private_learning.training import LocalTraining
 from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import SecureSource, SeededRandomness, SeededSource
-from study_protocol.study.settings import AccountingSample, StudySettings
+from study_protocol.study.privacy import AccountingSample
+from study_protocol.study.settings import StudySettings
 from tests.client_sdk.guard.test_log_moments import phi
 from tests.factories.hospitals import records
 from tests.factories.settings import BAYESIAN, TASK_PARAMETERS, settings

@@ -64,7 +64,7 @@ def test_an_epsilon_that_is_no_number_fits_no_limit(monkeypatch):
     account = ClassicalLimit(study, study.limits[0])
     assert account.fits_worst_round(publishes=False)
     assert account.fits_query(cost(1e6))
-    monkeypatch.setattr(account, "epsilon_after_worst_round", lambda publishes: math.nan)
+    monkeypatch.setattr(account, "epsilon_after_worst_round", lambda publishes, stage: math.nan)
     monkeypatch.setattr(account, "epsilon_after_query", lambda query: math.nan)
     assert not account.fits_worst_round(publishes=False)
     assert not account.fits_query(cost(1e6))

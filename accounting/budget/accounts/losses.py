@@ -1,0 +1,114 @@
+"""The losses of what a plan may release, as steps with continuous noise, and ε and Σ Δ²/s² of them together.
+
+What is drawn is discrete: it is the rounding of continuous noise with a variance 1/12 of a grid step smaller, up to
+`rounding_slack`. Continuous Gaussians divide, which the theorems about questions that adapt need (docs/decisions/
+fixed-order.md). Histograms alone have too few whole numbers to their deviation, and keep their own lattice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from accounting.accountants.classical import PLD_LIMIT, ClassicalAccountant
+from accounting.mechanisms.composed_loss import composed_epsilon
+from accounting.mechanisms.events import GaussianEvent, PoissonSampledEvent
+from accounting.mechanisms.guessing import rounded_steps, rounding_error
+from accounting.mechanisms.lattice import lattice_error
+from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
+from accounting.plan.plan import Mechanism, Plan
+from accounting.plan.queries import LEAST_STD
+
+
+def steps_of_rounds(mechanisms: Sequence[Mechanism], rounds: Sequence[int]) -> list[Steps]:
+    """Return the noised steps of so many rounds of each stage."""
+    return [
+        rounded_steps(step.noise_multiplier, step.sampling_rate, count * step.steps_per_round)
+        for step, count in zip(mechanisms, rounds, strict=True)
+        if count
+    ]
+
+
+def steps_of_histograms(plan: Plan, published: int) -> list[Steps]:
+    """Return so many published histograms. Their noise has at least `LEAST_HISTOGRAM_STD`."""
+    if plan.release is None or not published:
+        return []
+    multiplier = plan.release.std / plan.rules.histogram_sensitivity
+    return [Steps(math.nextafter(multiplier, 0.0), 1.0, published, plan.release.std)]
+
+
+def steps_of_squares(squares: float) -> list[Steps]:
+    """Return one Gaussian step that dominates queries whose Σ Δ²/s² is at most this."""
+    return [rounded_steps(1 / math.sqrt(squares), 1.0, 1)] if squares > 0 else []
+
+
+def most_histograms(plan: Plan, rounds: int) -> int:
+    """Return the most histograms that so many rounds publish, with questions between them as the plan allows."""
+    if plan.release is None:
+        return 0
+    between = 0 if plan.queries is None else plan.queries.max_queries
+    return min(rounds, -(-(rounds + between) // plan.release.every))
+
+
+def rounding_slack(plan: Plan, epsilon: float) -> float:
+    """Return the part of δ that the rounding of all noise takes: (1 + e^ε) times its total variation, rounded up."""
+    of_queries = 0.0 if plan.queries is None else plan.queries.cells * lattice_error(LEAST_STD)
+    error = rounding_error(plan.max_steps) + of_queries
+    return (1 + math.exp(min(epsilon, 600.0))) * error * (1 + 1e-12)
+
+
+@lru_cache(maxsize=1024)
+def epsilon_of_losses(steps: tuple[Steps, ...], delta: float) -> float:
+    """Return ε of all these steps together, rounded up. Infinite without an answer, or where no δ is left.
+
+    The smaller of the best Rényi order and the loss distribution: both hold for steps that are fixed beforehand.
+    """
+    if not steps:
+        return 0.0
+    if not delta > 0:
+        return math.inf
+    account = ClassicalAccountant(delta=delta, method="rdp")
+    for step in steps:
+        account.compose(PoissonSampledEvent(step.sampling_rate, GaussianEvent(step.noise_multiplier)), step.count)
+    bound = account.epsilon()
+    if all(step.is_closed for step in steps):
+        return min(bound, unsampled_epsilon(steps, delta, bound)) if math.isfinite(bound) else bound
+    return min(bound, composed_epsilon(steps, delta, bound)) if 0 < bound <= PLD_LIMIT else bound
+
+
+def epsilon_of_squares(squares: float, delta: float, histograms: Sequence[Steps] = ()) -> float:
+    """Return ε of Gaussian releases with this Σ Δ²/s² and of the histograms, in closed form, rounded up."""
+    if not delta > 0:
+        return math.inf
+    releases = [*histograms]
+    if squares > 0:
+        # Towards less noise than there is.
+        releases.append(Steps(math.nextafter(1 / (math.sqrt(squares) * (1 + 1e-15)), 0.0), 1.0, 1, 2.0**60))
+    if not releases:
+        return 0.0
+    total = math.fsum([squares, *(step.count / step.noise_multiplier**2 for step in histograms)])
+    ratio = math.sqrt(total) * (1 + 1e-14)
+    # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
+    bound = (total / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
+    return unsampled_epsilon(releases, delta, bound)
+
+
+@lru_cache(maxsize=256)
+def squares_within(epsilon: float, delta: float, histograms: tuple[Steps, ...] = ()) -> float:
+    """Return the most Σ Δ²/s² beside the histograms whose ε is within the limit, rounded down. 0: nothing is."""
+
+    def fits(squares: float) -> bool:
+        return epsilon_of_squares(squares, delta, histograms) <= epsilon
+
+    low, high = 0.0, 1.0
+    if not fits(high * 1e-12):
+        return 0.0
+    while fits(high):
+        low, high = high, 4 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    # Seven digits: so that processors whose special functions differ in their last bits agree.
+    digits = 6 - math.floor(math.log10(low)) if low else 0
+    return math.floor(low * 10.0**digits) / 10.0**digits if low else 0.0
