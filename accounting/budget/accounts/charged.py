@@ -44,12 +44,12 @@ class ChargedQueries:
 
     def precision(self, *bears: Bears, less_variance: float = 0.0) -> float:
         """Σ Δ²/s² of those that any of `bears` bears, rounded up. `less_variance` is taken off every s²."""
-        terms = (
+        terms = [
             count * (sensitivity * sensitivity) / (noise_std * noise_std - less_variance)
             for (bearer, noise_std, sensitivity), count in self._counts.items()
             if bearer in bears
-        )
-        return math.nextafter(math.fsum(terms) * _UP, math.inf) if self._counts else 0.0
+        ]
+        return math.nextafter(math.fsum(terms) * _UP, math.inf) if terms else 0.0
 
     def state(self) -> list[list[Any]]:
         """JSON: who bears it, s, Δ, how often."""

@@ -110,3 +110,26 @@ def split(every=None, scheduled=None, max_queries=50, allowance=None, **changes)
     """A study that sets patients aside."""
     evaluation = EvaluationPlan(every, scheduled)
     return mixed(queries=QueryPlan(max_queries, 100, allowance, evaluation), **changes)
+
+
+def fixed(rounds=70, *, enforcement="fixed-plan", epsilon=2.0, delta=DELTA, share=None, queries=None, **changes):
+    """A sampled plan that is kept as a whole, with questions where they have a share."""
+    limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, delta, None, enforcement)
+    queries = QueryPlan(50, 100, None, None, share) if share is not None else queries
+    defaults = {
+        "definitions": ("classical",),
+        "limits": (limit,),
+        "steps_per_round": 1,
+        "max_steps": rounds,
+        "queries": queries,
+        "disclosure": "at-end",
+        "observer": Observer.COORDINATOR,
+    }
+    return plan(**{**defaults, **changes})
+
+
+def full(rounds=40, **changes):
+    """A plan with all records in every round: Σ Δ²/s² keeps its limit."""
+    return fixed(
+        rounds, **{"enforcement": "gaussian-filter", "sampling_rate": 1.0, "noise_multiplier": 12.0, **changes}
+    )
