@@ -16,7 +16,7 @@ def test_each_plan_keeps_delta_and_the_choice_between_them_nearly_doubles_it() -
     # Continuous noise: on a very fine grid.
     plans = [[Steps(noise, rate, 1, 2.0**60) for noise, rate in ((trade.first_noise, 1.0), then)] for then in noises]
     # In both directions, by the accountant.
-    assert [composed_delta(plan, trade.epsilon, 1e-3) for plan in plans] == pytest.approx([found.rare] * 2, rel=1e-3)
+    assert [composed_delta(plan, trade.epsilon, 1e-3) for plan in plans] == pytest.approx([found.rare] * 2, rel=2e-3)
     assert found.question <= found.rare * (1 + 1e-9)
     assert found.chosen > 1.9 * found.rare
     # It is no more than both together.
