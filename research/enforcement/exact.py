@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ class GaussianSteps:
         """ln E e^{sL}, shape of the exponents s: one, or _SIDE² upwards on a line at equal distances."""
         ratio = 1 / self.noise
         if self.rate == 1:
-            return self.count * exponents * (exponents + 1) * ratio * ratio / 2
+            return np.asarray(exponents * (exponents + 1) * (self.count * ratio * ratio / 2), dtype=np.complex128)
         powers = exponents + 1 if removal else -exponents
         # Phases turn with at most `fastest`. The likelihood ratio is 0 at a distance of π times the noise.
         fastest = float(np.abs(powers.imag).max()) * ratio
@@ -72,25 +73,40 @@ class _Direction:
             out += part.log_mgf(exponents, removal=self.removal)
         return out
 
-    def saddle(self, epsilon: float) -> tuple[float, float]:
-        """θ at which ln M(θ) − θε is about least, and that value: Chernoff's bound on ln δ(ε)."""
-        heights = {
-            order: float(self.log_mgf(np.array([order + 0j]))[0].real) - order * epsilon for order in _ORDERS.tolist()
-        }
-        order = min(heights, key=heights.__getitem__)
-        return order, heights[order]
+    @cached_property
+    def cumulants(self) -> FloatArray:
+        """ln M at `_ORDERS`."""
+        return np.array([float(self.log_mgf(np.array([order + 0j]))[0].real) for order in _ORDERS.tolist()])
+
+    def log_bound(self, epsilon: float) -> float:
+        """Chernoff's bound on ln δ(ε)."""
+        return float((self.cumulants - _ORDERS * epsilon).min())
+
+    def saddle(self, epsilon: float) -> float:
+        """θ at which ln M(θ) − θε is about least."""
+        return float(_ORDERS[int((self.cumulants - _ORDERS * epsilon).argmin())])
+
+    def period(self, order: float, epsilon: float, delta: float) -> float:
+        """How far apart δ(l)·e^{θl} must be repeated, so that nothing of it overlaps at ε."""
+        below, above = (45 - math.log(delta)) / order, 20.0
+        while self.log_bound(epsilon + above) + order * above - math.log(delta) > -30:
+            above *= 1.3
+        return below + above
 
 
 class _Curve:
     """δ(ε) of one direction, by the values of M on one line."""
 
-    def __init__(self, direction: _Direction, order: float, delta: float) -> None:
-        self._spacing = 2 * math.pi / ((45 - math.log(delta)) / order + 20)
+    def __init__(self, direction: _Direction, near: float, delta: float) -> None:
+        order = direction.saddle(near)
+        # A trapezoidal sum repeats the function with this period.
+        self._spacing = 2 * math.pi / direction.period(order, near, delta)
         self._log_scale = float(direction.log_mgf(np.array([order + 0j]))[0].real)
         blocks: list[ComplexArray] = []
         lines: list[ComplexArray] = []
         for block in range(_MOST_BLOCKS):
-            line = order + 1j * self._spacing * (block * _SIDE**2 + np.arange(_SIDE**2))
+            heights = self._spacing * (block * _SIDE**2 + np.arange(_SIDE**2))
+            line = np.asarray(order + 1j * heights, dtype=np.complex128)
             values = np.exp(direction.log_mgf(line) - self._log_scale) / (line * (line + 1))
             lines.append(line)
             blocks.append(values)
@@ -117,10 +133,9 @@ def exact_epsilon(parts: Sequence[GaussianSteps], delta: float, near: float) -> 
     found = 0.0
     for removal in (True, False):
         direction = _Direction(parts, removal)
-        order, log_bound = direction.saddle(_NEAR * near)
         # Below that, this direction does not decide, and it may have no loss as large as `near`.
-        if log_bound > math.log(delta):
-            found = max(found, _least(_Curve(direction, order, delta), delta, near))
+        if direction.log_bound(_NEAR * near) > math.log(delta):
+            found = max(found, _least(_Curve(direction, near, delta), delta, near))
     if not found:
         raise ValueError(f"epsilon is below {_NEAR * near:g}")
     return found
