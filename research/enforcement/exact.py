@@ -25,7 +25,7 @@ _SIDE = 32
 _NEGLIGIBLE = 1e-15
 _NEAR = 0.9
 _ORDERS: FloatArray = np.geomspace(0.05, 2000, 80)
-_MOST_BLOCKS = 16
+_MOST_BLOCKS = 64
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GaussianSteps:
     count: int
 
     def log_mgf(self, exponents: ComplexArray, *, removal: bool) -> ComplexArray:
-        """ln E e^{sL}, shape of the exponents s: one, or _SIDE² upwards on a line at equal distances."""
+        """ln E e^{sL} of all steps, shape of the exponents s: one, or _SIDE² upwards on a line at equal distances."""
         ratio = 1 / self.noise
         if self.rate == 1:
             return np.asarray(exponents * (exponents + 1) * (self.count * ratio * ratio / 2), dtype=np.complex128)
@@ -57,7 +57,8 @@ class GaussianSteps:
             fine = np.exp(np.multiply.outer(np.arange(_SIDE), (powers[1] - powers[0]) * logs))
             coarse = np.exp(np.multiply.outer(np.arange(_SIDE), (powers[_SIDE] - powers[0]) * logs))
             sums = ((coarse * weights) @ fine.T).ravel()
-        return self.count * (np.log(np.where(sums == 0, 1e-300, sums)) + highest)
+        logarithms: ComplexArray = np.log(np.where(sums == 0, 1e-300, sums).astype(np.complex128))
+        return self.count * (logarithms + highest)
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,9 @@ def drawn(random: np.random.Generator) -> Study:
     count = int(np.exp(random.uniform(0, math.log(5000))))
     rate = float(np.exp(random.uniform(math.log(0.002), math.log(0.8))))
     needed = rate * math.sqrt(2 * count * math.log(1 / delta)) / epsilon
-    # Few steps without a question have too narrow a law for the exact sums.
-    share = random.uniform(0.02, 0.5) if count < 50 else random.choice([0.0, random.uniform(0.02, 0.5)])
+    # Without a question, steps that most often leave a record out have too narrow a law for the exact sums.
+    asks = count * rate < 5 or random.random() < 0.5
+    share = random.uniform(0.02, 0.5) if asks else 0.0
     histogram_noise = random.choice([0.0, float(np.exp(random.uniform(math.log(20), math.log(200))))])
     return Study(
         noise=float(max(0.45, needed * random.uniform(0.7, 1.5))),
@@ -90,7 +91,7 @@ def drawn(random: np.random.Generator) -> Study:
         count=count,
         epsilon=epsilon,
         delta=delta,
-        share=float(share),
+        share=share,
         histogram_noise=float(histogram_noise),
         every=max(1, count // 3),
     )
