@@ -10,7 +10,9 @@ from .accountants.calibration import smallest_population as smallest_population
 from .accountants.classical import ClassicalAccountant as ClassicalAccountant
 from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
+from .accountants.individual_gaussian import GaussianFilterSpec as GaussianFilterSpec
 from .accountants.odometer import Odometer as Odometer
+from .budget.enforcement import tightest as tightest
 from .budget.forecast import Forecast as Forecast
 from .budget.forecast import LimitForecast as LimitForecast
 from .budget.forecast import forecast as forecast
@@ -40,6 +42,7 @@ from .mechanisms.divergence import log_moment as log_moment
 from .mechanisms.divergence import replace_one_moment as replace_one_moment
 from .mechanisms.events import ComposedEvent as ComposedEvent
 from .mechanisms.events import DiscreteGaussianEvent as DiscreteGaussianEvent
+from .mechanisms.events import DiscreteLaplaceEvent as DiscreteLaplaceEvent
 from .mechanisms.events import Event as Event
 from .mechanisms.events import GaussianEvent as GaussianEvent
 from .mechanisms.events import LaplaceEvent as LaplaceEvent
@@ -47,6 +50,8 @@ from .mechanisms.events import NothingEvent as NothingEvent
 from .mechanisms.events import PairEvent as PairEvent
 from .mechanisms.events import PoissonSampledEvent as PoissonSampledEvent
 from .mechanisms.events import SelfComposedEvent as SelfComposedEvent
+from .mechanisms.events import ZCDPEvent as ZCDPEvent
+from .mechanisms.finite_pairs import FinitePair as FinitePair
 from .mechanisms.general import GaussianPair as GaussianPair
 from .mechanisms.general import LaplacePair as LaplacePair
 from .mechanisms.general import OutcomePair as OutcomePair

@@ -10,6 +10,11 @@ from typing import Any, Literal
 from accounting.errors import InvalidArgument
 from accounting.values import check_delta, fields_to_json
 
+# The name of the ε of a loss distribution beside a classical limit.
+PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
+# Of an ε so far where the guarantee is that of a whole plan, or the limit.
+RUNNING_CONDITION = "if the study ended here for reasons that do not depend on its results"
+
 
 class Level(StrEnum):
     """The unit that is hidden: everything one client did, or one record."""

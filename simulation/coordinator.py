@@ -18,6 +18,7 @@ from accounting.plan.report import RoundReport, moments_in, report_to_dict
 from client_sdk.errors import WardroundError
 from server.domain.admission import Findings, coordinates
 from server.domain.bounds import anchor, has_anchor, longest_update
+from server.domain.clip_norm import next_clip_norm
 from server.domain.optimiser import begin, released, restored
 from server.domain.release import NotFinite, OpenedSum, noised_sum
 from server.domain.rounds import (
@@ -88,6 +89,7 @@ class SimulatedCoordinator:
     names    of the clients, ascending
     weights  parameter name -> float32, released last
     version  by which round, 0 before the first release
+    clip_norm  of the rounds that start from them, where the study's is adaptive
     reason   why the round that was closed last failed. None: it was released
     """
 
@@ -96,6 +98,7 @@ class SimulatedCoordinator:
     ) -> None:
         self.settings, self.names = settings, tuple(names)
         self.weights, self.version = weights, 0
+        self.clip_norm = None if settings.privacy.adaptive_clip is None else settings.privacy.clip_norm
         self.reason: str | None = None
         self.total_records: float | None = None
         self._spec = spec_of(weights)
@@ -199,7 +202,12 @@ class SimulatedCoordinator:
             return ()
         session_names = {"study": _STUDY, "roster": _NOBODY, "model": _NOBODY}
         plan = SessionPlan.of(
-            self.settings, self._spec, round_number=round_number, ledger=(round_number, _NOBODY), **session_names
+            self.settings,
+            self._spec,
+            round_number=round_number,
+            ledger=(round_number, _NOBODY),
+            clip_norm=self.clip_norm,
+            **session_names,
         )
         return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
 
@@ -217,8 +225,9 @@ class SimulatedCoordinator:
     def _release(self, opening: Opening, answers: RoundAnswers) -> None:
         opened, updates = self._opened(opening, answers.sums), answers.updates
         draw = self._noise.of(opening.round)
-        total = noised_sum(self.settings, self._spec, () if opened else updates, opened, draw)
-        weights, state = released(self.settings, Arrays(self.weights), Arrays(total), self._state)
+        total = Arrays(noised_sum(self._in_round, self._spec, () if opened else updates, opened, draw))
+        weights, state = released(self.settings, Arrays(self.weights), total, self._state)
+        self.clip_norm = next_clip_norm(self.settings, self.clip_norm, total)
         self._before, self._state = (self.version, self.weights), state
         self.weights, self.version, self.reason = weights, opening.round, None
         self._releases += 1
@@ -230,13 +239,23 @@ class SimulatedCoordinator:
             return None
         words, clients = sums[UPDATE], len(opening.drawn)
         longest = self._longest(opening.round, None, clients=clients)
-        rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(coordinates(self._spec))
+        rounding = clients * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(self._size)
         return OpenedSum(spec, lambda start, stop: words[start:stop], longest + rounding)
 
     def _longest(self, round_number: int, previous: Mapping[str, Array] | None, *, clients: int) -> float:
         before = None if previous is None else Arrays(previous)
         start = anchor(self.settings, Arrays(self.weights), before) if has_anchor(self.settings) else 0.0
-        return longest_update(self.settings, coordinates(self._spec), round_number, anchor=start, clients=clients)
+        return longest_update(self._in_round, self._size, round_number, anchor=start, clients=clients)
+
+    @property
+    def _in_round(self) -> StudySettings:
+        """The settings at the clip norm of the rounds that start from the newest model."""
+        return self.settings.at_clip_norm(self.clip_norm)
+
+    @property
+    def _size(self) -> int:
+        """Numbers in an update."""
+        return coordinates(self.settings.privacy.sent(self._spec))
 
     def _learn_records(self, report: RoundReport | None) -> None:
         """As hospitals learn N: from the first entry that tells it."""
@@ -281,6 +300,7 @@ class SimulatedCoordinator:
             }
         saved = {
             "version": self.version,
+            "clip_norm": self.clip_norm,
             "before": None if self._before is None else self._before[0],
             "reason": self.reason,
             "total_records": self.total_records,
@@ -299,6 +319,8 @@ class SimulatedCoordinator:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
         self.weights, self.version = saved_arrays("weights/"), saved["version"]
+        # An earlier version kept none: its studies had a constant one.
+        self.clip_norm = saved.get("clip_norm")
         self._before = None if saved["before"] is None else (saved["before"], saved_arrays("before/"))
         optimiser = saved_arrays("optimiser/")
         self._state = restored(Arrays(optimiser)) if optimiser else begin()

@@ -163,6 +163,7 @@ class Engine:
             coordinator.total_records,
             opening.vectors,
             coordinator.longest,
+            coordinator.clip_norm,
         )
 
     def _tasks(self, opening: Opening) -> list[ClientTask]:

@@ -57,6 +57,7 @@ class Orders:
     total_records  N of all clients, where the study sums the papers' costs and N is known
     vectors        what is summed, none in the clear
     longest        L2 norm that an update in the clear may have
+    clip_norm      of the round, where the study's is adaptive
     """
 
     round: int
@@ -65,6 +66,7 @@ class Orders:
     total_records: float | None
     vectors: tuple[VectorSpec, ...]
     longest: float
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class LocalWork:
         training.require_trainable()
         return cls(population, settings, training)
 
+    @property
+    def sent(self) -> tensors.Spec:
+        """Names, shapes and types of what a client sends."""
+        return self.settings.privacy.sent(self.training.spec)
+
     def part(self, task: ClientTask, orders: Orders) -> Part:
         """One client's round.
 
@@ -129,6 +136,7 @@ class LocalWork:
                 round_number=orders.round,
                 total_records=orders.total_records,
                 previous=orders.previous,
+                clip_norm=orders.clip_norm,
             )
             words = self._words(training, task, orders, contribution, log_moments) if orders.vectors else {}
             update, findings = self._in_the_clear(training, orders, contribution, log_moments, words)

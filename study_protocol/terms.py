@@ -11,6 +11,7 @@ from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
 from study_protocol.study.statistics import Statistics
@@ -59,7 +60,7 @@ def _on(subject: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
 def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
     sure = at_least(guaranteed_noise_multiplier(settings))
     return [
-        ("noise", f"multiplier {sure} that is sure, at clip norm {_clips(settings)}"),
+        ("noise", f"multiplier {sure} that is sure, at clip norm {clip_norm_in_words(settings.privacy)}"),
         ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
         ("training", _training(settings)),
         ("drawn", _sampling(settings)),
@@ -133,7 +134,9 @@ def _waiting(settings: AnySettings) -> str:
     return f"{waits}{answers}"
 
 
-def _clips(settings: StudySettings) -> str:
-    privacy = settings.privacy
+def clip_norm_in_words(privacy: Privacy) -> str:
+    """Return the clip norm of a study that trains."""
+    if privacy.adaptive_clip is not None:
+        return f"adaptive, starting at {privacy.clip_norm:g}"
     whole = "" if privacy.client_clip_norm is None else f" (whole hospital: {privacy.client_clip_norm:g})"
     return f"{privacy.clip_norm:g}{whole}"

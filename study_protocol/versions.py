@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
 # From this number on programs read ledgers that name models.
 NAMED_MODELS = 2
-# Headers of the answer that describes a study. The third one goes to a hospital alone.
+# From this number on programs read questions with the entry `centred`.
+CENTRED_SQUARES = 3
+# Headers of the answer that describes a study.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
 UNKNOWN_VERSION = "unknown"
@@ -50,11 +52,23 @@ def _in_slots(settings: Settings) -> bool:
     return settings["schedule"].get("slots") is not None
 
 
+def _centred_by_schedule(settings: Settings) -> bool:
+    evaluation: Settings | None = settings.get("evaluation")
+    question: Settings | None = None if evaluation is None else evaluation.get("question")
+    return question is not None and question.get("centred") is True
+
+
+def _adaptively_clipped(settings: Settings) -> bool:
+    return settings["privacy"].get("adaptive_clip") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
     Requirement(2, "outside witnesses", _witnessed),
     Requirement(2, "answers in slots", _in_slots),
+    Requirement(CENTRED_SQUARES, "centred squares in scheduled evaluations", _centred_by_schedule),
+    Requirement(3, "an adaptive clip norm", _adaptively_clipped),
 )
 
 
@@ -68,11 +82,14 @@ def min_protocol(settings: Settings) -> int:
 def study_protocol(settings: Settings, *, names_models: bool) -> int:
     """Return the number that a new study is created with.
 
+    A study that takes questions is created for all forms of them, because they are chosen later.
+
     Args:
         names_models: whether its ledger will name every released model.
     """
     model_protocol = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
-    return max(min_protocol(settings), model_protocol)
+    question_protocol = CENTRED_SQUARES if settings.get("statistics") is not None else UNNUMBERED
+    return max(min_protocol(settings), model_protocol, question_protocol)
 
 
 def needed_for(settings: Settings, spoken: int) -> list[str]:

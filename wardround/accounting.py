@@ -3,8 +3,8 @@
 Accountants
     ClassicalAccountant, BayesianAccountant, AveragedAccountant, IndividualFilter and Odometer compose steps into a
     Guarantee. A Guarantee holds at a Level, by a Definition, in a Relation and against an Observer. BayesianSpec,
-    EstimateSpec and FilterSpec fix what must be chosen before the first step. A Reservation sets the cost of a step
-    aside before the step is taken.
+    EstimateSpec, FilterSpec and GaussianFilterSpec fix what must be chosen before the first step. A Reservation sets
+    the cost of a step aside before the step is taken.
 
 Events
     ClassicalAccountant composes every Event. GaussianEvent, DiscreteGaussianEvent, LaplaceEvent, PairEvent and
@@ -19,6 +19,7 @@ Moments
 
 Planning
     A Plan has LimitPlan, BayesianPlan and HistogramRelease as its parts. PlanError says why a plan is impossible.
+    tightest chooses how a plan keeps its classical limits.
     forecast predicts how a study goes and returns a Forecast with a LimitForecast for each limit. least_noise,
     most_rounds, least_epsilon and best_orders find one number of a plan. signal_to_noise returns a SignalToNoise, the
     size of a hospital's update beside the noise. calibrate_noise, most_steps, prospect and smallest_population find one

@@ -1,13 +1,14 @@
-"""Individual Rényi accounting: each record is charged for its own norms and leaves when its bound is reached."""
+"""Individual accounting: each record is charged for its own norms and leaves when its bound is reached."""
 
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from accounting.accountants.individual_gaussian import GaussianFilterSpec
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import (
     NOISE_AS_EXACT,
@@ -23,6 +24,7 @@ from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
     FloatArray,
     check_array,
+    check_choice,
     check_count,
     check_delta,
     check_positive,
@@ -44,6 +46,7 @@ class FilterSpec:
               no record takes part in more. 0: the noise is taken to be exact
     """
 
+    rule: ClassVar[str] = "renyi"
     order: float = 0.0
     delta: float
     limit_epsilon: float
@@ -76,17 +79,45 @@ class FilterSpec:
         """Whether delta leaves no room for the sampler's error, at limits of 65 and more."""
         return takes_noise_as_exact(self.delta, self.limit_epsilon, self.releases)
 
+    def costs(self, distances: Values, *, noise_std: float, sampling_rate: float) -> FloatArray:
+        """Return the log-moments φ(λ, d) in nats, one for each distance. Raises InvalidArgument as `log_moment`."""
+        return np.atleast_1d(log_moment(self.order, distances, noise_std=noise_std, sampling_rate=sampling_rate))
+
+    def delta_at(self, epsilon: float) -> float:
+        """Return δ at another ε of the same filter."""
+        delta = delta_from_moments(self.order, self.bound, epsilon)[0]
+        return min(1.0, delta + sampling_slack(epsilon, self.releases))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return the fields of a Guarantee that say how ε was read."""
+        return {
+            "orders": (self.order,),
+            "order": self.order,
+            "composition": "filter",
+            "conversion": "improved",
+            "resolution": "rounded up",
+        }
+
+
+AnyFilterSpec: TypeAlias = FilterSpec | GaussianFilterSpec
+_SPECS: dict[str, type[AnyFilterSpec]] = {spec.rule: spec for spec in (FilterSpec, GaussianFilterSpec)}
+
 
 class IndividualFilter:
-    """The individual Rényi filter of Feldman & Zrnic 2021 at one fixed order: (limit_epsilon, delta)-DP for all.
+    """An individual filter by a rule that is fixed beforehand: (limit_epsilon, delta)-DP for all.
 
-    Every record keeps Σ φ(λ, its own clipped norm). The step that would carry it past λε − ln c_λ + ln δ finds it
+    FilterSpec          Σ φ(λ, d) ≤ λε − ln c_λ + ln δ at one Rényi order (Feldman & Zrnic 2021)
+    GaussianFilterSpec  Σ d²/s² ≤ μ², tighter for steps that all records take part in (Koskela, Tobaben & Honkela 2023)
+
+    Every record keeps the sum for its own clipped norms d. The step that would carry it past the bound finds it
     excluded, and it stays excluded: its signal is zero from then on, the noise stays. No distribution, sample size or
     max_steps is needed, and the plan may adapt to the releases.
 
     Two ways to treat sampling, by `sampling_rate` of each step:
       1       participation is visible or is not credited: the sampled are charged in full, the others not
-      q < 1   the coins stay secret: all are charged at rate q, those whose norm was not computed at max_distance
+      q < 1   the coins stay secret: all are charged at rate q, those whose norm was not computed at max_distance.
+              FilterSpec alone has this credit
 
     The sums are secrets of the records and are never part of the certificate, nor are the excluded records.
 
@@ -98,7 +129,7 @@ class IndividualFilter:
     ([True, True, False], 2.0)
     """
 
-    def __init__(self, spec: FilterSpec, *, members: int) -> None:
+    def __init__(self, spec: AnyFilterSpec, *, members: int) -> None:
         self.spec = spec
         self._spent: FloatArray = np.zeros(check_count("members", members))
         self._excluded: BoolArray = np.zeros(members, dtype=np.bool_)
@@ -139,11 +170,11 @@ class IndividualFilter:
         if rate < 1 and not rows.all():
             if max_distance is None:
                 raise InvalidArgument("max_distance", "is required: a record whose norm was not computed counts as it")
-            charges[:] = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
+            charges[:] = self._cost(check_positive("max_distance", max_distance), noise_std, rate)
         if max_distance is not None and bool((norms > check_positive("max_distance", max_distance)).any()):
             raise InvalidArgument("distances", "holds a norm above max_distance")
         if norms.size:
-            charges[rows] = log_moment(self.spec.order, norms, noise_std=noise_std, sampling_rate=rate)
+            charges[rows] = self.spec.costs(norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
         # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
         self._excluded = self._excluded | (total > self.spec.bound) | self._is_full
@@ -161,8 +192,8 @@ class IndividualFilter:
         others must be left out for good: tell `admit` that they measure max_distance.
         """
         rate = check_rate("sampling_rate", sampling_rate)
-        max_moment = self._moment(check_positive("max_distance", max_distance), noise_std, rate)
-        return ~self._excluded & (self._spent + max_moment <= self.spec.bound) & (not self._is_full)
+        max_cost = self._cost(check_positive("max_distance", max_distance), noise_std, rate)
+        return ~self._excluded & (self._spent + max_cost <= self.spec.bound) & (not self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -177,8 +208,7 @@ class IndividualFilter:
         """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
         if self._steps == 0:
             return 0.0
-        delta = delta_from_moments(self.spec.order, self.spec.bound, epsilon)[0]
-        return min(1.0, delta + sampling_slack(epsilon, self.spec.releases))
+        return self.spec.delta_at(epsilon)
 
     def __repr__(self) -> str:
         # Neither sums nor exclusions: they are secret.
@@ -196,28 +226,31 @@ class IndividualFilter:
             observer=self.spec.observer,
             assumption=f"nobody contributes after being excluded, and neither sums nor exclusions are shown{exact}",
             steps=self._steps,
-            orders=(self.spec.order,),
-            order=self.spec.order,
             sampling_rate=self._rates,
-            composition="filter",
             adversary="adaptive",
-            conversion="improved",
-            resolution="rounded up",
+            **self.spec.reading,
         )
 
     def state(self) -> dict[str, Any]:
         """JSON-safe and secret: it holds every record's sum."""
-        return fields_to_json(self.spec) | {
-            "spent": self._spent.tolist(),
-            "excluded": self._excluded.tolist(),
-            "steps": self._steps,
-            "rates": None if self._rates is None else list(self._rates),
-        }
+        # States of earlier versions name no rule.
+        rule = {} if isinstance(self.spec, FilterSpec) else {"rule": self.spec.rule}
+        return (
+            fields_to_json(self.spec)
+            | rule
+            | {
+                "spent": self._spent.tolist(),
+                "excluded": self._excluded.tolist(),
+                "steps": self._steps,
+                "rates": None if self._rates is None else list(self._rates),
+            }
+        )
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """The filter whose `state` this was."""
-        spec = FilterSpec(**{field.name: state[field.name] for field in fields(FilterSpec)})
+        kind = _SPECS[check_choice("rule", state.get("rule", FilterSpec.rule), _SPECS)]
+        spec = kind(**{field.name: state[field.name] for field in fields(kind)})
         # Of nobody yet, whom a hospital may have set aside for evaluation.
         spent = check_array("spent", state["spent"]) if len(state["spent"]) else np.zeros(0)
         out = cls(spec, members=max(1, spent.size))
@@ -237,5 +270,5 @@ class IndividualFilter:
             raise InvalidArgument("measured", f"must be {self.members} booleans")
         return rows
 
-    def _moment(self, distance: float, noise_std: float, rate: float) -> float:
-        return float(log_moment(self.spec.order, distance, noise_std=noise_std, sampling_rate=rate))
+    def _cost(self, distance: float, noise_std: float, rate: float) -> float:
+        return float(self.spec.costs(distance, noise_std=noise_std, sampling_rate=rate)[0])

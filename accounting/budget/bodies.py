@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
-from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest, is_number
+from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest, is_number, is_positive
 
 RosterChange = Literal["enrolled", "key-rotated", "revoked", "withdrawn"]
 
@@ -28,12 +28,15 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "finished": frozenset({"reason", "report"}),
     }
 )
+# Of a study whose clip norm is adaptive: the norm of the rounds that start from the model.
+OPTIONAL: Mapping[Kind, frozenset[str]] = MappingProxyType({"released": frozenset({"clip_norm"})})
 OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "finished"})
 _MOST_MEMBERS = 1_000_000
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "query": is_digest,
     "sha256": is_digest,
     "bytes": partial(is_number, largest=2**53),
+    "clip_norm": is_positive,
     "change": get_args(RosterChange).__contains__,
 }
 
@@ -88,7 +91,9 @@ STANDING = frozenset(field.name for field in fields(Standing))
 
 
 def event_in(entry: Entry) -> Mapping[str, Any]:
-    """Return the event, without how the study stood afterwards. Every field is there and of its type.
+    """Return the event, without how the study stood afterwards. Every field is of its type, and no field is missing.
+
+    A field of `OPTIONAL` is there only if the entry has it.
 
     Reports are mappings here. `report_from_dict` checks whether they are reports.
 
@@ -98,6 +103,7 @@ def event_in(entry: Entry) -> Mapping[str, Any]:
     event_type = EVENTS[entry.kind]
     if entry.kind != "released" and (entry.round is None) != (entry.kind in OF_NO_ROUND):
         raise LedgerError(entry.sequence, f"an entry of kind {entry.kind} belongs to {_expected_round(entry.kind)}")
+    event_type = event_type | (OPTIONAL.get(entry.kind, frozenset()) & set(entry.body))
     different = set(entry.body) ^ (event_type | STANDING)
     if different:
         listed = ", ".join(sorted(map(str, different)))

@@ -205,14 +205,18 @@ class Budget:
         self.accounts = accounts
 
     @property
-    def is_spent(self) -> bool:
-        """Whether max_steps allows no further round.
+    def begun_rounds(self) -> int:
+        """The rounds of the plan that can begin no more.
 
         By charged rounds: one that was cancelled took no step. With a noise schedule by attempts: no entry is used
         twice.
         """
-        begun = self.charged_rounds if self.plan.noise_schedule is None else self.attempts
-        return begun >= self.plan.rounds
+        return self.charged_rounds if self.plan.noise_schedule is None else self.attempts
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether max_steps allows no further round."""
+        return self.begun_rounds >= self.plan.rounds
 
     @property
     def next_stage(self) -> int:

@@ -19,6 +19,7 @@ from accounting.budget.accounts import (
 from accounting.budget.accounts.worst_case import WorstCaseLimit
 from accounting.plan.limits import LEAST_HISTOGRAM_STD, Enforcement, LimitPlan
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Tells
 from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Definition
@@ -43,8 +44,10 @@ def accounts_of(plan: AnyPlan) -> list[Account]:
     return [account_of(plan, limit) for limit in plan.limits]
 
 
-def tightest_rule(plan: Plan, limit: LimitPlan) -> tuple[Enforcement, str]:
+def tightest_rule(plan: Plan, limit: LimitPlan, share: float | None = None) -> tuple[Enforcement, str]:
     """Return the tightest sound rule for a classical limit of this plan, and why it is that one.
+
+    share  for questions on all patients beside a fixed plan, where the plan names none
 
     Which one it is follows from the form of the plan alone, not from its noise: a search for noise or rounds never
     changes the rule on its way.
@@ -56,7 +59,7 @@ def tightest_rule(plan: Plan, limit: LimitPlan) -> tuple[Enforcement, str]:
     if plan.mechanism(limit.level).sampling_rate == 1:
         return "gaussian-filter", "all records are in every round, so that no number of steps has to be fixed"
     queries = plan.queries
-    if queries is not None and queries.share is None and queries.evaluation is None:
+    if queries is not None and _share_of(queries, share) is None and queries.evaluation is None:
         return (
             "renyi-order",
             "questions have no share of the budget (statistics.share), so that they are no part of a plan",
@@ -64,8 +67,10 @@ def tightest_rule(plan: Plan, limit: LimitPlan) -> tuple[Enforcement, str]:
     return "fixed-plan", "all steps are planned, so that their whole loss is known beforehand"
 
 
-def tightest(plan: Plan) -> Plan:
-    """The plan with the tightest sound rule for each classical limit.
+def tightest(plan: Plan, share: float | None = None) -> Plan:
+    """The plan with the tightest sound rule for each classical limit that names none. A rule that is named stays.
+
+    share  as of `tightest_rule`. None: a fixed plan is chosen only where questions need no share
 
     >>> from accounting import Definition, Level, LimitPlan, Observer, Plan
     >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
@@ -76,13 +81,25 @@ def tightest(plan: Plan) -> Plan:
     'fixed-plan'
     """
     limits = tuple(
-        replace(limit, enforcement=tightest_rule(plan, limit)[0]) if limit.definition is Definition.CLASSICAL else limit
+        replace(limit, enforcement=tightest_rule(plan, limit, share)[0]) if names_no_rule(limit) else limit
         for limit in plan.limits
     )
     queries = plan.queries
-    if queries is not None and all(limit.enforcement != "fixed-plan" for limit in limits):
-        queries = replace(queries, share=None)
+    if queries is not None:
+        against_a_path = plan.bayesian is not None and plan.bayesian.adversary == "path"
+        needs_share = against_a_path or any(limit.enforcement == "fixed-plan" for limit in limits)
+        queries = replace(queries, share=_share_of(queries, share) if needs_share else None)
     return replace(plan, limits=limits, queries=queries)
+
+
+def _share_of(queries: QueryPlan, share: float | None) -> float | None:
+    # An allowance stands in its place, and does not say what a fixed plan has left.
+    return queries.share or (share if queries.allowance is None else None)
+
+
+def names_no_rule(limit: LimitPlan) -> bool:
+    """Whether it is a classical limit without a rule, which is then kept at one Rényi order."""
+    return limit.definition is Definition.CLASSICAL and limit.enforcement is None
 
 
 def _has_delta(plan: Plan, limit: LimitPlan) -> bool:

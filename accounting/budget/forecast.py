@@ -14,6 +14,7 @@ from typing import Any
 
 from accounting.accountants.calibration import most_steps, prospect
 from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.budget import StopReason
 from accounting.budget.enforcement import account_of
 from accounting.budget.statements import classical_beside, guess_of
@@ -33,10 +34,11 @@ class LimitForecast:
     order         λ at which it is enforced. None: at no order, here and below
     least_order   below it no noise keeps the limit
     fixed_term    ε that the first round brings at this order, for any cost
-    first_round   ε after one round, at the worst
+    first_round   ε after one round, at the worst, as a budget states it: of a fixed plan that of the whole plan, of
+                  a sum of squares the limit
     further_round  ε that each round after it adds, at the worst
     rounds        that this limit alone lets begin at the worst, within max_steps
-    enforced      ε after the forecast's `rounds`, by the rule that keeps this limit, at the worst
+    enforced      ε after the forecast's `rounds`, as a budget states it by the rule that keeps this limit, at the worst
     epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
     at_most       the same after the forecast's `at_most_rounds`
     least         Bayesian, distribution-free, of records: ε that no sample of the declared size can go below after
@@ -161,8 +163,15 @@ def epsilon_at_most(account: LimitAccount, rounds: int) -> float:
     return worst if _is_classical(account) else worst * (1 + _ROUNDING)
 
 
+def _stated(account: LimitAccount, rounds: int) -> float:
+    return account.stated(epsilon_at_most(account, rounds))
+
+
 def _rounds(account: LimitAccount) -> int:
     limit, plan = account.limit, account.plan
+    # A whole plan that overspends is not begun, however many of its rounds would fit.
+    if isinstance(account, FixedPlanLimit) and not account.opens:
+        return 0
     return most_steps(
         epsilon=limit.epsilon, delta=limit.delta, account=partial(epsilon_at_most, account), at_most=plan.rounds
     )
@@ -177,14 +186,15 @@ def _of_limit(
 ) -> LimitForecast:
     rounds_of_limit, rounds, max_rounds = round_counts
     classical_account = classical_beside(accounts, account)
-    first = epsilon_at_most(account, 1)
+    first = _stated(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
-    two = epsilon_at_most(account, 2) if account.plan.rounds > 1 else math.nan
+    two = _stated(account, 2) if account.plan.rounds > 1 else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
     def displayed_epsilon(rounds: int) -> float:
-        capped = math.inf if classical_account is None else epsilon_at_most(classical_account, rounds)
-        return min(epsilon_at_most(account, rounds), capped)
+        # As `statements.displayed_epsilon`, so that a plan and a budget name one number.
+        capped = math.inf if classical_account is None else _stated(classical_account, rounds)
+        return min(_stated(account, rounds), capped)
 
     return LimitForecast(
         limit=account.limit,
@@ -195,7 +205,7 @@ def _of_limit(
         first_round=first,
         further_round=two - first,
         rounds=rounds_of_limit,
-        enforced=epsilon_at_most(account, rounds),
+        enforced=_stated(account, rounds),
         epsilon=displayed_epsilon(rounds),
         # Whatever the data cost, the limit is kept.
         at_most=min(displayed_epsilon(max_rounds), account.limit.epsilon),

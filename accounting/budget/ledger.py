@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ def is_digest(value: object) -> bool:
 def is_number(value: object, largest: int = _MAX_NUMBER) -> TypeGuard[int]:
     """Whether it is a whole number from 1. JSON's true would pass for 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    """Whether it is a finite number above 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _digest(entry: Entry) -> str:

@@ -12,12 +12,16 @@ from accounting.budget.ledger import Entry, LedgerError
 
 @dataclass(frozen=True)
 class NamedModel:
-    """One file. version: the round that made it, 0 for the initial model. entry: the number of its ledger entry."""
+    """One file. version: the round that made it, 0 for the initial model. entry: the number of its ledger entry.
+
+    clip_norm  of the rounds that start from it, where the study's is adaptive
+    """
 
     version: int
     sha256: str
     bytes: int
     entry: int
+    clip_norm: float | None = None
 
 
 class Releases:
@@ -40,8 +44,16 @@ class Releases:
             releases._begun, releases._asks, releases._settled = saved["begun"], saved["asks"], saved["settled"]
         return releases
 
+    @property
+    def clip_norm(self) -> float | None:
+        """Of the rounds that start from the newest model, where the study's is adaptive."""
+        return None if self.newest is None else self.newest.clip_norm
+
     def to_json(self) -> dict[str, Any]:
         newest = None if self.newest is None else asdict(self.newest)
+        if newest is not None and newest["clip_norm"] is None:
+            # As earlier versions wrote it, which read no other field.
+            del newest["clip_norm"]
         return {"newest": newest, "begun": self._begun, "asks": self._asks, "settled": self._settled}
 
     def take(self, entry: Entry) -> None:
@@ -73,4 +85,4 @@ def named_models(entries: Iterable[Entry]) -> dict[int, NamedModel]:
 
 def _model_of(entry: Entry) -> NamedModel:
     event = event_in(entry)
-    return NamedModel(entry.round or 0, event["sha256"], event["bytes"], entry.sequence)
+    return NamedModel(entry.round or 0, event["sha256"], event["bytes"], entry.sequence, event.get("clip_norm"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from accounting.budget.accounts import Account
+from accounting.budget.accounts.progress import Progress
 from accounting.mechanisms.conversion import attack_success
 from accounting.plan.queries import QueryCost
 from accounting.plan.statistics import AnyPlan
@@ -31,10 +32,12 @@ class StatedBudget(Protocol):
     plan: AnyPlan
     accounts: list[Account]
     last_round: int
-    charged_rounds: int
     pending: int | None
     pending_query: QueryCost | None
     finished: str | None
+
+    @property
+    def begun_rounds(self) -> int: ...
 
     @property
     def next_stage(self) -> int: ...
@@ -73,7 +76,12 @@ def percentiles(budget: StatedBudget) -> list[dict[str, float]]:
 def displayed_epsilon(accounts: Iterable[Account], account: Account) -> float:
     """Return ε of this limit so far, as statements show it, or infinity where no finite ε covers it."""
     classical = classical_beside(accounts, account)
-    return min(account.stated(account.epsilon()), math.inf if classical is None else classical.epsilon())
+    return min(_stated(account), math.inf if classical is None else _stated(classical))
+
+
+def _stated(account: Account) -> float:
+    # A running ε that holds for no stop that adapts caps nothing.
+    return account.stated(account.epsilon())
 
 
 def classical_beside(accounts: Iterable[AnyAccount], account: Account) -> AnyAccount | None:
@@ -101,7 +109,7 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     worst = account.stated(running)
     classical = classical_beside(budget.accounts, account)
     spent = displayed_epsilon(budget.accounts, account)
-    reserved = min(worst, math.inf if classical is None else _after_next(budget, classical))
+    reserved = min(worst, math.inf if classical is None else classical.stated(_after_next(budget, classical)))
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
@@ -109,6 +117,7 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     exhausted = budget.pending is None and not running <= account.limit.epsilon
     chance, source = guess_of(account, spent)
     certificate = dataclasses.replace(certificate, guess_from=source)
+    progress = _progress(budget, account)
     return {
         "level": str(account.limit.level),
         "definition": str(account.limit.definition),
@@ -116,6 +125,8 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
         "epsilon": account.limit.epsilon,
         "delta": account.limit.delta,
         "enforced_by": account.enforced_by,
+        # Limits that are kept in ε have none: their statements stay as they were written.
+        **({} if progress is None else {"progress": progress.to_dict()}),
         "spent": _finite(spent),
         "reserved": _finite(after - spent),
         "remaining": _finite(max(0.0, account.limit.epsilon - after)),
@@ -125,6 +136,11 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
         "certificate": certificate.to_dict(),
         "reports": _reports(budget, account) if whole or not account.reports_take_long else [],
     }
+
+
+def _progress(budget: StatedBudget, account: Account) -> Progress | None:
+    trains = budget.pending is not None and budget.pending_query is None
+    return account.progress(stage=budget.next_stage if trains else None, query=budget.pending_query)
 
 
 def _after_next(budget: StatedBudget, account: Account) -> float:
@@ -145,7 +161,7 @@ def _worded(budget: StatedBudget, guarantee: Guarantee) -> Guarantee:
 
 
 def _rounds_left(budget: StatedBudget, account: Account) -> int:
-    within_max_steps = budget.plan.rounds - budget.charged_rounds
+    within_max_steps = budget.plan.rounds - budget.begun_rounds
     return max(0, min(account.rounds_left(), within_max_steps))
 
 
@@ -173,9 +189,9 @@ def chance_by_epsilon(epsilon: float, delta: float) -> float:
 
 def _capped(guarantee: Guarantee, classical: Account | None) -> Guarantee:
     """Cap a Bayesian number by the classical one, because a guarantee for all is one for the average."""
-    if classical is None or classical.epsilon() >= guarantee.epsilon:
+    if classical is None or _stated(classical) >= guarantee.epsilon:
         return guarantee
-    return dataclasses.replace(guarantee, epsilon=classical.epsilon(), capped=True)
+    return dataclasses.replace(guarantee, epsilon=_stated(classical), capped=True)
 
 
 def _finite(value: float) -> float | None:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.mechanisms.laplace_losses import laplace_losses, laplace_range
-from accounting.mechanisms.step_losses import UNIT, StepLosses, loss_at, output_range, step_losses
-from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps, lattice_excess, merged, step_excess
+from accounting.mechanisms.step_laws import is_tractable, loss_span, loss_variance, losses_of
+from accounting.mechanisms.step_losses import UNIT, StepLosses
+from accounting.mechanisms.unsampled import Steps, lattice_excess, merged, step_excess
 from accounting.values import FloatArray
 
 # A grid this fine against one step's spread adds less than 2e-5 to the variance of the sum.
@@ -40,10 +40,10 @@ _SHY = 0.85
 _TAIL_SHARE = 1e-7
 # At ε = 0: tails of 1e-9 in all, and a grid of at most 6.5e-5 nats. Tested: δ(0) is then within 1e-6 of the truth.
 _ZERO_GUESS, _ZERO_SCALE = 1e-2, 0.13
+# Compositions that are read for a whole curve.
+_ANCHORS = 8
 # Per level of the transform, in units in the last place (a butterfly has a product, a sum and a rounded twiddle).
 _LEVEL = 4.0
-# A record that is exchanged: each further half of ε moves the next one less.
-_MOST_EXCHANGES = 40
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,13 @@ class _Direction:
 class _Sum:
     """The composed law around its tilted mean: masses(l) = weights(l)·e^{log_scale}, weights counted from `anchor`.
 
+    floor            all losses above it are kept
     losses, weights  (n,) ascending. The weights carry the untilting e^{−θ(l − anchor)} and are rounded up
     spare            δ that the rest may take: infinite losses and what left the window
     lattice          what the discrete law may add to δ(ε), as κ: δ grows by at most κ·e^{log_scale − θ(ε − anchor)}
     """
 
+    floor: float
     losses: FloatArray
     weights: FloatArray
     order: float
@@ -77,25 +79,51 @@ class _Sum:
     log_scale: float
     spare: float
     lattice: float
+    drift: float
 
     def delta(self, epsilon: float) -> float:
+        """δ at an ε. 1 where the losses that are kept do not reach."""
+        epsilon = max(0.0, epsilon - self.drift)
+        if epsilon < self.floor:
+            return 1.0
         above = self.losses > epsilon
         losses, weights = self.losses[above], self.weights[above]
         delta = float((weights * -np.expm1(epsilon - losses)).sum())
         delta = delta * (1 + 1e-9) + self.lattice * math.exp(min(700.0, -self.order * (epsilon - self.anchor)))
         return min(1.0, math.exp(min(0.0, self.log_scale + math.log(max(delta, 1e-300)))) + self.spare)
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """δ at each ε, shape (epsilons,). 1 where the losses that are kept do not reach."""
+        lowered = np.maximum(0.0, epsilons - self.drift)
+        _, sums, discounted = self._tails()
+        # The last loss that is not above ε, or all of them are.
+        places = np.searchsorted(self.losses, lowered, side="right") - 1
+        sums = np.append(sums, sums[0] + self.weights[0])[places]
+        discounted = np.append(discounted, discounted[0] + self.weights[0])[places]
+        rest = discounted * np.exp(np.minimum(lowered - float(self.losses[0]), 700.0))
+        lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (lowered - self.anchor)))
+        deltas = np.maximum(sums - rest, 0.0) + 1e-9 * sums + lattice
+        logs = np.minimum(0.0, self.log_scale + np.log(np.maximum(deltas, 1e-300)))
+        return np.where(lowered < self.floor, 1.0, np.minimum(1.0, np.exp(logs) + self.spare))
+
+    def _tails(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """e^{l₀ − l}, and over all larger losses Σ w and Σ w e^{l₀ − l}. Each of the shape of the losses."""
+        falling = np.exp(float(self.losses[0]) - self.losses)
+        sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
+        return falling, sums, np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+
     def epsilon(self, delta: float) -> float:
-        """Least ε ≥ losses[0] with δ(ε) ≤ delta, or inf where there is none."""
+        """Least ε ≥ 0 and losses[0] with δ(ε) ≤ delta, or inf where there is none."""
+        return max(0.0, self._epsilon(delta) + self.drift + 1e-12)
+
+    def _epsilon(self, delta: float) -> float:
         if delta <= self.spare:
             return math.inf
         # Where losses are bounded the tilt is steep, and any δ may be far above every mass that is left.
         target = math.exp(min(700.0, math.log((delta - self.spare) * (1 - 1e-9)) - self.log_scale))
         # Σ w and Σ w e^{l₀ − l} over all larger losses. Both from the small end.
         first = float(self.losses[0])
-        falling = np.exp(first - self.losses)
-        sums = np.append(np.cumsum(self.weights[::-1])[::-1][1:], 0.0)
-        discounted = np.append(np.cumsum((self.weights * falling)[::-1])[::-1][1:], 0.0)
+        falling, sums, discounted = self._tails()
         # Beyond 690 nats e^{l₀ − l} is no float. What is taken off is then too little.
         falling = np.maximum(falling, 1e-300)
         lattice = self.lattice * np.exp(np.minimum(700.0, -self.order * (self.losses - self.anchor)))
@@ -124,32 +152,6 @@ def composed_epsilon(steps: Sequence[Steps], delta: float, guess: float) -> floa
     return max((_sum(steps, delta, guess, removal=removal, epsilon=None) for removal in (True, False)), default=0.0)
 
 
-def exchanged_epsilon(steps: Sequence[Steps], delta: float) -> float:
-    """Least ε where a record is exchanged for another: removed, then added. Rounded up, or inf without an answer.
-
-    From e^ε₁Q + δ(ε₁) ≥ P and e^ε₁R + δ(ε₁) ≥ Q follows e^2ε₁R + (1 + e^ε₁)δ(ε₁) ≥ P, so that ε = 2ε₁ with
-    (1 + e^ε₁)·δ(ε₁) ≤ δ (Vadhan 2017, Lemma 2.2). Both directions of `steps` bound each of the two.
-    """
-    half = 0.0
-    for _ in range(_MOST_EXCHANGES):
-        share = delta / (1 + math.exp(half)) * (1 - 1e-12)
-        epsilon = composed_epsilon(steps, share, max(half, 1e-3)) if share > 1e-280 else math.inf
-        if epsilon <= half:
-            return 2 * half
-        if not epsilon < 700:
-            break
-        # It grows with `half`, and repeated from below it ends at the least that is enough. A little beyond, so that it
-        # does end.
-        half = epsilon * (1 + 1e-6)
-    return math.inf
-
-
-def exchanged_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
-    """Least δ(ε) where a record is exchanged, as `exchanged_epsilon`. guess: as in `composed_delta`."""
-    half = composed_delta(steps, epsilon / 2, guess)
-    return min(1.0, half * (1 + math.exp(min(epsilon / 2, 700.0))) * (1 + 1e-12))
-
-
 def composed_delta(steps: Sequence[Steps], epsilon: float, guess: float) -> float:
     """Least δ(ε), rounded up, at most 1. guess: an upper bound on it, which only chooses grid and tails."""
     while True:
@@ -165,72 +167,78 @@ def composed_delta_at_zero(steps: Sequence[Steps]) -> float:
     return _sum(steps, _ZERO_GUESS, _ZERO_SCALE, removal=False, epsilon=0.0)
 
 
+def composed_deltas(steps: Sequence[Steps], epsilons: FloatArray, guess: float) -> FloatArray:
+    """Least δ(ε) at each ε of an ascending array, rounded up, at most 1, shape (epsilons,).
+
+    A composition that is tilted to one ε is read at the others, where it is a bound too. guess: as in `composed_delta`.
+    """
+    anchors = np.linspace(0, epsilons.size - 1, min(epsilons.size, _ANCHORS)).round().astype(np.int64)
+    best = np.ones((2, epsilons.size))
+    for place in anchors.tolist():
+        at = float(epsilons[place])
+        while True:
+            sums = [_composed(steps, guess, at, removal=removal, epsilon=at) for removal in (True, False)]
+            readings = [np.ones(epsilons.size) if law is None else law.deltas(epsilons) for law in sums]
+            best = np.minimum(best, readings)
+            delta = float(best[:, place].max())
+            # As in `composed_delta`.
+            if not 0 < delta < guess / 1000:
+                break
+            guess = delta
+    # δ(ε) never rises: what bounds it at one ε does so at every larger one.
+    return np.minimum.accumulate(best.max(axis=0))
+
+
 def _sum(steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, epsilon: float | None) -> float:
     """One direction: ε at `delta`, or δ at `epsilon` where one is given."""
-    nothing = math.inf if epsilon is None else 1.0
+    composed = _composed(steps, delta, scale, removal=removal, epsilon=epsilon)
+    if epsilon is None:
+        return math.inf if composed is None else composed.epsilon(delta)
+    return 1.0 if composed is None else composed.delta(epsilon)
+
+
+def _composed(
+    steps: Sequence[Steps], delta: float, scale: float, *, removal: bool, epsilon: float | None
+) -> _Sum | None:
+    """The composed law of one direction, tilted to `delta`, or to `epsilon` where one is given. None: out of range."""
     parts = merged(steps)
-    if not all(map(_tractable, parts)):
-        return nothing
+    if not all(map(is_tractable, parts)):
+        return None
     total = sum(part.count for part in parts)
     # In logarithms: the product may be no float.
     places = math.floor(math.log10(delta) + math.log10(_TAIL_SHARE) - math.log10(total))
     if places < -280:
-        return nothing
+        return None
     tail = 10.0**places
     coarse = _laws(parts, _span(parts, tail, removal=removal) / _COARSE, tail, removal=removal)
     order = _tilt(coarse, delta, epsilon)
     _, deviation = _moments(coarse, order)
     low, high, move = _window(coarse, order, deviation)
     if not 0 < high - low < math.inf:
-        return nothing
+        return None
     interval = _interval(parts, tail, scale, deviation, high - low, removal=removal)
     if interval > _COARSEST:
-        return nothing
+        return None
     direction = _laws(parts, interval, tail, removal=removal)
     # Chernoff's bound on what leaves the window upwards.
     beyond = math.exp(min(0.0, direction.log_mgf(order + move) - (order + move) * high))
-    near = scale if epsilon is None else epsilon
-    composed = _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
-    if composed is None:
-        return nothing
-    drift = _drift(direction)
-    if epsilon is not None:
-        return composed.delta(max(0.0, epsilon - drift))
-    answer = composed.epsilon(delta)
-    return max(0.0, answer + drift + 1e-12)
+    near = scale if epsilon is None else max(0.0, epsilon - _drift(direction))
+    return _untilted(direction, parts, order, (low, high), tail, near, spare=40 * direction.infinite + beyond)
 
 
 def _drift(direction: _Direction) -> float:
     # Every step's losses are right to a few units in the last place.
-    largest = (1 + float(np.abs(law.losses[[0, -1]]).max()) for law in direction.laws)
-    return 8 * UNIT * math.fsum(count * loss for count, loss in zip(direction.counts, largest, strict=True))
-
-
-def _tractable(part: Steps) -> bool:
-    # Outside, a step is bounded by its Rényi divergence. Nobody reads loss distributions there.
-    return 0.05 <= part.noise_multiplier <= 1e7 and part.sampling_rate >= 1e-9 and part.grid_std >= LEAST_GRID_STD
+    errors = (8 * UNIT * (1 + float(np.abs(law.losses[[0, -1]]).max())) + law.drift for law in direction.laws)
+    return math.fsum(count * error for count, error in zip(direction.counts, errors, strict=True))
 
 
 def _laws(parts: Sequence[Steps], interval: float, tail: float, *, removal: bool) -> _Direction:
-    def law_of(part: Steps) -> StepLosses:
-        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
-        if part.law == "laplace":
-            return laplace_losses(ratio, rate, interval, removal=removal)
-        return step_losses(ratio, rate, interval, tail, removal=removal)
-
-    return _Direction(tuple(law_of(part) for part in parts), tuple(part.count for part in parts))
+    laws = tuple(losses_of(part, interval, tail, removal=removal) for part in parts)
+    return _Direction(laws, tuple(part.count for part in parts))
 
 
 def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
-    widths: list[float] = []
-    for part in parts:
-        ratio, rate = 1 / part.noise_multiplier, part.sampling_rate
-        if part.law == "laplace":
-            low, high = laplace_range(ratio, rate)
-        else:
-            low, high = (loss_at(x, ratio, rate) for x in output_range(ratio, rate, tail, removal=removal))
-        widths.append(high - low)
-    return max(widths)
+    return max(loss_span(part, tail, removal=removal) for part in parts)
 
 
 def _interval(
@@ -238,13 +246,15 @@ def _interval(
 ) -> float:
     """A grid that is fine against one step's spread and against the answer, as far as the arrays allow."""
     steps = sum(part.count for part in parts)
-    variance = math.fsum(
-        part.count * part.sampling_rate**2 * math.expm1(min(part.noise_multiplier**-2, 50.0)) for part in parts
-    )
+    variance = math.fsum(part.count * loss_variance(part) for part in parts)
     # Where rare large losses make the sum, the tilted spread is what counts.
     spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
+    span = _span(parts, tail, removal=removal)
     fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)
-    min_interval = max(width / MOST_BINS, _span(parts, tail, removal=removal) / _MOST_STEP_BINS)
+    if any(part.law != "gaussian" for part in parts):
+        # Bounded losses end sharply: a grid coarser than the one that chose the window would leave it.
+        fine = min(fine, span / _COARSE)
+    min_interval = max(width / MOST_BINS, span / _MOST_STEP_BINS)
     # A power of two, so that it changes seldom while steps are added.
     return 2.0 ** (math.floor(math.log2(fine)) if fine > 2 * min_interval else math.ceil(math.log2(min_interval)))
 
@@ -322,11 +332,12 @@ def _untilted(
     start = min(max(start, 0), size - 1)
     if near >= 0 > losses[start]:
         start = max(start, int(np.searchsorted(losses, 0.0)) - 1)
-    kept_losses = losses[start:]
+    kept_losses, drift = losses[start:], _drift(direction)
     steps = sum(direction.counts)
     # Rounding of the weights' normalisation, once a step, and the discrete law at each sampled step.
     slack = steps * 2 * UNIT + UNIT * abs(log_mgf) + math.fsum(step_excess(part, tail) for part in parts)
     return _Sum(
+        floor=float(losses[start - 1]) if start else -math.inf,
         losses=kept_losses,
         weights=masses[start:] * np.exp(np.minimum(-order * (kept_losses - anchor), 700.0)),
         order=order,
@@ -334,6 +345,7 @@ def _untilted(
         log_scale=log_mgf - order * anchor + slack,
         spare=spare,
         lattice=lattice_excess([part for part in parts if part.is_closed]),
+        drift=drift,
     )
 
 

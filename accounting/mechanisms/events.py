@@ -19,10 +19,10 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import MOST_TERMS, exact_moments, log_moment, sampled_bound, unsampled_moments
-from accounting.mechanisms.general import LaplacePair, OutcomePair, subsampled_moments, told_by
-from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
+from accounting.mechanisms.finite_pairs import MOST_LOSSES, discrete_laplace_pair
+from accounting.mechanisms.general import LaplacePair, OutcomePair, ZeroConcentrated, subsampled_moments, told_by
 from accounting.units import Relation
-from accounting.values import FloatArray, check_count, check_positive, check_rate
+from accounting.values import FloatArray, check_count, check_nonnegative, check_positive, check_rate
 
 # Every count up to it is a float.
 MOST_RUNS = 2**52
@@ -91,6 +91,41 @@ class LaplaceEvent(Event):
 
 
 @dataclass(frozen=True)
+class DiscreteLaplaceEvent(Event):
+    """Integers with discrete Laplace noise, P(k) ∝ e^{−|k|/scale}. One record moves them by `sensitivity`.
+
+    sensitivity  L1 norm of an integer vector, 1 to 32,768
+
+    >>> DiscreteLaplaceEvent(2.0, sensitivity=1)
+    DiscreteLaplaceEvent(scale=2.0, sensitivity=1)
+    """
+
+    scale: float
+    sensitivity: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", check_positive("scale", self.scale))
+        # A record that is exchanged moves it twice as far.
+        check_count("sensitivity", self.sensitivity, maximum=MOST_LOSSES // 2)
+
+
+@dataclass(frozen=True)
+class ZCDPEvent(Event):
+    """A mechanism that is (ξ, ρ)-zCDP under the accountant's relation: D_α ≤ ξ + ρα for all α > 1 (Bun & Steinke 2016).
+
+    >>> ZCDPEvent(0.5)
+    ZCDPEvent(rho=0.5, xi=0.0)
+    """
+
+    rho: float
+    xi: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rho", "xi"):
+            object.__setattr__(self, name, check_nonnegative(name, getattr(self, name)))
+
+
+@dataclass(frozen=True)
 class PairEvent(Event):
     """Any mechanism whose two outcome laws under the accountant's relation are a pair of known Rényi divergence.
 
@@ -153,7 +188,9 @@ class ComposedEvent(Event):
             raise InvalidArgument("events", "must be a sequence of events") from error
 
 
-Atom = NothingEvent | GaussianEvent | DiscreteGaussianEvent | LaplaceEvent | PairEvent
+Atom = (
+    NothingEvent | GaussianEvent | DiscreteGaussianEvent | LaplaceEvent | DiscreteLaplaceEvent | ZCDPEvent | PairEvent
+)
 
 
 @dataclass(frozen=True)
@@ -181,9 +218,10 @@ def kinds_of(event: Event, count: int = 1) -> Counter[Kind]:
 
 
 def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
+    if isinstance(event, Atom):
+        yield Kind(event, rate), count
+        return
     match event:
-        case NothingEvent() | GaussianEvent() | DiscreteGaussianEvent() | LaplaceEvent() | PairEvent():
-            yield Kind(event, rate), count
         case PoissonSampledEvent(sampling_rate, inner):
             if isinstance(inner, SelfComposedEvent | ComposedEvent):
                 raise InvalidArgument("event", "samples once for several steps. Give each step its own sample")
@@ -195,23 +233,6 @@ def _walk(event: object, rate: float, count: int) -> Iterator[tuple[Kind, int]]:
                 yield from _walk(inner, rate, count)
         case _:
             raise InvalidArgument("event", f"is {type(event).__name__}, which no accountant knows")
-
-
-def steps_of(kind: Kind, count: int, times: float) -> Steps | None:
-    """The steps whose loss distribution is computed. None for other mechanisms.
-
-    times  how often the clip norm one record may move the sum
-    """
-    match kind.atom:
-        case GaussianEvent(noise_multiplier):
-            return Steps(noise_multiplier / times, kind.rate, count)
-        case LaplaceEvent(noise_multiplier):
-            return Steps(noise_multiplier / times, kind.rate, count, law="laplace")
-        # Coarser lattices are beyond what `unsampled` bounds.
-        case DiscreteGaussianEvent(noise_std, sensitivity) if noise_std >= LEAST_GRID_STD:
-            return Steps(noise_std / sensitivity / times, kind.rate, count, noise_std)
-        case _:
-            return None
 
 
 def kind_moments(kind: Kind, orders: FloatArray, relation: Relation) -> FloatArray:
@@ -240,6 +261,10 @@ def _moments(atom: Atom, rate: float, lams: FloatArray, times: float) -> FloatAr
             return _convex(lams, rate, lambda whole: log_moment(whole, moved, noise_std=noise_std, sampling_rate=rate))
         case LaplaceEvent(noise_multiplier):
             return _of_pair(LaplacePair(times, noise_multiplier), rate, lams)
+        case DiscreteLaplaceEvent(scale, sensitivity):
+            return _of_pair(discrete_laplace_pair(scale, int(times) * sensitivity), rate, lams)
+        case ZCDPEvent(rho, xi):
+            return _of_pair(ZeroConcentrated(rho, xi), rate, lams)
         case PairEvent(pair):
             return _of_pair(pair, rate, lams)
         case NothingEvent():
@@ -272,7 +297,8 @@ def _convex(lams: FloatArray, rate: float, at_integers: Callable[[FloatArray], F
 
 
 _ATOMS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (NothingEvent, GaussianEvent, DiscreteGaussianEvent, LaplaceEvent)
+    kind.__name__: kind
+    for kind in (NothingEvent, GaussianEvent, DiscreteGaussianEvent, LaplaceEvent, DiscreteLaplaceEvent, ZCDPEvent)
 }
 
 

@@ -175,6 +175,29 @@ class RandomisedResponse(_SymmetricPair):
         return _rounded(float(np.logaddexp(reported, lied)) / (order - 1))
 
 
+@dataclass(frozen=True)
+class ZeroConcentrated(OutcomePair):
+    """Any laws with D_α ≤ ξ + ρα in both directions, for all α > 1 (zCDP, Bun & Steinke 2016).
+
+    >>> ZeroConcentrated(rho=0.1, xi=0.5).divergence(2.0)
+    0.7
+    """
+
+    rho: float
+    xi: float = 0.0
+
+    @property
+    def symmetric(self) -> bool:
+        # Nothing is known of the laws but the bound.
+        return False
+
+    def divergence(self, order: float) -> float:
+        return self.xi + self.rho * order
+
+    def reverse_divergence(self, order: float) -> float:
+        return self.divergence(order)
+
+
 def _rounded(divergence: float) -> float:
     # A divergence is never negative. Its rounding may be. What overflowed on the way is not known to be finite.
     return math.inf if math.isnan(divergence) else max(0.0, divergence)

@@ -13,6 +13,7 @@ top, so that the result is an upper bound, not an estimate.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -26,18 +27,22 @@ _functions = cast(Any, _special)
 
 # One unit in the last place, relative.
 UNIT = 2.0**-52
-# What is smaller counts as infinite loss: it could not be multiplied by the exponentials of a tilt.
+# What is smaller counts as infinite loss.
 _LEAST_MASS = 1e-280
 
 
 @dataclass(frozen=True)
 class StepLosses:
-    """Masses of losses (first + j)·interval, shape (n,), and the mass at infinite loss."""
+    """Masses of losses (first + j)·interval, shape (n,), and the mass at infinite loss.
+
+    drift  what every loss may be too small by, beyond the rounding of one float
+    """
 
     interval: float
     first: int
     masses: FloatArray
     infinite: float
+    drift: float = 0.0
 
     @property
     def losses(self) -> FloatArray:
@@ -58,6 +63,28 @@ class StepLosses:
     def log_mgf(self, order: float) -> float:
         """ln Σ e^{θl}·mass for θ = order."""
         return self.tilted(order)[1]
+
+
+class LossLaw(ABC):
+    """A step that computes its own loss distribution. Its values are hashable: they are remembered by them."""
+
+    @property
+    @abstractmethod
+    def is_tractable(self) -> bool:
+        """Whether the distribution can be computed. If not, Rényi divergences bound the step."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """About the variance of the loss. It only chooses the grid."""
+
+    @abstractmethod
+    def loss_range(self, tail: float, *, removal: bool) -> tuple[float, float]:
+        """The least and the largest loss, but for `tail` of the mass above."""
+
+    @abstractmethod
+    def losses(self, interval: float, tail: float, *, removal: bool) -> StepLosses:
+        """The dominating distribution on a grid. removal: from the law with the record to the one without it."""
 
 
 def output_range(ratio: float, rate: float, tail: float, *, removal: bool) -> tuple[float, float]:
@@ -156,11 +183,16 @@ def dominating(
         masses[:-1] += right
         masses[-1] += below
         first, masses = 1 - first - points.size, masses[::-1].copy()
-    small = masses < _LEAST_MASS
-    infinite += float(masses[small].sum())
+    return without_small(StepLosses(interval, first, masses, infinite))
+
+
+def without_small(law: StepLosses) -> StepLosses:
+    """The law with its smallest masses at infinite loss: they could not be multiplied by the exponentials of a tilt."""
+    masses, small = law.masses.copy(), law.masses < _LEAST_MASS
+    infinite = law.infinite + float(masses[small].sum())
     masses[small] = 0.0
     masses.setflags(write=False)
-    return StepLosses(interval, first, masses, infinite * (1 + 1e-12))
+    return StepLosses(law.interval, law.first, masses, infinite * (1 + 1e-12), law.drift)
 
 
 def _cell_masses(edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray]:

@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 
 from scipy import special as _special  # pyright: ignore[reportMissingTypeStubs]
 
-from accounting.mechanisms.step_losses import UNIT
+from accounting.mechanisms.step_losses import UNIT, LossLaw
 
 _functions = cast(Any, _special)
 
@@ -37,7 +37,7 @@ LEAST_GRID_STD = 8.0
 
 @dataclass(frozen=True)
 class Steps:
-    """`count` equal steps with Gaussian or Laplace noise.
+    """`count` equal steps with Gaussian or Laplace noise, or of a law that knows its own losses.
 
     grid_std  of Gaussian noise: steps of the grid that it is drawn on, to a standard deviation
     """
@@ -46,7 +46,7 @@ class Steps:
     sampling_rate: float
     count: int
     grid_std: float = GRID_STD
-    law: Literal["gaussian", "laplace"] = "gaussian"
+    law: Literal["gaussian", "laplace"] | LossLaw = "gaussian"
 
     @property
     def is_closed(self) -> bool:
@@ -89,7 +89,7 @@ def step_excess(step: Steps, tail: float) -> float:
     The bound above beside the Gaussian's own δ at z deviations is z(z + r)/12s², r = 1/σ. Beyond the cut of the tails
     the loss counts as infinite. A sampled step's δ is q times that of an unsampled one at another ε.
     """
-    if step.law == "laplace" or step.sampling_rate == 1:
+    if step.law != "gaussian" or step.sampling_rate == 1:
         return 0.0
     ratio, far = 1 / step.noise_multiplier, math.sqrt(-2 * math.log(tail)) + 1
     return step.count * 1.5 * far * (far + ratio) / 12 / step.grid_std / step.grid_std
@@ -118,14 +118,20 @@ def unsampled_epsilon(steps: Sequence[Steps], delta: float, upper_bound: float) 
 
 
 def _delta(ratio: float, epsilon: float, lattice: float) -> float:
+    near = epsilon / ratio - ratio / 2
+    chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
+    return min(1.0, max(gaussian_deltas(ratio, epsilon)[1] + chernoff * lattice, _SMALLEST))
+
+
+def gaussian_deltas(ratio: float, epsilon: float) -> tuple[float, float]:
+    """δ(ε) of continuous noise of 1/ratio deviations (Balle & Wang 2018, Theorem 8): rounded down, and up."""
     near, far = epsilon / ratio - ratio / 2, epsilon / ratio + ratio / 2
     # Φ(−near) − e^ε Φ(−far), where e^ε φ(far) = φ(near): the exponential never overflows.
     density = math.exp(-near * near / 2) / 2
     first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
     second = density * _scaled_tail(far)
     rounding = 4 * UNIT * (4 + near * near) * (first + second)
-    chernoff = math.exp(-max(near, 0.0) * max(near, 0.0) / 2)
-    return min(1.0, max(first - second + rounding + chernoff * lattice, _SMALLEST))
+    return max(0.0, first - second - rounding), first - second + rounding
 
 
 def _scaled_tail(x: float) -> float:

@@ -240,18 +240,25 @@ def require_queries(
             "alone",
         )
     against_a_path = bayesian is not None and bayesian.adversary == "path"
-    if (queries.allowance is not None) != against_a_path:
+    if queries.allowance is not None and not against_a_path:
+        raise PlanError("allowance", "belongs to a Bayesian limit with adversary path")
+    if against_a_path and (queries.allowance is None) == (queries.share is None):
         raise PlanError(
-            "allowance",
-            "belongs to a Bayesian limit with adversary path, which carries it whole from round 1: there a question "
-            "may not depend on an answer",
+            "share",
+            "or else allowance (not both) is needed beside a Bayesian limit with adversary path, which carries it "
+            "whole from round 1: there a question may not depend on an answer",
         )
-    fixed = any(limit.enforcement == "fixed-plan" for limit in limits)
+    _require_share(queries, fixed=any(limit.enforcement == "fixed-plan" for limit in limits), is_path=against_a_path)
+
+
+def _require_share(queries: QueryPlan, *, fixed: bool, is_path: bool) -> None:
     if fixed and queries.share is None and queries.evaluation is None:
         raise PlanError(
             "share",
             "is missing: a fixed plan says beforehand which part of the limit questions on all patients may use, such "
             "as statistics.share = 0.2",
         )
-    if queries.share is not None and not fixed:
-        raise PlanError("share", 'belongs to a limit with enforcement = "fixed-plan"')
+    if queries.share is not None and not (fixed or is_path):
+        raise PlanError(
+            "share", 'belongs to a limit with enforcement = "fixed-plan", or a Bayesian one with adversary path'
+        )

@@ -8,9 +8,13 @@ from typing import Any
 
 from client_sdk.api import calls
 from client_sdk.api.answered import Answered, verified
+from client_sdk.api.questions import AnyQuestion, read_question
+from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import Call
 from client_sdk.errors import QueryFailed, QueryNotAnswered
+from study_protocol.queries.question import BaseQuestion
 from study_protocol.study.queries import Query, QueryDocument
+from study_protocol.versions import PROTOCOL
 
 OnState = Callable[[Query], None]
 Step = Call[Any] | float
@@ -20,8 +24,9 @@ FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.25, 5.0
 
 def asking(
     study: str,
-    document: QueryDocument,
+    question: AnyQuestion,
     *,
+    spoken: Callable[[], Spoken],
     wait: bool,
     timeout: float | None,
     on_state: OnState | None,
@@ -30,10 +35,13 @@ def asking(
 ) -> Generator[Step, Any, Answered | Query]:
     """The requests and pauses between a question and its answer.
 
+    spoken  what the last description of a study said of the coordinator
+
     Raises:
         QueryFailed, QueryNotAnswered, AnswerNotSigned: as `Client.ask`.
     """
     began, pause = clock(), FIRST_LOOK_SECONDS
+    document = yield from _document(study, question, spoken)
     query: Query = yield calls.ask_query(study, document)
     while query.state in ("waiting", "asked"):
         if on_state is not None:
@@ -51,3 +59,13 @@ def asking(
         raise QueryFailed(query)
     coordinator_key: str = (yield calls.study(study)).coordinator_key
     return verified(query, document, coordinator_key, known_key)
+
+
+def _document(study: str, question: AnyQuestion, spoken: Callable[[], Spoken]) -> Generator[Step, Any, QueryDocument]:
+    """The request that chooses the form of a question from a file or a dictionary, where it leaves the form open."""
+    document = read_question(question)
+    # An object says everything: an earlier question stays the same question.
+    if isinstance(question, QueryDocument | BaseQuestion) or document.in_form_for(PROTOCOL) is document:
+        return document
+    yield calls.study(study)
+    return document.in_form_for(spoken().study)

@@ -8,7 +8,8 @@ from typing import Literal, Protocol, cast, overload
 from client_sdk.api.answered import Answered
 from client_sdk.api.asking import OnState, asking
 from client_sdk.api.methods import Awaiting, Blocking
-from client_sdk.api.questions import AnyQuestion, read_question
+from client_sdk.api.questions import AnyQuestion
+from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import Call
 from study_protocol.study.queries import Query
 
@@ -17,6 +18,7 @@ class Asking(Blocking, Protocol):
     """The requests that `ask` needs of a client that blocks."""
 
     coordinator_key: str | None
+    spoken: Spoken
     sleep: Callable[[float], None]
 
 
@@ -24,6 +26,7 @@ class AwaitedAsking(Awaiting, Protocol):
     """The requests that `ask` needs of a client that is awaited."""
 
     coordinator_key: str | None
+    spoken: Spoken
     sleep: Callable[[float], Awaitable[None]]
 
 
@@ -67,7 +70,8 @@ class QueryMixin:
             answer.frame()
 
         question  a dictionary with the entries of a question file, the path of one (TOML or JSON), a question or a
-                  QueryDocument. docs/statistics.md has every kind
+                  QueryDocument. docs/statistics.md has every kind. A dictionary or file without `centred` is asked
+                  in the centred form where all programs of the study read it. An object is asked as it is
         wait      False: return at once, with a Query where there is no answer yet. Ask again later for the answer
         timeout   seconds to wait. None: until it is answered or has failed. Hospitals' people may take days
         on_state  called with the query whenever it was looked at and has no answer yet
@@ -83,8 +87,15 @@ class QueryMixin:
             QueryNotAnswered: not in this time. It goes on waiting at the hospitals.
             AnswerNotSigned: the answer is not the coordinator's own.
         """
-        document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
+        steps = asking(
+            study,
+            question,
+            wait=wait,
+            timeout=timeout,
+            on_state=on_state,
+            known_key=self.coordinator_key,
+            spoken=lambda: self.spoken,
+        )
         step = next(steps)
         while True:
             reply = (self.send(step)) if isinstance(step, Call) else (self.sleep(step))
@@ -127,8 +138,15 @@ class AsyncQueryMixin:
         on_state: OnState | None = None,
     ) -> Answered | Query:
         """Ask and wait without blocking. Arguments, answer and errors are those of `Client.ask`."""
-        document = read_question(question)
-        steps = asking(study, document, wait=wait, timeout=timeout, on_state=on_state, known_key=self.coordinator_key)
+        steps = asking(
+            study,
+            question,
+            wait=wait,
+            timeout=timeout,
+            on_state=on_state,
+            known_key=self.coordinator_key,
+            spoken=lambda: self.spoken,
+        )
         step = next(steps)
         while True:
             reply = (await self.send(step)) if isinstance(step, Call) else (await self.sleep(step))

@@ -22,7 +22,7 @@ class Spoken:
     """The versions that a coordinator reports where it describes a study. One from before the numbers reports none.
 
     protocol  the number of the protocol that it speaks
-    study     the number that the hospital's study was created with
+    study     the number that the study was created with
     """
 
     version: str = UNKNOWN_VERSION

@@ -12,28 +12,42 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts import ClassicalLimit
 from accounting.mechanisms.conversion import spendable_delta
-from accounting.plan.plan import Plan
+from accounting.mechanisms.gaussian_squares import RELEASE_ERROR, epsilon_of_squares, largest_squares, squares
+from accounting.mechanisms.lattice import LESS_VARIANCE, lattice_error
+from accounting.mechanisms.unsampled import LEAST_GRID_STD
 from accounting.plan.queries import QueryCost
-from accounting.units import Definition
 from client_sdk.errors import LedgerDamaged, OwnBudgetExceeded
+from client_sdk.guard.limit_terms import LimitRule
 from study_protocol.study.limits import LevelName
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
+
+# Of δ under the Gaussian rule: what is set aside for the lattice of discrete noise and for its sampler.
+_NOISE_SHARE = 0.01
+# Counts that one neighbour moves in a published histogram, at most. The others have one law with or without it.
+_MOVED_COUNTS = 2
+_UP = 1 + 2.0**-48
 
 
 @dataclass(frozen=True)
 class OwnLimit:
     """At this level never more than (epsilon, delta), classical, over all studies on these records.
 
-    order  the one Rényi moment order at which it is enforced, fixed before the first charge
+    order  the one Rényi moment order at which it is enforced, fixed before the first charge. Rule gaussian has none
+    rule   by which it is enforced
     """
 
     level: LevelName
     epsilon: float
     delta: float
     order: float
+    rule: LimitRule = "renyi"
+
+    @property
+    def squares(self) -> float:
+        """μ²: the most Σ Δ²/s² under the Gaussian rule, rounded down."""
+        return largest_squares(self.epsilon, self.delta * (1 - _NOISE_SHARE))
 
 
 @dataclass(frozen=True)
@@ -87,24 +101,69 @@ class Charge:
 
 
 def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
-    """Return ε of these charges at the limit's level and delta (Rényi filter: Feldman & Zrnic 2021).
+    """Return ε of these charges at the limit's level and delta, by the limit's rule.
 
     It is that of the patients who have lost more: those who are trained on, or those set aside for evaluation. Each is
     on one side in all studies, for a data set has one split (`HospitalLedger.split`).
+
+    renyi     a filter at one order (Feldman & Zrnic 2021)
+    gaussian  a filter on Σ Δ²/s² (Smith & Thakurta 2022). Infinite where discrete noise may add more to δ than is set
+              aside for it
     """
-    releases = sum(charge.steps + charge.histograms for charge in charges if charge.level == limit.level)
-    sides = ({"all", "trained"}, {"all", "evaluated"})
-    return max(_epsilon([charge for charge in charges if charge.bears in side], limit, releases) for side in sides)
+    own = [charge for charge in charges if charge.level == limit.level]
+    if limit.rule == "gaussian":
+        if (1 + math.exp(min(limit.epsilon, 600.0))) * _noise_error(own) > _NOISE_SHARE * limit.delta:
+            return math.inf
+        used = squares_spent(own, limit.level)
+        return math.inf if math.isinf(used) else epsilon_of_squares(used, limit.delta * (1 - _NOISE_SHARE))
+    releases = sum(charge.steps + charge.histograms for charge in own)
+    return max((_epsilon(side, limit, releases) for side in _sides(own)), default=0.0)
+
+
+def squares_spent(charges: Sequence[Charge], level: LevelName) -> float:
+    """Return Σ Δ²/s² of these charges at a level, for the patients who have lost more, rounded up.
+
+    A sampled step counts as one of all patients: there is no credit for sampling.
+    """
+    own = [charge for charge in charges if charge.level == level]
+    return max(math.fsum(map(_squares, side)) * _UP for side in _sides(own))
+
+
+def _squares(charge: Charge) -> float:
+    steps = charge.steps * squares(1.0, charge.noise_multiplier)
+    if not charge.histograms:
+        return steps
+    # In units of what a neighbour moves, which is one count at least: there the lattice takes 1/12 at most.
+    variance = charge.histogram_noise * charge.histogram_noise - LESS_VARIANCE
+    return steps + charge.histograms / variance if variance > 0 else math.inf
+
+
+def _noise_error(charges: Sequence[Charge]) -> float:
+    """Return the total variation between what was drawn and rounded continuous noise, over all charges."""
+    return math.fsum(charge.steps * RELEASE_ERROR + _histogram_error(charge) for charge in charges) * _UP
+
+
+def _histogram_error(charge: Charge) -> float:
+    if not charge.histograms:
+        return 0.0
+    if not charge.histogram_noise >= LEAST_GRID_STD:
+        return math.inf
+    return charge.histograms * _MOVED_COUNTS * lattice_error(charge.histogram_noise)
+
+
+def _sides(charges: Sequence[Charge]) -> list[list[Charge]]:
+    return [
+        [charge for charge in charges if charge.bears in side] for side in ({"all", "trained"}, {"all", "evaluated"})
+    ]
 
 
 def _epsilon(charges: Sequence[Charge], limit: OwnLimit, releases: int) -> float:
     kinds: Counter[tuple[float, float]] = Counter()
     for charge in charges:
-        if charge.level == limit.level:
-            kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
-            if charge.histograms:
-                # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
-                kinds[charge.histogram_noise, 1.0] += charge.histograms
+        kinds[charge.noise_multiplier, charge.sampling_rate] += charge.steps
+        if charge.histograms:
+            # At rate 1: a histogram counts its accounting sample whether a record was drawn or not.
+            kinds[charge.histogram_noise, 1.0] += charge.histograms
     # What the sampler's cut tails may add comes off delta first.
     delta = spendable_delta(limit.delta, limit.epsilon, releases)
     account = ClassicalAccountant(delta=delta, method="rdp", order=limit.order)
@@ -127,28 +186,4 @@ def require_affordable(charges: Sequence[Charge], next_one: Charge, limits: Sequ
             raise OwnBudgetExceeded(
                 "own-budget-exceeded",
                 f"this hospital's own limit at level {limit.level} (epsilon {limit.epsilon:g}) would be passed",
-            )
-
-
-def require_within_study(plan: Plan, rounds_sent: int, charged: Iterable[int] = ()) -> None:
-    """Whether one more round keeps the study's own max_steps and classical limits, by this hospital's own count.
-
-    rounds_sent  rounds of the study of which something may have left
-    charged      numbers of the rounds that were charged, the next one included: some published noised histograms
-
-    Raises:
-        OwnBudgetExceeded: the coordinator asks for more than the study allows.
-    """
-    if rounds_sent >= plan.rounds:
-        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
-    published = sum(plan.publishes(round) for round in charged)
-    for limit in plan.limits:
-        if limit.definition is not Definition.CLASSICAL:
-            continue
-        account = ClassicalLimit(plan, limit)
-        account.restore({"rounds": rounds_sent + 1, "published": published})
-        # Written so that NaN counts as passed.
-        if not account.epsilon() <= limit.epsilon:
-            raise OwnBudgetExceeded(
-                "study-limit-exceeded", f"the round would pass the study's own classical limit at level {limit.level}"
             )

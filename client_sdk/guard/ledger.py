@@ -1,83 +1,37 @@
 """The hospital's own ledger: what it sent from one set of records, over all studies that use them.
 
-One SQLite file per data set, every commit synced. The entries are hash-chained like the coordinator's. A charge is
-durable before anything is computed for it. The finished update's digest and the running sums become durable together.
+A charge is durable before anything is computed for it. The finished update's digest and the running sums become durable
+together.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any
 
-from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
-from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
-from client_sdk.guard import ledger_file
+from accounting.budget.ledger import Kind
+from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
+from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
+from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
 from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
-# Stand where a study's name does, and can be none: the patients' sums, and the format of the data set's tables.
-_INDIVIDUAL, _FORMAT, _SLOT = "/individual", "/format", "/slot/"
-# A kind that the coordinator's ledger does not have, and the kinds after which something may have left.
-_DECLARED, _SENT = cast(Kind, "declared"), ("settled", "charged-in-full")
+if TYPE_CHECKING:
+    from client_sdk.guard.policy import Limits
+
+# Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
+# and the terms of the hospital's own limits.
+_INDIVIDUAL, _FORMAT, _SLOT, _TERMS = "/individual", "/format", "/slot/", "/terms"
+# The kinds after which something may have left.
+_SENT = ("settled", "charged-in-full")
 
 
-class HospitalLedger:
-    """The charges of all studies on one data set. One process opens it at a time, and others can open it read-only.
-
-    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
-    """
-
-    def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
-        self._connection, self._lock, self._now = connection, lock, now
-        self._entries = [_entry_of(row) for row in connection.execute("SELECT * FROM entries ORDER BY sequence")]
-        try:
-            verify_chain(self._entries)
-        except LedgerError as error:
-            raise LedgerDamaged(f"the hospital's ledger is not what was written: {error}") from error
-
-    @classmethod
-    def open(
-        cls, path: Path, *, read_only: bool = False, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> Self:
-        """The ledger at `path`, a new one if there is none.
-
-        Raises:
-            LedgerInUse: another process has it open.
-            LedgerDamaged: not a ledger, or its chain is broken.
-            LedgerNotWritten: the disk is full, or the file may not be made, read or written.
-            ConfigurationError: read_only, and no ledger is there.
-        """
-        if read_only and not path.exists():
-            raise ConfigurationError(ledger_file.none_at(path))
-        lock: int | None = None
-        connection: sqlite3.Connection | None = None
-        try:
-            # Reading goes on beside a hospital that takes part.
-            lock = None if read_only else ledger_file.take_lock(path)
-            connection = ledger_file.connect(path, read_only=read_only)
-            return cls(connection, lock, now)
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            ledger_file.release(lock)
-            if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
-                raise LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?") from error
-            if isinstance(error, sqlite3.DatabaseError):
-                raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
-            raise
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(self._entries)
+class HospitalLedger(LedgerChain):
+    """The charges of all studies on one data set."""
 
     def opened(self, study: str) -> Mapping[str, Any] | None:
         """Return the entry of this hospital's first joining of `study`, or None if it never joined."""
@@ -141,7 +95,7 @@ class HospitalLedger:
         with self._writing():
             replaced = None if before is None else before.to_dict()
             body = {"format": table_format.to_dict(), "replaced": replaced, "at": self._moment()}
-            self._append(_DECLARED, _FORMAT, None, body)
+            self._append(DECLARED, _FORMAT, None, body)
 
     def slot(self, study: str) -> float | None:
         """Return the slot in seconds that a person here, or the study, chose for its answers, or None."""
@@ -152,11 +106,41 @@ class HospitalLedger:
         """Keep it for every later `join`. The same again is no entry."""
         if slot != self.slot(study):
             with self._writing():
-                self._append(_DECLARED, _SLOT + study, None, {"slot": slot, "at": self._moment()})
+                self._append(DECLARED, _SLOT + study, None, {"slot": slot, "at": self._moment()})
+
+    def terms(self, limits: Limits) -> LedgerTerms:
+        """Return the terms by which this ledger keeps the limits of a policy.
+
+        Raises:
+            ConfigurationError: the policy names other terms than this ledger was begun under.
+            LedgerDamaged: the terms are of a later version.
+        """
+        declared = [entry.body for entry in self._of(_TERMS)]
+        kept = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
+        # Slots and formats are no use of the data.
+        return limits.terms(kept, is_new=all(entry.kind == DECLARED for entry in self._entries))
+
+    def fix_terms(self, limits: Limits) -> LedgerTerms:
+        """Write the terms down before the first study joins. The same again is no entry. Raises as `terms`."""
+        terms, declared = self.terms(limits), [entry.body for entry in self._of(_TERMS)]
+        if terms != (LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()):
+            with self._writing():
+                self._append(DECLARED, _TERMS, None, {**terms.to_dict(), "at": self._moment()})
+        return terms
+
+    def whole_plans(self) -> dict[str, WholePlan]:
+        """Return the studies that were admitted whole, by name."""
+        opened = {entry.body["study"]: entry.body for entry in reversed(self._entries) if entry.kind == "opened"}
+        whole = {study: body["whole_plan"] for study, body in opened.items() if body.get("whole_plan") is not None}
+        return {study: WholePlan.from_dict(body) for study, body in whole.items()}
 
     def charges(self) -> list[Charge]:
-        """Every charge of every study, also for rounds whose update never became ready."""
-        return [Charge.from_body(e.body) for e in self._entries if e.kind in ("reserved", "charged-in-full")]
+        """Every charge that the hospital's own limits count, also for rounds whose update never became ready.
+
+        A study that was admitted whole is not among them: its (ε, δ) is reserved beside them.
+        """
+        whole, kinds = self.whole_plans(), ("reserved", "charged-in-full")
+        return [Charge.from_body(e.body) for e in self._entries if e.kind in kinds and e.body["study"] not in whole]
 
     def charged_round(self, study: str, round_number: int) -> ChargedRound | None:
         """The charge that paid for this round, if there is one."""
@@ -171,9 +155,14 @@ class HospitalLedger:
         """Rounds that this ledger has charged, one by one or as lost."""
         return self._rounds(study, "reserved")
 
-    def rounds_sent(self, study: str) -> int:
-        """Rounds of training of which something may have left: finished ones and lost ones."""
-        return len(self._rounds(study, "settled") - self._queries(study))
+    def sent(self, study: str) -> list[Charge]:
+        """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
+        entries, lost = list(self._of(study)), self.rounds_lost(study)
+        paid = {entry.round: entry.body for entry in entries if entry.kind == "reserved"}
+        # The last loss that was accepted holds every round up to it, also those that were known.
+        known = [paid[e.round] for e in entries if e.kind == "settled" and (e.round or 0) > lost]
+        in_full = [e.body for e in entries if e.kind == "charged-in-full" and e.body["rounds_lost"] == lost]
+        return [Charge.from_body(body) for body in [*in_full, *known]]
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""
@@ -193,7 +182,7 @@ class HospitalLedger:
         model_sha256: str,
         approval: str | None = None,
     ) -> None:
-        """Pay for one round, before anything of it is computed.
+        """Pay for one round, before anything of it is computed. A study that was admitted whole has paid for it.
 
         approval  identity of the decision of a person here under which it is answered
 
@@ -201,7 +190,8 @@ class HospitalLedger:
             OwnBudgetExceeded: a limit of this hospital would be passed. The ledger is unchanged.
         """
         # This process holds the ledger alone: nothing comes between the question and the charge.
-        require_affordable(self.charges(), charge, limits)
+        if study not in self.whole_plans():
+            require_affordable(self.charges(), charge, limits)
         with self._writing():
             under = {} if approval is None else {"approval": approval}
             self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **under})
@@ -295,11 +285,6 @@ class HospitalLedger:
         bodies = [paid[e.body["study"], e.round] if e.kind == "settled" else e.body for e in later if e.kind in _SENT]
         return [Charge.from_body(body) for body in bodies]
 
-    @property
-    def next_sequence(self) -> int:
-        """Of the entry that is written next."""
-        return self._entries[-1].sequence + 1 if self._entries else 1
-
     def seen_ledger(self, study: str) -> SeenLedger:
         """The coordinator's ledger as it was last looked at."""
         return SeenLedger(self._connection, self._writing, study)
@@ -312,21 +297,6 @@ class HospitalLedger:
             (study, study),
         )
         return [Departure(*row) for row in rows]
-
-    def close(self) -> None:
-        """Let another process have it."""
-        self._connection.close()
-        ledger_file.release(self._lock)
-        self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _of(self, study: str) -> Iterator[Entry]:
-        return (entry for entry in self._entries if entry.body["study"] == study)
 
     def _under_way(self) -> list[str]:
         """Studies that this hospital takes part in and that have not ended."""
@@ -361,9 +331,6 @@ class HospitalLedger:
         under = [body for body in paid if body.get("approval") == approval]
         return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
 
-    def _moment(self) -> str:
-        return self._now().isoformat(timespec="seconds")
-
     def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
         """Write a body down before its first byte leaves. A body that is made ready twice is one line."""
         self._connection.execute(
@@ -371,30 +338,3 @@ class HospitalLedger:
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (study, round_number, what, sha256, size, charge, self._moment()),
         )
-
-    @contextmanager
-    def _writing(self) -> Generator[None]:
-        before = len(self._entries)
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            self._connection.execute("COMMIT")
-        # An interruption too: what is not committed may not stay in memory.
-        except BaseException as error:
-            del self._entries[before:]
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise LedgerNotWritten("the hospital's ledger cannot be written. Is the disk full?") from error
-            raise
-
-    def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:
-        entry = append(self._entries[-1] if self._entries else None, kind, round_number, {"study": study, **body})
-        row = (entry.sequence, kind, study, round_number, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
-        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        self._entries.append(entry)
-
-
-def _entry_of(row: tuple[Any, ...]) -> Entry:
-    sequence, kind, _, round, body, previous, sha256 = row
-    return Entry(sequence, kind, round, json.loads(body), previous, sha256)

@@ -243,10 +243,9 @@ class MaskedDelivery:
             )
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
-        settings, spec, model = require_training(self._settings), self._summed.model, assignment.model.sha256
-        return SessionPlan.of(
-            settings, spec, study=study, round_number=round, roster=roster, model=model, ledger=ledger
-        )
+        settings, spec, model = require_training(self._settings), self._summed.model, assignment.model
+        names = {"study": study, "roster": roster, "model": model.sha256}
+        return SessionPlan.of(settings, spec, round_number=round, ledger=ledger, clip_norm=model.clip_norm, **names)
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):
@@ -288,7 +287,7 @@ def ring_vectors_of(
             distance,
             randomness.of(Purpose.CLIENT_HISTOGRAM, step=place, subject=repr(distance).encode()),
         ),
-        UPDATE: lambda _: flatten(contribution.update, model),
+        UPDATE: lambda _: flatten(contribution.update, privacy.sent(model)),
         METRICS: lambda _: np.array([float(records)]),
     }
     if log_moments is not None:

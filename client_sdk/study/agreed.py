@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
+from client_sdk.guard.admission import admit
 from client_sdk.guard.charges import Charge
-from client_sdk.guard.first_round import require_first_round
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
@@ -59,22 +59,32 @@ def require_joinable(
         _LOG.warning("as many hospitals as are invited now are too few for this one: %s", refused.detail)
     # Later a round may be paid for and not yet sent: there every round is asked for itself. Of queries each is.
     if isinstance(settings, StudySettings) and not ledger.rounds_known(study):
-        require_first_round(rules, ledger.charges(), Charge.of(settings, [1]))
+        admit(rules, ledger, study, settings)
 
 
 def freeze(
-    capabilities: Capabilities, ledger: HospitalLedger, membership: Membership, dataset: str, split: PatientSplit | None
+    capabilities: Capabilities,
+    ledger: HospitalLedger,
+    membership: Membership,
+    policy: SitePolicy,
+    dataset: str,
+    split: PatientSplit | None,
 ) -> None:
     """Write into the hospital's ledger what it agreed to, when it first joins."""
     if ledger.opened(membership.study) is None:
+        settings = capabilities.settings
+        is_training = isinstance(settings, StudySettings)
+        whole = admit(policy, ledger, membership.study, settings) if is_training else None
         choice = None if capabilities.training is None else capabilities.training.require_trainable()
         facts: dict[str, Any] = {
             "client": membership.client,
             "dataset": dataset,
-            "settings_sha256": capabilities.settings.digest(),
+            "settings_sha256": settings.digest(),
             "coordinator_key": membership.coordinator_key,
-            "protocol": joined_with(None, capabilities.settings),
+            "protocol": joined_with(None, settings),
             "gradients": None if choice is None else choice.to_dict(),
+            # Left out where there is none, as in entries of earlier versions.
+            **({} if whole is None else {"whole_plan": whole.to_dict()}),
         }
         ledger.open_study(membership.study, facts, split)
 

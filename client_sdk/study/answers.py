@@ -15,6 +15,7 @@ from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.query_rules import require_answerable
+from client_sdk.guard.study_count import require_within_study
 from client_sdk.study.cell_counts import cells_of_question, log_counts
 from client_sdk.study.delivery import Capabilities, Delivery
 from client_sdk.study.evaluated import require_form
@@ -32,7 +33,9 @@ from study_protocol.randomness.source import Purpose, RandomSource
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryAsked
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint
 
 
@@ -74,6 +77,9 @@ class AnsweringWork:
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
         if not self._permission.of(query, except_round=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
+        settings, price = self._able.settings, Charge.of_query(query.document.cost())
+        if isinstance(settings, StudySettings):
+            require_within_study(plan_of(settings), books.ledger.sent(books.study), price)
         part = self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
         return partial(self._make, assignment, query, part, books.individual(part.identifiers))
 

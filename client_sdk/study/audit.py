@@ -23,6 +23,7 @@ from client_sdk.errors import LedgerNotExtended
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings
 from study_protocol.study.messages import SignedLedgerHead
 from study_protocol.study.plan_of import PlanDiffers, plan_of, require_plan
+from study_protocol.study.releases import fault_of_clip_norm
 from study_protocol.study.reports import fault_of_report
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
@@ -109,7 +110,11 @@ def _audited(study: str, entries: Sequence[Entry]) -> Audited:
         for report, (round, members) in () if charged.is_query(entry) else _reports(entry, charged.rounds):
             _require_possible(entry, settings, report, round, members)
         budget.apply(entry)
+        before = releases.clip_norm
         releases.take(entry)
+        fault = fault_of_clip_norm(settings, releases.clip_norm, before) if entry.kind == "released" else None
+        if fault is not None:
+            raise LedgerError(entry.sequence, fault)
     kinds = Counter[str](entry.kind for entry in entries)
     return Audited(settings, budget, len(entries), entries[-1].sha256, kinds, releases.newest is not None)
 

@@ -121,7 +121,7 @@ def _policy(directory: Path) -> Finding:
         return Finding("site policy", "bad", str(error))
     if policy.unpinned_roster == "laboratory":
         return Finding("site policy", "note", f"{path}: masked rounds without a pinned roster, for laboratories only")
-    limits = [f"{li.level} epsilon {li.epsilon:g}" for li in policy.own_limits()]
+    limits = [f"{level} epsilon {section.epsilon:g}" for level, section in policy.limits.by_level().items()]
     if policy.individual is not None:
         limits.append(f"each patient epsilon {policy.individual.epsilon:g}")
     return Finding("site policy", "good", f"{path}: {', '.join(limits) or 'no limits of its own'}")

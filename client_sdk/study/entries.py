@@ -30,7 +30,9 @@ from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.queries import QueryDocument
+from study_protocol.study.releases import fault_of_clip_norm
 from study_protocol.study.reports import fault_of_report, reach
+from study_protocol.study.settings import StudySettings
 
 _CODES = {
     "max-steps-reached": "max-steps-exceeded",
@@ -116,6 +118,8 @@ class EntryChecks:
         """
         newest = self._releases.newest
         if newest is None:
+            if isinstance(self._settings, StudySettings) and self._settings.privacy.adaptive_clip is not None:
+                raise BadAssignment("the ledger names no model, and so no clip norm of the study's adaptive one")
             return
         if start is not None:
             _require_same(start, newest)
@@ -154,7 +158,12 @@ class EntryChecks:
         }.get(entry.kind)
         if check is not None:
             check(entry, event)
+        before = self._releases.clip_norm
         self._releases.take(entry)
+        if entry.kind == "released":
+            fault = fault_of_clip_norm(self._settings, self._releases.clip_norm, before)
+            if fault is not None:
+                raise _untrue(entry, fault)
         # Past a limit nothing is computed any more: no round is taken part in, whatever follows.
         if self._exceeded is None:
             self._budget.happen(entry.sequence, entry.kind, entry.round, event)
@@ -261,15 +270,16 @@ class EntryChecks:
 
 
 def _require_same(model: ModelInfo, named_model: NamedModel | None) -> None:
-    if named_model is None or (model.version, model.sha256, model.bytes) != (
+    if named_model is None or (model.version, model.sha256, model.bytes, model.clip_norm) != (
         named_model.version,
         named_model.sha256,
         named_model.bytes,
+        named_model.clip_norm,
     ):
         problem = (
             "names none of that round"
             if named_model is None
-            else f"names that of round {named_model.version}, another file"
+            else f"names that of round {named_model.version}, another file or clip norm"
         )
         raise BadAssignment(f"the assignment begins with a model of round {model.version}, and the ledger {problem}")
 

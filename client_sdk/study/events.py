@@ -12,19 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from accounting.budget.accounts import PRIVACY_LOSS_DISTRIBUTION
 from accounting.mechanisms.conversion import epsilon_from_moments
-from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION
+from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, squares_spent
 from client_sdk.guard.ledger import BodyKind, HospitalLedger
-from study_protocol.study.messages import BudgetStatement, LimitStatement
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import progress_in_words
+from study_protocol.study.messages import BudgetStatement
 
 
 @dataclass(frozen=True)
 class LimitSpent:
     """One limit: spent so far, of epsilon at delta. None: unbounded.
 
-    tight       the same rounds by their privacy-loss distribution, where that is stated beside it
+    tight       the same rounds by their privacy-loss distribution, where that is stated beside it. With `progress` it
+                holds if the study ended here for reasons that do not depend on its results
+    progress    how far the limit is used up, in words, where steps or squares are counted: `spent` is then what holds
+                in any case. None: the limit is kept in ε
     fixed_term  the part of ε that the conversion at a fixed order adds with the first round, and never again
+    used        of a hospital's own limit under the Gaussian rule: Σ Δ²/s² so far, and the most that it may become
     """
 
     level: str
@@ -34,6 +40,8 @@ class LimitSpent:
     delta: float | None
     tight: float | None = None
     fixed_term: float | None = None
+    progress: str | None = None
+    used: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,9 +139,8 @@ def _spent_share(statement: BudgetStatement) -> float | None:
 
 def _stated(limit: LimitStatement) -> LimitSpent:
     tight = next((report.epsilon for report in limit.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)
-    # With questions alone that number holds for a stop that depends on no answer: a line has no room to say so.
-    tight = tight if limit.used is None else None
-    return LimitSpent(limit.level, limit.definition, limit.spent, limit.epsilon, limit.delta, tight, _fixed_term(limit))
+    stated = (limit.level, limit.definition, limit.spent, limit.epsilon, limit.delta)
+    return LimitSpent(*stated, tight, _fixed_term(limit), progress_in_words(limit))
 
 
 def _fixed_term(limit: LimitStatement) -> float | None:
@@ -148,4 +155,6 @@ def _fixed_term(limit: LimitStatement) -> float | None:
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
     """Return how far one of the hospital's own limits is used up. An infinite ε reads None."""
     spent = epsilon_spent(charges, limit)
-    return LimitSpent(limit.level, "classical", spent if math.isfinite(spent) else None, limit.epsilon, limit.delta)
+    stated = spent if math.isfinite(spent) else None
+    used = (squares_spent(charges, limit.level), limit.squares) if limit.rule == "gaussian" else None
+    return LimitSpent(limit.level, "classical", stated, limit.epsilon, limit.delta, used=used)

@@ -24,6 +24,7 @@ from study_protocol.randomness.source import HospitalRandomness, Randomness
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import largest_classical
 from study_protocol.study.settings import StudySettings
+from study_protocol.wire.failpoints import failpoint, register
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Capabilities
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from private_learning.tasks.backbone_file import BackboneFile
 
 _LOG = logging.getLogger(__name__)
+
+register("hospital.after-terms", "hospital.after-joining")
 
 
 @dataclass(frozen=True)
@@ -205,13 +208,16 @@ class Joining:
         self, records: Records, capabilities: Capabilities, split: PatientSplit | None, slot_seconds: float | None
     ) -> None:
         ledger, membership, settings = self.ledger, self.membership, capabilities.settings
+        ledger.fix_terms(self.terms.policy.limits)
+        failpoint("hospital.after-terms")
         if split is not None and ledger.opened(membership.study) is None:
             if self.terms.accept_lost_ledger:
                 accept_loss(self.client, ledger, membership, settings)
             require_split_known(self.client, ledger, membership, self.terms.dataset)
         if isinstance(records, Table) and records.format is not None:
             ledger.declare_format(records.format)
-        freeze(capabilities, ledger, membership, self.terms.dataset, split)
+        freeze(capabilities, ledger, membership, self.terms.policy, self.terms.dataset, split)
+        failpoint("hospital.after-joining")
         if slot_seconds is not None:
             ledger.declare_slot(membership.study, slot_seconds)
             warn_of_slot(settings, slot_seconds, capabilities.records)

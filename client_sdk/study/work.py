@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from client_sdk.errors import BadAssignment
-from client_sdk.guard.charges import Charge, require_within_study
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.study_count import require_within_study
 from client_sdk.outbox import Outbox
 from client_sdk.study.delivery import Delivery, reported
 from client_sdk.study.models import StudyModels
@@ -72,7 +73,8 @@ class RoundCharges:
     def pay(self, round_number: int, price: Charge, subject: str, approval: str | None = None) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        self.ledger.charge(self.study, round_number, price, self.policy.own_limits(), subject, approval)
+        limits = self.policy.own_limits(self.ledger.terms(self.policy.limits))
+        self.ledger.charge(self.study, round_number, price, limits, subject, approval)
         failpoint("hospital.after-charge")
 
     def finish(
@@ -141,7 +143,7 @@ class TrainingWork:
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
-        require_within_study(plan_of(settings), ledger.rounds_sent(study), charged)
+        require_within_study(plan_of(settings), ledger.sent(study), Charge.of(settings), charged)
         accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
@@ -167,6 +169,7 @@ class TrainingWork:
             individual=individual,
             checkpoints=checkpoints,
             previous=previous,
+            clip_norm=model.clip_norm,
         )
         body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")

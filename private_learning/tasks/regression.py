@@ -64,7 +64,8 @@ class Regression(Task):
 
     def evaluation(self) -> dict[str, Any]:
         largest_error = (self.high - self.low) / 2
-        return {"prediction": "number", "low": self.low, "high": self.high, "largest_error": largest_error}
+        ranges = {"low": self.low, "high": self.high, "largest_error": largest_error}
+        return {"prediction": "number", **ranges, "centred": True}
 
     # Halved before the difference, so that public bounds near the largest float do not overflow.
     @property

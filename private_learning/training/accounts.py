@@ -63,6 +63,11 @@ class PatientAccount(StepAccount, Protocol):
         """Whether each step measures the records that were not drawn as well."""
         ...
 
+    @property
+    def charges_only_drawn(self) -> bool:
+        """Whether `charge` gets the records that are in the step and no others."""
+        ...
+
     def admitted(self, rows: Rows, privacy: Privacy) -> Rows:
         """Return those rows whose patients have room for one more step."""
         ...

@@ -26,11 +26,13 @@ from private_learning.gradients.inspection import trainable
 from private_learning.gradients.slots import Slots, slots_for
 from private_learning.tasks import TaskDataset
 from private_learning.training.accounts import PatientAccount, SampleAccount
+from private_learning.training.clip_bits import with_bits
 from private_learning.training.noise import GridNoise, NoisySum
 from private_learning.training.noise_ahead import NoiseAhead, Pieces
 from private_learning.training.prefetch import PrefetchedBatches
 from private_learning.training.views import Views
 from study_protocol.randomness.source import Purpose, RandomSource, RoundRandomness
+from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array
 
@@ -80,6 +82,8 @@ class PrivateGradients:
         centre: Mapping[str, Tensor] | None = None,
     ) -> None:
         privacy, model = settings.privacy, gradients.model
+        # An adaptive clip norm: the settings are at that of the round.
+        self._bits = privacy.clip_bits
         self._gradients, self._privacy, self._randomness = gradients, privacy, randomness
         # Known before any gradient: clip norm, size and multiplier are public and the same in every step.
         self._centre = None if centre is None else {name: value.to(device) for name, value in centre.items()}
@@ -120,9 +124,11 @@ class PrivateGradients:
         # Before the noise: what this client adds is bounded, by a public number. Fewer records cannot reach it.
         if privacy.client_clip_norm is not None or len(batch) * privacy.clip_norm > self._radius:
             part, norm = projected(part, self._radius)
+        if self._bits is not None:
+            part = with_bits(part, self._bits)
         noised = self._noised(part, norm, noise)
         # Once the noised sum is there: an error above leaves no charge.
-        self._charge(batch, norms, noised.sensitivity - privacy.clip_norm)
+        self._charge(batch, norms, noised.sensitivity - self._noise.clip_norm)
         # By a public number: the size that was drawn depends on who is in the data.
         mean = {name: value / privacy.expected_batch_size for name, value in noised.gradients.items()}
         # Adding back what was released before is post-processing.
@@ -146,7 +152,7 @@ class PrivateGradients:
         coins = self._randomness.of(Purpose.SAMPLE, step=step)
         batch = self._trained[poisson_batch(len(self._trained), self._privacy.sampling_rate, source=coins)]
         # After the coins, which every record has: leaving one out does not change the other draws.
-        return batch if self._individual is None else self._individual.admitted(batch, self._privacy)
+        return batch if self._individual is None else self._individual.admitted(batch, self._charged)
 
     def _foreseen(self, step: int) -> Rows:
         """Return the rows of the next step, drawn before its time."""
@@ -163,12 +169,21 @@ class PrivateGradients:
         if self._individual is not None and self._individual.needs_every_norm:
             rows = np.arange(len(self._targets))
         all_norms = self._norms_of(rows, batch, norms)
+        if self._bits is not None:
+            # How far a patient moves the whole vector, gradient and bit.
+            all_norms = np.hypot(all_norms, self._bits.half)
         if self._log_moments is not None:
             self._log_moments.measure(
                 all_norms[self._log_moments.rows], rounding=rounding, total_records=self._total_records
             )
         if self._individual is not None:
-            self._individual.charge(rows, all_norms[rows], self._privacy, rounding=rounding)
+            charged = batch if self._individual.charges_only_drawn else rows
+            self._individual.charge(charged, all_norms[charged], self._charged, rounding=rounding)
+
+    @property
+    def _charged(self) -> Privacy:
+        """The settings by which accounts measure a step: their clip norm is the most that one patient changes."""
+        return self._privacy.model_copy(update={"clip_norm": self._noise.clip_norm})
 
     def _clipped(self, rows: Rows, slots: Slots, then: Callable[[], Rows] | None = None) -> ClippedSum:
         return self._gradients.clipped_sum(
@@ -224,10 +239,11 @@ def noise_of_a_step(
 
     It follows from public numbers alone, and is the same in every step of every client.
     """
-    privacy = settings.privacy
+    privacy, bits = settings.privacy, settings.privacy.clip_bits
+    numbers = sum(p.numel() for p in gradients.model.parameters() if p.requires_grad)
     return GridNoise.calibrated(
-        privacy.clip_norm,
-        sum(p.numel() for p in gradients.model.parameters() if p.requires_grad),
+        privacy.clip_norm if bits is None else bits.joint_norm,
+        numbers if bits is None else numbers + 1,
         noise_multiplier=privacy.noise_multiplier,
         rounding=sum_rounding(
             gradients,

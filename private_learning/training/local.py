@@ -276,6 +276,7 @@ class LocalTraining:
         individual: PatientAccount | None = None,
         checkpoints: Checkpoints | None = None,
         previous: Mapping[str, Array] | None = None,
+        clip_norm: float | None = None,
     ) -> Contribution:
         """Return the contribution of one round from the received weights.
 
@@ -286,6 +287,7 @@ class LocalTraining:
         individual     the patients' own sums: charged at every step, and decide which patients take part
         checkpoints    the step to begin at, with the saved state of both accounts, and the place to save progress
         previous       the weights released before these, where the study clips around the difference
+        clip_norm      of this round, where the study's is adaptive. None: that of the settings
 
         A record without a finite gradient adds zero and is charged in full. The log alone says how many there were.
 
@@ -295,7 +297,7 @@ class LocalTraining:
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
         self._load(weights)
-        arguments = self.dataset, self.settings, self.randomness_in(round_number)
+        arguments = self.dataset, self.settings.at_clip_norm(clip_norm), self.randomness_in(round_number)
         with self._computing():
             if self.settings.privacy.rules.clips_updates:
                 gradients = PlainGradients(*self._of_records, *arguments, device=self._device)

@@ -86,7 +86,7 @@ _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
                 "schema": {"type": "string", "pattern": "^[0-9]+$"},
             },
             STUDY_PROTOCOL_HEADER: {
-                "description": "to a hospital: the number that its study needs",
+                "description": "the number that the study needs",
                 "schema": {"type": "string", "pattern": "^[0-9]+$"},
             },
         }
@@ -111,13 +111,15 @@ def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, li
 def show_study(study: StudyName, caller: Reader, response: Response, context: RequestContext) -> Study:
     """Return one study with its settings, its state and its newest model.
 
-    Headers say which version answers and which number of the protocol it speaks. A hospital also learns which number
-    its study needs: older programs refuse a body with fields that they do not know.
+    Headers say which version answers, which number of the protocol it speaks, and which number the study needs: older
+    programs refuse a body with fields that they do not know.
     """
+    description = studies.show(context.coordinator, study)
+    is_client = isinstance(caller, ClientCaller)
+    needed = caller.protocol if is_client else studies.protocol_of(context.coordinator, study)
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
-    if isinstance(caller, ClientCaller):
-        response.headers[STUDY_PROTOCOL_HEADER] = str(caller.protocol)
-    return studies.show(context.coordinator, study)
+    response.headers[STUDY_PROTOCOL_HEADER] = str(needed)
+    return description
 
 
 def _act(context: Context, study: str, action: Action) -> Study:

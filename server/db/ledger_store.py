@@ -78,7 +78,8 @@ class LedgerAccount:
             # The database was set back to before the release: no second entry, and no second file.
             require_released(self.tx, self.study, model)
             return
-        self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes})
+        norm = {} if model.clip_norm is None else {"clip_norm": model.clip_norm}
+        self._record_unspent("released", model.version or None, {"sha256": model.sha256, "bytes": model.bytes, **norm})
 
     def _record_unspent(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
         self.budget.happen(self.newest.sequence + 1, kind, round_number, event)
@@ -103,7 +104,13 @@ class LedgerAccount:
         fields = ("level", "definition", "epsilon", "spent")
         # An unprotected level is stated with no ε, because it has no budget to spend.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round_row.spent = [{name: limit[name] for name in fields} for limit in limited]
+        round_row.spent = [{name: limit[name] for name in fields} | _counted(limit) for limit in limited]
+
+
+def _counted(limit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many steps and squares a limit has used, where they are counted."""
+    parts: dict[str, Any] = limit.get("progress", {})
+    return {name: part["used"] for name in ("steps", "squares") if (part := parts.get(name)) is not None}
 
 
 def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
@@ -223,7 +230,7 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
         return
     entry = _release_entry(tx, study, model.version)
     release = None if entry is None else entry_of(entry).body
-    if release is None or (release["sha256"], release["bytes"]) != (model.sha256, model.bytes):
+    if release is None or _named(release) != (model.sha256, model.bytes, model.clip_norm):
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
@@ -244,8 +251,13 @@ def _require_all_released(tx: Transaction, study: StudyRow) -> None:
     models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if models_by_version else ()
     for model in models:
         released = models_by_version.get(model.version)
-        if released is None or (released.sha256, released.bytes) != (model.sha256, model.bytes):
+        expected = (model.sha256, model.bytes, model.clip_norm)
+        if released is None or (released.sha256, released.bytes, released.clip_norm) != expected:
             raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def _named(release: Mapping[str, Any]) -> tuple[str, int, float | None]:
+    return release["sha256"], release["bytes"], release.get("clip_norm")
 
 
 def _release_entry(tx: Transaction, study: StudyRow, version: int) -> LedgerRow | None:

@@ -31,8 +31,8 @@ from study_protocol.wire.values import NAME_PATTERN
 Check = Callable[[Any], object]
 # Exceptions of code that is handed a value which it cannot have written.
 WRONG_VALUE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-# Times that a message can say: up to the end of the year 9999. Other numbers may be as large as a clip norm.
-_LAST_SECOND, _NO_TIMES = 253_402_300_799.0, ("participants.distance",)
+# Times that a message can say: up to the end of the year 9999. Clip norms, and norms on their scale, may be larger.
+_LAST_SECOND, _NO_TIMES = 253_402_300_799.0, ("participants.distance", "models.clip_norm")
 # Whole numbers that every reader of JSON reads alike.
 _LARGEST = 2**53
 _PATTERNS = {id(NAME): re.compile(NAME_PATTERN), id(SHA256): re.compile("[0-9a-f]{64}")}

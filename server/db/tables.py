@@ -297,6 +297,7 @@ class ModelRow(Base):
     __table_args__ = (
         CheckConstraint("version >= 0", name="version"),
         CheckConstraint("bytes > 0", name="bytes"),
+        CheckConstraint("clip_norm IS NULL OR clip_norm > 0", name="clip_norm"),
         hexadecimal("sha256", "sha256"),
     )
 
@@ -307,6 +308,7 @@ class ModelRow(Base):
     optimiser_sha256: Mapped[str | None] = mapped_column(SHA256, comment="server optimiser after this release")
     metrics: Mapped[dict[str, Any] | None] = mapped_column(comment="measured outside the guarantee")
     created_at: Mapped[float] = mapped_column(comment="when it was published")
+    clip_norm: Mapped[float | None] = mapped_column(comment="of the rounds that start from it, where it is adaptive")
 
 
 class EventRow(Base):

@@ -37,17 +37,17 @@ class Findings:
     log_moments: CumulativeMoments | None
 
 
-def update_spec(model: Spec) -> Spec:
+def update_spec(settings: StudySettings, model: Spec) -> Spec:
     """Return the update alone."""
-    return prefixed(model, UPDATE)
+    return prefixed(settings.privacy.sent(model), UPDATE)
 
 
 def body_spec(settings: StudySettings, model: Spec) -> Spec:
     """Return the tensors that an update's body must hold: the update, and the log-moments where the study has some."""
     if not expects_log_moments(settings):
-        return update_spec(model)
+        return update_spec(settings, model)
     orders = settings.privacy.bayesian.orders if settings.privacy.bayesian else ()
-    return update_spec(model) | terms_spec(len(orders))
+    return update_spec(settings, model) | terms_spec(len(orders))
 
 
 def expects_log_moments(settings: StudySettings) -> bool:

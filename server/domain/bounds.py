@@ -41,6 +41,8 @@ def longest_update(
     """Return a bound on the L2 norm of the sum of the updates of `clients` clients in round `round_number`.
 
     Args:
+        settings: at the clip norm of the round.
+        coordinates: numbers in an update.
         anchor: `anchor` of what the round starts from.
     """
     privacy, training = settings.privacy, settings.training
@@ -106,8 +108,11 @@ def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
     privacy, radius = settings.privacy, settings.sum_radius
     if radius is None:
         raise ValueError(f"scheme {privacy.scheme} has no noise of its clients")
-    grid = privacy.noise_multiplier * privacy.clip_norm * _GRID * math.sqrt(coordinates)
-    std = privacy.noise_multiplier * (privacy.clip_norm * (1 + _SUMMING) + grid)
+    sensitivity = privacy.clip_norm
+    if (bits := privacy.clip_bits) is not None:
+        sensitivity, radius = bits.joint_norm, math.hypot(radius, bits.max_sum)
+    grid = privacy.noise_multiplier * sensitivity * _GRID * math.sqrt(coordinates)
+    std = privacy.noise_multiplier * (sensitivity * (1 + _SUMMING) + grid)
     return (radius + grid) / privacy.expected_batch_size, std / privacy.expected_batch_size
 
 

@@ -94,8 +94,8 @@ def new_state(
     # As a float: float32 and float64 are the types of these files. Exact up to 2^53 steps.
     yield _STEPS, 0, np.array([state.steps + 1], np.float64)
     for prefix in _moments(settings.training.optimiser):
-        for name in sorted(total.spec):
-            for _, start, stop in runs(name, math.prod(total.spec[name][0])):
+        for name in sorted(weights.spec):
+            for _, start, stop in runs(name, math.prod(weights.spec[name][0])):
                 direction = _direction(settings, weights, total, name, start, stop)
                 with np.errstate(over="ignore", invalid="ignore"):
                     moment = _moment(settings.training.optimiser, prefix, direction, state, name, start, stop)

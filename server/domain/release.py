@@ -59,9 +59,9 @@ class OutOfBounds(NotFinite):
     reason = "weights-out-of-bounds"
 
 
-def summed_spec(model: Spec) -> Spec:
-    """Return Names, shapes and types of a sum of updates."""
-    return {name: (shape, "float64") for name, (shape, _) in model.items()}
+def summed_spec(settings: StudySettings, model: Spec) -> Spec:
+    """Return names, shapes and types of a sum of updates."""
+    return {name: (shape, "float64") for name, (shape, _) in settings.privacy.sent(model).items()}
 
 
 def noised_sum(
@@ -70,7 +70,7 @@ def noised_sum(
     """Return the results of `noised_pieces` and `rescaling_factor` in memory, as float64 by parameter name."""
     squares = list[float]()
     pieces = noised_pieces(settings, model, updates, opened, draw)
-    total = gather_tensors(summed_spec(model), measured(pieces, squares))
+    total = gather_tensors(summed_spec(settings, model), measured(pieces, squares))
     shrink = None if opened is None else rescaling_factor(squares, opened.longest)
     return total if shrink is None else {name: values * shrink for name, values in total.items()}
 
@@ -93,10 +93,11 @@ def noised_pieces(
     Raises:
         NotFinite: NaN or an infinity, or a sum that is not on the grid of the noise or leaves its range.
     """
+    sent = settings.privacy.sent(model)
     if settings.robustness.aggregation != "mean":
-        pieces = _robust(settings, model, updates)
+        pieces = _robust(settings, sent, updates)
     else:
-        pieces = _added(model, updates, opened, mechanism(settings, model), draw)
+        pieces = _added(sent, updates, opened, mechanism(settings, model), draw)
     for name, start, values in pieces:
         require_finite(values)
         yield name, start, values

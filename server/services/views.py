@@ -209,7 +209,7 @@ def at(seconds: float) -> datetime:
 
 
 def model_info(row: ModelRow) -> ModelInfo:
-    return ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes)
+    return ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes, clip_norm=row.clip_norm)
 
 
 def pause_reason(row: StudyRow) -> PauseReason | None:
@@ -267,6 +267,7 @@ def round_view(row: RoundRow, model: ModelRow | None, clients: Sequence[Particip
         reason=row.reason,
         query=row.query,
         metrics=metrics,
+        clip_norm=None if model is None else model.clip_norm,
         spent=None if row.spent is None else [Spent.model_validate(limit) for limit in row.spent],
         clients=None if clients is None else [_round_client(client) for client in clients],
     )

@@ -15,7 +15,10 @@ from server.domain.errors import Rejected
 from server.services import overview, views
 from server.services.queries import show
 from server.services.studies import lifecycle
-from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView, Study
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import guarantee_in_words, progress_in_words, running_in_words
+from study_protocol.study.limits import DefinitionName, LevelName
+from study_protocol.study.messages import BudgetStatement, RoundView, Study
 from study_protocol.study.queries import Query as Queried
 from study_protocol.terms import in_words
 from study_protocol.wire.signing import canonical_json
@@ -32,6 +35,16 @@ Since = Annotated[
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The data has not changed since the answer with the ETag in If-None-Match"}
 }
+
+
+class LimitWords(Message):
+    """What one limit guarantees, in the words that the terminal and certificates use."""
+
+    level: LevelName = Field(description="who is protected")
+    definition: DefinitionName = Field(description="in which sense")
+    guarantee: str = Field(description="the (ε, δ) that holds in any case")
+    progress: str | None = Field(description="how far the limit is used up. null: it is kept in ε")
+    running: str | None = Field(description="ε so far with its condition. null: the guarantee is that ε")
 
 
 class Glance(Message):
@@ -74,10 +87,12 @@ class StudyPage(Message):
     version  ask with it as `since` for what is newer
     next     ask for more rounds with `after`, null at the end
     most_rounds  how many rounds are charged at most
+    words    what each limit guarantees, in the order of the budget's protected limits
     """
 
     study: Study
     budget: BudgetStatement | None
+    words: list[LimitWords]
     rounds: list[ShownRound]
     version: int
     next: int | None
@@ -149,6 +164,7 @@ def study_page_json(
     page = StudyPage(
         study=study_view,
         budget=spent,
+        words=[] if spent is None else [_words(limit) for limit in spent.limits if limit.epsilon is not None],
         rounds=rounds,
         version=changed.version,
         next=rounds[-1].round if changed.more else None,
@@ -207,6 +223,16 @@ def ledger_text(
     """
     lines = overview.ledger_lines(context.coordinator, study, after=after, limit=limit)
     return Response(lines, media_type="text/plain", headers={"Cache-Control": "no-store"})
+
+
+def _words(limit: LimitStatement) -> LimitWords:
+    return LimitWords(
+        level=limit.level,
+        definition=limit.definition,
+        guarantee=guarantee_in_words(limit),
+        progress=progress_in_words(limit),
+        running=running_in_words(limit),
+    )
 
 
 def _page_round(view: RoundView, counts: overview.Counts | None) -> ShownRound:

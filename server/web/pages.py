@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from server.api.auth import StudyName
 from server.api.docs import PAGE_HEADERS
 from server.web.bundle import Bundle, find_bundle
+from study_protocol.study.limit_words import NOT_CHARGED
 from study_protocol.study.reasons import ENDINGS, FOR_GOOD, REASONS
 
 FOLDER = Path(__file__).parent
@@ -56,7 +57,7 @@ def study_page(request: Request, study: StudyName) -> HTMLResponse:
 @router.get("/reasons.js")
 def reasons() -> Response:
     """Return the texts about abandoned rounds and ended studies as a script module."""
-    tables = {"REASONS": REASONS, "ENDINGS": ENDINGS, "FOR_GOOD": FOR_GOOD}
+    tables = {"REASONS": REASONS, "ENDINGS": ENDINGS, "FOR_GOOD": FOR_GOOD, "NOT_CHARGED": NOT_CHARGED}
     script = "".join(f"export const {name} = {json.dumps(table)};\n" for name, table in tables.items())
     return Response(script, media_type="text/javascript", headers=PAGE_HEADERS)
 

@@ -40,7 +40,7 @@ class Forked:
 
     def __init__(self, work: LocalWork, workers: int | None = None) -> None:
         count = min(workers or len(os.sched_getaffinity(0)), len(work.population))
-        self._layout = UpdateLayout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.sent)
         self._shared = _shared(work, self._layout)
         if work.settings.training.local_optimiser.name != "plain":
             # The first optimiser of a process loads a large part of torch: once, before anybody is forked.

@@ -55,7 +55,7 @@ class Ray:
         if not self._joined:
             _connect(self._ray, address, workers)
         worker_count = workers or int(self._ray.cluster_resources().get("CPU", 1))
-        self._layout = UpdateLayout.of(work.training.spec)
+        self._layout = UpdateLayout.of(work.sent)
         self._in_the_clear = not masks_updates(work.settings)
         sent = self._ray.put(_Sent.of(work))
         start = self._ray.remote(num_cpus=1)(RayWorker).remote
@@ -174,7 +174,7 @@ class RayWorker:
     def __init__(self, sent: _Sent, in_the_clear: bool) -> None:
         torch.set_num_threads(1)
         self._work, self._in_the_clear = sent.work(), in_the_clear
-        self._layout = UpdateLayout.of(self._work.training.spec)
+        self._layout = UpdateLayout.of(self._work.sent)
         self._round, self._sums = 0, WordSums(())
 
     def take(self, orders: Orders, portion: Portion) -> tuple[PortionResult, Slots | None] | ClientStopped:

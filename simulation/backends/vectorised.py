@@ -51,6 +51,8 @@ def reason_against(work: LocalWork) -> str | None:
         return f"task {training.task}: the derivative of its loss is not known in closed form"
     if work.population.dataset.grouped:
         return "training.rows_per_patient: patients with several rows"
+    if work.settings.privacy.adaptive_clip is not None:
+        return "privacy.adaptive_clip: a norm that moves"
     if training.clipping != "flat" or training.clipping_centre != "zero":
         return "training.clipping and training.clipping_centre: only whole gradients are clipped here, around zero"
     return None

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.phrases import UNIT_NOUNS, exact, exact_delta, hospitals, training_rounds
+from study_protocol.documents.phrases import UNIT_NOUNS, exact_delta, hospitals, training_rounds
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.training import ALL, Averaging, Training
-from study_protocol.wire.rounded import number, percent
+from study_protocol.wire.rounded import exact, number, percent
 
 TO_WRITE = "TO BE WRITTEN by the people who release this model (see --notes)."
 OUTSIDE = (
@@ -89,7 +89,7 @@ class Card:
         ]
 
 
-_LIMIT = ("Limit", "Spent ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
+_LIMIT = ("Limit", "Guaranteed ε", "Limit ε", "δ", "An attacker guesses rightly, on average, at most")
 _CAVEATS = (
     "Noise that protects patients makes a model worse for small groups first: look at such groups by themselves.",
     "The model was trained on the patients of these hospitals; for others its metrics may be worse.",
@@ -162,7 +162,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
         ("rows_per_patient", str(training.rows_per_patient)),
         ("scheme", privacy.rules.display_name),
-        ("clip_norm", exact(privacy.clip_norm)),
+        ("clip_norm", f"{'' if privacy.adaptive_clip is None else 'adaptive, starting at '}{exact(privacy.clip_norm)}"),
         ("noise_multiplier", exact(privacy.noise_multiplier)),
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),

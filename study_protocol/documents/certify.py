@@ -156,7 +156,12 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     model_entry = None if bound is None else bound.model
     model = facts.model if bound is None else None
     if model_entry is not None:
-        model = ModelInfo(version=model_entry.version, sha256=model_entry.sha256, bytes=model_entry.bytes)
+        model = ModelInfo(
+            version=model_entry.version,
+            sha256=model_entry.sha256,
+            bytes=model_entry.bytes,
+            clip_norm=model_entry.clip_norm,
+        )
     return Certificate(
         format=FORMAT,
         study=account.study,
@@ -268,6 +273,7 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
                 level=level.value,
                 relation=step.relation.value,
                 clip_norm=step.clip_norm,
+                adaptive=privacy.adaptive_clip is not None,
                 noise_multiplier=step.noise_multiplier,
                 sampling_rate=step.sampling_rate,
             )

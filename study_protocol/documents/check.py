@@ -13,9 +13,11 @@ from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate
-from study_protocol.documents.compare import difference, in_form_of
+from study_protocol.documents.compare import difference, in_form_of, tolerance_of
 from study_protocol.study.certificate import Certificate, CertifiedLimit, SignedCertificate
-from study_protocol.study.messages import LedgerHead, LimitStatement, ModelInfo
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import limit_in_words
+from study_protocol.study.messages import LedgerHead, ModelInfo
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.plan_of import PlanDiffers
 from study_protocol.wire.documents import load_json, read_document
@@ -257,18 +259,19 @@ def _limit(stated: Certificate, at: int, recomputed_limit: LimitStatement) -> Ch
         if stated_limit is None
         else in_form_of(stated_limit, recomputed_limit.model_dump())
     )
-    different = difference(stated_limit, recomputed, "limit")
+    different = difference(stated_limit, recomputed, "limit", tolerance=tolerance_of([recomputed]))
     if different is not None:
         return Check(subject, "bad", f"the ledger gives another number: {different}")
     if (rough := difference(stated_limit, recomputed, "limit", strict=True)) is not None:
         words = f"{rough} differs, which the last bits of another processor can do: everything else agrees"
         return Check(subject, "not known", words)
-    spent = (
-        "not protected"
-        if recomputed_limit.state == "unbounded"
-        else f"{recomputed_limit.spent} of {recomputed_limit.epsilon}"
-    )
-    return Check(subject, "good", f"computed again from the raw events: {spent}")
+    if recomputed_limit.state == "unbounded":
+        return Check(subject, "good", "computed again from the raw events: not protected")
+    if recomputed_limit.counted is not None:
+        words = f"{recomputed_limit.enforced_by}, computed again from the settings: {limit_in_words(recomputed_limit)}"
+        return Check(subject, "good", words)
+    words = f"computed again from the raw events: {recomputed_limit.spent} of {recomputed_limit.epsilon}"
+    return Check(subject, "good", words)
 
 
 def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
@@ -280,7 +283,8 @@ def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
         recomputed_numbers["rounds"]["steps"] = stated.rounds.steps
         words = "certificate.rounds.steps counts questions as well, as an earlier version did: everything else agrees"
         checks = [Check("everything else", "not known", words)]
-    numbers = difference(stated_numbers, recomputed_numbers, "certificate")
+    tolerance = tolerance_of(recomputed_numbers["limits"])
+    numbers = difference(stated_numbers, recomputed_numbers, "certificate", tolerance=tolerance)
     if numbers is not None:
         return [Check("everything else", "bad", f"the ledger says otherwise: {numbers}")]
     words = difference(stated.model_dump(), remade.model_dump(), "certificate")

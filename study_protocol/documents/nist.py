@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import Noise
 from accounting.units import Level, Observer, Relation
-from study_protocol.documents.phrases import budget_line, exact, observer_phrase, questions
+from study_protocol.documents.phrases import budget_line, clip_norm, observer_phrase, questions
 from study_protocol.study.certificate import NistAnswer
 from study_protocol.study.messages import LimitStatement
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
-from study_protocol.wire.rounded import at_least
+from study_protocol.wire.rounded import at_least, exact
 
 _NEIGHBOURS = {
     Relation.ADD_REMOVE: "with and without one {one} (add-remove, unbounded DP)",
@@ -109,8 +109,10 @@ def _queries(settings: StudySettings, plan: Plan) -> str:
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
     clipped = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
     steps = [(level, plan.mechanism(level)) for level in plan.levels]
+    adaptive = settings.privacy.adaptive_clip is not None
     levels = "; ".join(
-        f"{level} level: clip norm {exact(step.clip_norm)}, noise multiplier {at_least(step.noise_multiplier)}"
+        f"{level} level: {clip_norm(step.clip_norm, adaptive=adaptive)}, "
+        f"noise multiplier {at_least(step.noise_multiplier)}"
         for level, step in steps
     )
     yield "Mechanism", f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}"

@@ -13,9 +13,10 @@ from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, exact_delta
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, exact_delta
 from study_protocol.study.certificate import Certificate, CertifiedLimit
-from study_protocol.wire.rounded import at_least, number, percent
+from study_protocol.study.limit_words import progress_in_words
+from study_protocol.wire.rounded import at_least, exact, number, percent
 from study_protocol.wire.signing import canonical_json
 
 UNSHOWN = (
@@ -61,6 +62,7 @@ def _data(document: OpenedCertificate) -> dict[str, Any]:
         "reports": _reports(stated),
         "chart": chart,
         "chart_said": _chart_said(stated),
+        "chart_note": _chart_note(stated),
         "mechanism": _mechanism(stated),
         "who_sees_what": [_sentence(line) for line in stated.who_sees_what],
         "under_masks": [_sentence(line) for line in stated.under_masks],
@@ -113,6 +115,7 @@ def _limit(limit: CertifiedLimit) -> dict[str, Any]:
     name = f"Each {UNIT_NOUNS[limit.level]}, {limit.definition}"
     certificate = limit.certificate or {}
     common = {"name": name, "meaning": limit.meaning, "assumption": certificate.get("assumption")}
+    common["progress"] = progress_in_words(limit)
     if limit.epsilon is None:
         return {**common, "spent": "–", "limit": "–", "delta": "–", "share": None, "percent": "", "said": ""}
     share = min(1.0, limit.spent_share or 0.0)
@@ -123,7 +126,7 @@ def _limit(limit: CertifiedLimit) -> dict[str, Any]:
         "delta": exact_delta(limit),
         "share": share,
         "percent": percent(share),
-        "said": f"{percent(share)} of the limit is spent",
+        "said": f"{percent(share)} of the limit is used",
     }
 
 
@@ -137,6 +140,18 @@ def _reports(stated: Certificate) -> list[list[str]]:
         for limit in stated.limits
         for report in limit.reports
     ]
+
+
+def _chart_note(stated: Certificate) -> str:
+    """Return why ε rises at once in the first round."""
+    notes = {
+        "ε of a whole plan, or a limit that squares are counted to, is guaranteed from the first charge on."
+        if limit.counted
+        else "The first round's step is the fixed part of the account at one order."
+        for limit in stated.limits
+        if limit.epsilon is not None
+    }
+    return " ".join(sorted(notes))
 
 
 def _chart_said(stated: Certificate) -> str:
@@ -157,7 +172,7 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
     levels = [
         [
             f"{level.level.capitalize()} level",
-            f"{level.relation}; clip norm {exact(level.clip_norm)}; noise multiplier at least "
+            f"{level.relation}; {clip_norm(level.clip_norm, adaptive=level.adaptive)}; noise multiplier at least "
             f"{at_least(level.noise_multiplier)}; sampling rate credited: {exact(level.sampling_rate)}",
         ]
         for level in mechanism.levels

@@ -6,8 +6,9 @@ from accounting.budget.statements import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
 from study_protocol.study.certificate import CertifiedMembers, CertifiedRounds
-from study_protocol.study.messages import LimitStatement
-from study_protocol.wire.rounded import number, percent
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import limit_in_words
+from study_protocol.wire.rounded import exact, number, percent
 
 UNIT_NOUNS = {"instance": "patient", "client": "hospital"}
 _TOOK_PART = {
@@ -17,9 +18,9 @@ _TOOK_PART = {
 }
 
 
-def exact(value: float) -> str:
-    """Return a number of the settings, with all its digits and no more."""
-    return repr(value).removesuffix(".0").replace("e-0", "e-")
+def clip_norm(norm: float, *, adaptive: bool) -> str:
+    """Return a clip norm of the settings, which is the one of the first round if it is adaptive."""
+    return f"clip norm adaptive, starting at {exact(norm)}" if adaptive else f"clip norm {exact(norm)}"
 
 
 def sees(observer: str, round_number: int, answered: int) -> str:
@@ -62,7 +63,8 @@ def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int)
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
-    return f"{sentence} {on_average(limit)} {_for_whom(limit, unit_noun)}{_void(limit)}"
+    guarantee = "" if limit.counted is None else f"Guaranteed: {limit_in_words(limit)}. "
+    return f"{guarantee}{sentence} {on_average(limit)} {_for_whom(limit, unit_noun)}{_void(limit)}"
 
 
 def on_average(limit: LimitStatement) -> str:
@@ -113,10 +115,7 @@ def _void(limit: LimitStatement) -> str:
 def budget_line(limit: LimitStatement) -> str:
     """Return how much of a limit is spent, for people."""
     kind = f"{UNIT_NOUNS[limit.level]}, {limit.definition}"
-    if limit.epsilon is None:
-        return f"{kind}: not protected"
-    spent = "more than any finite ε" if limit.spent is None else f"ε {number(limit.spent)}"
-    return f"{kind}: {spent} of at most {exact(limit.epsilon)} at δ = {exact_delta(limit)}"
+    return f"{kind}: {'not protected' if limit.epsilon is None else limit_in_words(limit)}"
 
 
 def observer_phrase(observer: Observer, round_number: int, answered: int) -> str:

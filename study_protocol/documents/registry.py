@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, exact, hospitals
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
 from study_protocol.wire.rounded import at_least, number
 
@@ -128,7 +128,8 @@ def _model(stated: Certificate) -> dict[str, str]:
 
 def _mechanisms(stated: Certificate) -> list[str]:
     steps = [
-        f"{row.level} level: clip norm {exact(row.clip_norm)}, noise multiplier ≥ {at_least(row.noise_multiplier)}"
+        f"{row.level} level: {clip_norm(row.clip_norm, adaptive=row.adaptive)}, "
+        f"noise multiplier ≥ {at_least(row.noise_multiplier)}"
         for row in stated.mechanism.levels
     ]
     hazards = [f"{asks}: {_answer_to(stated, asks)}" for asks in _HAZARDS]

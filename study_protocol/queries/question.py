@@ -19,6 +19,7 @@ from accounting.plan.queries import Bears
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.phrases import who_in_words
 from study_protocol.queries.variables import Condition, Patients, UnreadableColumn
+from study_protocol.versions import UNNUMBERED
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Finite, Message
@@ -93,6 +94,19 @@ class BaseQuestion(Message):
     def bears(self) -> Bears:
         """The level that bears the loss."""
         return "all"
+
+    @property
+    def protocol(self) -> int:
+        """The least number of the protocol with which a program reads the question."""
+        return UNNUMBERED
+
+    def in_form_for(self, protocol: int) -> Self:
+        """Return the question in the form that needs the least noise, where its document leaves the form open.
+
+        Args:
+            protocol: the number that all programs of the study speak.
+        """
+        return self
 
     @property
     def model_number(self) -> int | None:

@@ -49,10 +49,18 @@ def rounded_sum(scaled: Floats, vectors: Callable[[Floats], Floats], cells: int,
 
 @dataclass(frozen=True)
 class SecondMoments:
-    """matrix: (k + 1, k + 1) the noised sums of products. noise: the same shape, the std of the noise in each."""
+    """Noised sums of products.
+
+    Attributes:
+        matrix: (k + 1, k + 1) the sums.
+        noise: (k + 1, k + 1) std of the noise that each has by itself.
+        centre: every Σx² was summed as Σ(x² - centre), so that it also has this share of the noise of the number of
+            patients.
+    """
 
     matrix: Floats
     noise: Floats
+    centre: float = 0.0
 
     @property
     def patients(self) -> float:
@@ -84,7 +92,7 @@ class SecondMoments:
         parts = (
             np.diagonal(self.noise)[1:],
             2 * centre * self.noise[0, 1:],
-            (2 * centre**2 - square) * self.noise[0, 0],
+            (2 * centre**2 - square + self.centre) * self.noise[0, 0],
         )
         return np.sqrt(np.sum([part**2 for part in parts], axis=0)) / size
 
@@ -93,6 +101,8 @@ class SecondMoments:
         size, k = self.patients, len(self.matrix) - 1
         upper = np.triu(generator.standard_normal((SIMULATIONS, k + 1, k + 1)))
         noise = (upper + np.triu(upper, 1).transpose(0, 2, 1)) * self.noise
+        squares = np.arange(1, k + 1)
+        noise[:, squares, squares] += self.centre * noise[:, :1, 0]
         # A variance that is lost in its noise is not taken for none: patients differ by at least so much.
         lacking = np.where(self.varies, 0.0, np.maximum(self._variance_noise - np.diagonal(self.covariance), 0.0))
         values, vectors = np.linalg.eigh(self.covariance + np.diag(lacking))

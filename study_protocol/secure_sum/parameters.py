@@ -3,7 +3,8 @@
 Both sides compute the vectors that a study sums. Neither believes the other's layout.
 
 update        the update, parameters in order of their names, flattened one after the other. Scheme client with
-              distributed noise: with the hospital's share of it
+              distributed noise: with the hospital's share of it. With an adaptive clip norm: the sum of its bits among
+              the parameters
 terms         instance level: cumulative log-moment bounds [at the filter order, at each order of the statement], of
               which only an upper bound on the maximum shows. Scheme client: a histogram of the clients' distances
 client-terms  scheme joint: that histogram, beside the log-moments of the records
@@ -92,11 +93,13 @@ class SessionPlan:
         roster: str,
         model: str,
         ledger: tuple[int, str],
+        clip_norm: float | None = None,
     ) -> Self:
         """Return the session that a study's settings ask for.
 
         Args:
             spec: the model's parameters.
+            clip_norm: of the round, as its model names it. None: that of the settings.
 
         Raises:
             ValueError: the study has no sums under masks.
@@ -104,7 +107,8 @@ class SessionPlan:
         masking = settings.privacy.masking
         if masking is None:
             raise ValueError("masking: this study has no sums under masks")
-        seconds, vectors = settings.schedule.round_deadline_seconds, partial(vectors_of, settings, spec)
+        seconds = settings.schedule.round_deadline_seconds
+        vectors = partial(vectors_of, settings.at_clip_norm(clip_norm), spec)
         return cls(study, round_number, settings.digest(), ledger, roster, None, model, masking, seconds, vectors)
 
     @classmethod
@@ -218,6 +222,9 @@ def answer_vector(cells: int, clients: int) -> VectorSpec:
 def vectors_of(settings: StudySettings, model: Spec, clients: int) -> tuple[VectorSpec, ...]:
     """Return the vectors of one session of `clients` planned clients, empty without masking.
 
+    Args:
+        settings: at the clip norm of the round.
+
     Raises:
         ParameterFault: clip norm or noise so large or small that updates do not fit the ring. It names the setting.
     """
@@ -246,7 +253,7 @@ def histogram_name(scheme: Scheme) -> str | None:
 
 
 def _update(settings: StudySettings, model: Spec, clients: int) -> VectorSpec:
-    privacy, size = settings.privacy, coordinates(model)
+    privacy, size = settings.privacy, coordinates(settings.privacy.sent(model))
     if (noise := privacy.noise_of_updates(size)) is not None:
         # The grid of the central noise, so that the sum is already on it and no value is rounded twice.
         spacing = noise.spacing

@@ -59,6 +59,8 @@ class StatisticsSettings(Message):
         self.schedule.require_sessions(self.privacy.masking)
         if self.statistics.allowance is not None:
             raise ValueError("allowance belongs to a Bayesian limit, which a study of queries alone has not")
+        if self.statistics.share is not None:
+            raise ValueError("share belongs to a study that trains: here questions may use the whole limit")
         return self
 
     @property

@@ -32,6 +32,12 @@ class CertifiedLevel(Message):
     level: LevelName = Field(description="who is protected")
     relation: Text = Field(description="what is compared: add-remove, zero-out or replace-one")
     clip_norm: Positive = Field(description="L2 norm of the most that one neighbour changes")
+    # Left out where it is not: certificates of other studies stay as earlier versions sign them.
+    adaptive: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="the clip norm moves between rounds, and the noise with it: clip_norm is that of the first round",
+    )
     noise_multiplier: Positive = Field(description="noise that is sure to be there / clip_norm, rounded down")
     sampling_rate: Rate = Field(description="Poisson rate that is credited; 1: none is")
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
 from study_protocol.study.any_settings import Settings
+from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limits import LevelName
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked
 from study_protocol.wire.octets import EncodedKey, Octets, Signature, SignatureOctets, as_text
 from study_protocol.wire.text import Text
-from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
+from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256, Whole
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
 StopReason = Literal[
@@ -218,6 +218,17 @@ class Spent(Message):
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
     epsilon: Positive = Field(description="the limit")
     spent: Finite = Field(description="ε so far")
+    # Both are left out where a limit is kept in ε: rounds of earlier studies stay as they were written.
+    steps: Whole | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description="fixed-plan: noised steps so far. As many as after the round before: this one was not charged",
+    )
+    squares: Finite | None = Field(
+        default=None,
+        exclude_if=lambda squares: squares is None,
+        description="Σ Δ²/s² so far, where the limit's `progress.squares` counts it",
+    )
 
 
 class RoundClient(Message):
@@ -242,6 +253,11 @@ class RoundView(Message):
     reason: Text | None = Field(description="why it failed")
     query: int | None = Field(default=None, description="the query that it answers, null for a round of training")
     metrics: Metrics | None = Field(description="of its model")
+    clip_norm: Positive | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="of the rounds that start from its model, where the study's clip norm is adaptive",
+    )
     spent: list[Spent] | None = Field(description="per limit, once this round was charged. null while it is under way")
     clients: list[RoundClient] | None = Field(description="who was drawn, for those who may see it")
 
@@ -287,62 +303,6 @@ class Percentile(Message):
     population: Finite = Field(description="share of the population that has (epsilon, delta)")
     epsilon: Finite = Field(description="ε so far")
     delta: Finite = Field(description="δ for this share, by Markov")
-
-
-class Report(Message):
-    """A tighter number beside the enforced one, valid under what its certificate says."""
-
-    name: Text = Field(description="which number")
-    epsilon: Finite | None = Field(description="null where it is unbounded")
-    certificate: dict[str, Any] = Field(description="what it rests on")
-
-
-class LimitStatement(Message):
-    """One limit. epsilon None with state `unbounded`: the scheme does not protect this level.
-
-    ε is not additive: reserved = ε(ledger + reservation) − ε(ledger), remaining = limit − ε(ledger + reservation).
-    """
-
-    level: LevelName = Field(description="who is protected")
-    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
-    state: Literal["within", "exhausted", "unbounded"] = Field(
-        description="whether it is kept. unbounded: this level is not protected"
-    )
-    epsilon: Positive | None = Field(description="the limit")
-    delta: Positive | None = Field(description="the limit's δ")
-    enforced_by: Text | None = Field(description="the accountant that decides")
-    spent: Finite | None = Field(
-        description="ε of the ledger for every stop. With questions alone it is the limit, from the first question "
-        "on: certificate.used of certificate.allowed says how much of it is used"
-    )
-    reserved: Finite | None = Field(description="what the round under way adds")
-    remaining: Finite | None = Field(description="what is left once it is charged")
-    observer: Text | None = Field(description="who may know what")
-    attack_success: Finite | None = Field(
-        description="highest chance that an attacker who knows all other records and all releases, and gives equal "
-        "odds to both, guesses rightly whether one given record took part, by what certificate.guess_from names: of "
-        "all that the plan may release, or what ε and δ allow. An average: on a rare output the attacker may be surer"
-    )
-    rounds_left_estimate: int | None = Field(description="an estimate: if rounds cost what the last one did")
-    certificate: dict[str, Any] | None = Field(description="what the number rests on")
-    reports: list[Report] = Field(description="tighter numbers beside it")
-
-    @property
-    def used(self) -> tuple[float, float] | None:
-        """Σ Δ²/s² of the questions so far and μ², the most that it may become. None: the limit is kept in ε."""
-        certificate = self.certificate or {}
-        used, limit = certificate.get("used"), certificate.get("allowed")
-        return (used, limit) if isinstance(used, int | float) and isinstance(limit, int | float) else None
-
-    @property
-    def spent_share(self) -> float | None:
-        """The used share of the limit. None without a limit, infinite where no finite ε covers it."""
-        if self.epsilon is None:
-            return None
-        if self.used is not None:
-            used, limit = self.used
-            return used / limit if limit > 0 else math.inf
-        return math.inf if self.spent is None else self.spent / self.epsilon
 
 
 class BudgetLedger(Message):

@@ -22,10 +22,19 @@ from accounting.plan.limits import (
 )
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
+from study_protocol.study.adaptive_clip import (
+    CLIP_BITS,
+    MAX_EXTRA_NOISE,
+    MIN_ROUND_BATCH,
+    AdaptiveClip,
+    ClipBits,
+    extra_noise,
+)
 from study_protocol.study.central_noise import CentralNoise
 from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.limits import Limit
 from study_protocol.study.masking import Masking
+from study_protocol.wire.tensors import Spec
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
 Disclosure = Literal["plain", "noised", "at-end"]
@@ -110,6 +119,13 @@ class Privacy(Message):
     clip_norm: ClipNorm = Field(
         description="L2 bound on one patient's gradient (scheme client: on one hospital's update), 0.5 to 3. Larger: "
         "less is cut off, more noise, the same ε"
+    )
+    # Left out where there is none, so that such a study's settings keep their digest.
+    adaptive_clip: AdaptiveClip | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="the clip norm moves after every round, at almost no privacy cost, and clip_norm is that of the "
+        "first. For schemes parallel and sequential with fedsgd and classical limits",
     )
     client_clip_norm: ClipNorm | None = Field(
         description="for scheme joint alone, which needs it: L2 bound on one hospital's whole sum before its noise"
@@ -210,6 +226,54 @@ class Privacy(Message):
         if not self.rules.clips_updates:
             return None
         return CentralNoise(self.clip_norm, self.noise_multiplier, coordinates, self.honest_adders)
+
+    @property
+    def clip_bits(self) -> ClipBits | None:
+        """The bits beside the gradients of one step, or None where the clip norm stays as it is."""
+        if self.adaptive_clip is None:
+            return None
+        return ClipBits.of(self.clip_norm, **self._of_bits)
+
+    @property
+    def _of_bits(self) -> dict[str, float]:
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "expected_batch_size": self.expected_batch_size,
+            "expected_clients": self.expected_clients,
+        }
+
+    def sent(self, model: Spec) -> Spec:
+        """Return what a hospital noises and sends: the parameters, and the sum of the bits of an adaptive clip norm.
+
+        Raises:
+            ValueError: a parameter has the name of that sum.
+        """
+        if self.adaptive_clip is None:
+            return model
+        if CLIP_BITS in model:
+            raise ValueError(f"adaptive_clip: the model has a parameter {CLIP_BITS!r}: give it another name")
+        return model | {CLIP_BITS: ((1,), "float32")}
+
+    @model_validator(mode="after")
+    def _an_adaptive_norm_has_a_sound_step(self) -> Self:
+        if self.adaptive_clip is None:
+            return self
+        self.adaptive_clip.require(self.clip_norm)
+        if self.rules.clips_updates or self.rules.bounds_clients_too:
+            raise ValueError(
+                f"adaptive_clip belongs to schemes parallel and sequential: scheme {self.rules.display_name} bounds "
+                "whole hospitals by a constant norm"
+            )
+        if self.bayesian is not None:
+            raise ValueError("adaptive_clip: Bayesian costs are measured against a constant clip_norm: leave one out")
+        if not (extra := extra_noise(**self._of_bits)) <= MAX_EXTRA_NOISE:
+            more = "no noise is enough" if math.isinf(extra) else f"{100 * (extra - 1):.3g} % more noise"
+            raise ValueError(
+                f"adaptive_clip: its bits would need {more} on the gradients, and at most "
+                f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
+                f"least {math.ceil(MIN_ROUND_BATCH * self.noise_multiplier)}, or a constant clip_norm"
+            )
+        return self
 
     @model_validator(mode="after")
     def _the_scheme_is_one_of_its_name(self) -> Self:

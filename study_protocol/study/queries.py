@@ -46,6 +46,11 @@ class QueryDocument(Message):
             return self.digest()
         return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
 
+    def in_form_for(self, protocol: int) -> QueryDocument:
+        """Return the document with its question as in `BaseQuestion.in_form_for`."""
+        question = self.question.in_form_for(protocol)
+        return self if question is self.question else self.model_copy(update={"question": question})
+
     def cost(self) -> QueryCost:
         """Return the charge to every limit. Raises InvalidArgument: noise or size beyond what can be drawn."""
         grid = self.question.grid()

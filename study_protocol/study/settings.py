@@ -78,6 +78,8 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _clipping_fits_the_scheme(self) -> Self:
         rules = self.privacy.rules
+        if self.privacy.adaptive_clip is not None:
+            self._require_one_norm_for_all()
         if self.training.clipping == "per-layer" and rules.clips_updates:
             raise ValueError(f"clipping per-layer is for records: scheme {rules.display_name} clips whole updates")
         if self.training.clipping_centre == "zero":
@@ -88,6 +90,13 @@ class StudySettings(Message):
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
             raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
         return self
+
+    def _require_one_norm_for_all(self) -> None:
+        training = self.training
+        if training.algorithm != "fedsgd":
+            raise ValueError("adaptive_clip needs fedsgd: one noised step a round, whose bits move the norm once")
+        if training.clipping != "flat" or training.clipping_centre != "zero":
+            raise ValueError("adaptive_clip needs clipping flat around zero: its bits are about whole gradients")
 
     @model_validator(mode="after")
     def _views_have_an_account(self) -> Self:
@@ -104,6 +113,24 @@ class StudySettings(Message):
         summed = masking is not None and masking.mask_updates
         self.robustness.require(privacy.rules, privacy.clip_norm, summed=summed, min_clients=self.schedule.min_clients)
         return self
+
+    def at_clip_norm(self, clip_norm: float | None) -> Self:
+        """Return the settings of a round with this clip norm, which noise, grids and bounds of the round follow.
+
+        sum_radius keeps its ratio to the norm. The digest is not that of the study.
+
+        Args:
+            clip_norm: as the released model names it. None: that of the settings.
+        """
+        first = self.privacy.clip_norm
+        if clip_norm is None or clip_norm == first:
+            return self
+        changed: dict[str, Any] = {"privacy": self.privacy.model_copy(update={"clip_norm": clip_norm})}
+        if (radius := self.robustness.sum_radius) is not None:
+            # One patient alone may reach the norm, after any rounding of the ratio.
+            scaled = max(radius * (clip_norm / first), clip_norm)
+            changed["robustness"] = self.robustness.model_copy(update={"sum_radius": scaled})
+        return self.model_copy(update=changed)
 
     @property
     def sum_radius(self) -> float | None:

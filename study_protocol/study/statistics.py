@@ -25,15 +25,15 @@ class Statistics(Message):
     )
     allowance: Positive | None = Field(
         default=None,
-        description="for a Bayesian limit with adversary path alone, which needs it: the most that queries may cost "
-        "together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
+        description="for a Bayesian limit with adversary path alone, which needs it or share: the most that queries "
+        "may cost together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
     )
 
     share: Annotated[Positive, Field(lt=1)] | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
         description="for a limit with enforcement fixed-plan: the part of it that questions on all patients may use, "
-        "such as 0.2. The steps of training have the rest",
+        "such as 0.2, while the steps of training have the rest. Also in place of allowance",
     )
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:

@@ -33,3 +33,14 @@ def at_least(noise: float) -> str:
     # The error of the division itself would be shown as 2.999 for 3.
     text = number(noise * (1 + 1e-12), round_down=True)
     return text.rstrip("0").rstrip(".") if float(text) > 0 else repr(noise)
+
+
+def exact(value: float) -> str:
+    """Return a number of the settings, with all its digits and no more."""
+    return repr(value).removesuffix(".0").replace("e-0", "e-")
+
+
+def significant(value: float, digits: int = 4, *, round_down: bool = False) -> str:
+    """Return a number ≥ 0 with so many digits, rounded up, or down."""
+    rounding = ROUND_FLOOR if round_down else ROUND_CEILING
+    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(value))):.{digits}g}"

@@ -12,7 +12,8 @@ import accounting
 PINNED = """
 AccountingError AveragedAccountant BayesianAccountant BayesianPlan BayesianSpec ClassicalAccountant ComposedEvent
 Definition
-DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent GaussianPair Guarantee
+DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent GaussianFilterSpec
+GaussianPair Guarantee
 HistogramRelease IndividualFilter InvalidArgument LaplaceEvent LaplacePair Level LimitExceeded LimitForecast LimitPlan
 MaxStepsExceeded NothingEvent Observer Odometer OutcomePair PairEvent Plan PlanError PoissonSampledEvent
 RandomisedResponse Relation Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable
@@ -20,7 +21,7 @@ attack_success best_orders binary_upper_mean calibrate_noise delta_from_moments 
 epsilon_from_moments fit_distance forecast group
 largest_moment least_epsilon least_noise log_moment most_rounds most_steps
 percentile_delta population_fraction posterior_bounds prospect replace_one_moment signal_to_noise smallest_population
-subsampled_moment upper_mean
+subsampled_moment tightest upper_mean
 """
 
 

@@ -42,7 +42,7 @@ WORKER = [
 # By which a query's round does not come: training alone, distrust, a person's own commands, and housekeeping.
 ELSEWHERE = {
     *(f"hospital.{side}-{what}" for side in ("before", "after") for what in ("enrolment", "rotation")),
-    *("hospital.after-checkpoint", "hospital.after-evidence"),
+    *("hospital.after-checkpoint", "hospital.after-evidence", "hospital.after-terms", "hospital.after-joining"),
     *("worker.before-noise-file", "worker.before-model-file", "worker.after-model-file"),
     *(f"worker.{side}-{what}" for side in ("before", "after") for what in ("release", "noise")),
     *("api.before-model-file", "api.after-model-file", "api.after-model-commit"),

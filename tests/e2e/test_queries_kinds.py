@@ -51,7 +51,7 @@ def records(seed: int) -> Table:
 
 def documents() -> list[QueryDocument]:
     """All that ask about patients alone; what asks about a model needs a study that trains one."""
-    asked = [question(one) for one in EXAMPLES.values()]
+    asked = [question(one) for one in (*EXAMPLES.values(), EXAMPLES["moments"] | {"centred": True})]
     return [QueryDocument.model_validate({"question": one.model_dump()}) for one in asked if one.model_number is None]
 
 

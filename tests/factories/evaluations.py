@@ -25,6 +25,7 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
     "number-apart": _KIND
     | {"prediction": "number", "low": -4.0, "high": 6.0, "largest_error": 3.0, "groups": [SEX, AGES], "apart": True},
 }
+EVALUATIONS["number-centred"] = EVALUATIONS["number-apart"] | {"centred": True}
 # One patient's greatest squared norm.
 SQUARES = {
     "threshold": 1,
@@ -35,6 +36,7 @@ SQUARES = {
     "classes-apart": 2,
     "number": 4,
     "number-apart": 8,
+    "number-centred": 6.5,
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from client_sdk.api.client import ServerClock
 from client_sdk.api.config import Connection
@@ -60,8 +62,19 @@ def plain_policy(**entries: Any) -> SitePolicy:
 
 
 def one_round_policy() -> SitePolicy:
-    """Its own limit has room for one round of the factories' studies: every later one is refused."""
+    """Its own limit has room for one round of the factories' studies: every later one is refused.
+
+    A hospital joins under it with `room_when_joining` alone.
+    """
     return plain_policy(limits={"instance": {"epsilon": 5.0, "delta": 1e-6, "order": 4.0}})
+
+
+@contextmanager
+def room_when_joining() -> Generator[None]:
+    """There was room for the whole study when it joined: another one on these records has spent it since."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("client_sdk.study.agreed.admit", lambda *_: None)
+        yield
 
 
 def hospital(

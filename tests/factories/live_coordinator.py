@@ -27,6 +27,7 @@ from server.services.studies.operators import create_key
 from server.worker import Worker
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins, Randomness
+from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import request_token
@@ -109,7 +110,7 @@ class Live:
         path = f"/v1/studies/{who.study}/rounds/{round}/updates/{who.name}"
         return self.signed(who, "PUT", path, body, "application/octet-stream", **changes)
 
-    def open_study(self, study: str, settings: StudySettings | None = None, *, model: bool = True) -> None:
+    def open_study(self, study: str, settings: AnySettings | None = None, *, model: bool = True) -> None:
         chosen = settings or study_settings()
         created = self.operator("POST", "/v1/studies", json={"study": study, "settings": chosen.as_json()})
         assert created.status_code == 201, created.text

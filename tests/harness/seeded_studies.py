@@ -26,12 +26,24 @@ _ORDERS = (2.0, 4.0, 8.0, 16.0)
 _NO_MODEL = "0" * 64
 
 
-def settings(scheme: str, *, rounds: int, epsilons: Mapping[str, float], noise: float, hospitals: int) -> StudySettings:
-    """Logistic regression; `epsilons` by definition, at every level that the scheme protects."""
+def settings(
+    scheme: str,
+    *,
+    rounds: int,
+    epsilons: Mapping[str, float],
+    noise: float,
+    hospitals: int,
+    enforcement: str | None = None,
+    statistics: Mapping[str, Any] | None = None,
+) -> StudySettings:
+    """Logistic regression; `epsilons` by definition, at every level that the scheme protects.
+
+    enforcement  of classical limits; with gaussian-filter all records are in every round
+    """
     failure = {"estimator_failure_probability": 1e-6}
     limits = [
         {"level": level.value, "definition": definition, "epsilon": epsilon, "delta": 1e-5}
-        | (failure if definition == "bayesian" else {})
+        | (failure if definition == "bayesian" else {} if enforcement is None else {"enforcement": enforcement})
         for level in TRAINING_SCHEMES[scheme].levels
         for definition, epsilon in epsilons.items()
     ]
@@ -44,7 +56,7 @@ def settings(scheme: str, *, rounds: int, epsilons: Mapping[str, float], noise: 
         "clip_norm": 1.0,
         "client_clip_norm": 1.0 if rules.bounds_clients_too else None,
         "noise_multiplier": noise,
-        "sampling_rate": 0.25,
+        "sampling_rate": 1.0 if enforcement == "gaussian-filter" else 0.25,
         "expected_batch_size": 64.0,
         "client_sampling_rate": 1.0,
         "expected_clients": float(hospitals),
@@ -63,7 +75,8 @@ def settings(scheme: str, *, rounds: int, epsilons: Mapping[str, float], noise: 
         "local_steps": 1,
     }
     schedule = {"min_clients": 4 if masked else 3, "round_deadline_seconds": 900.0}
-    return StudySettings.model_validate({"training": training, "privacy": privacy, "schedule": schedule})
+    study = {"training": training, "privacy": privacy, "schedule": schedule}
+    return StudySettings.model_validate(study if statistics is None else study | {"statistics": dict(statistics)})
 
 
 _BAYESIAN = {

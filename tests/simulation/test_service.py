@@ -57,6 +57,13 @@ POSTERIOR = MOMENTUM | {
     "task_parameters": TASK_PARAMETERS | {"prior-std": 2.5, "patients": 180},
 }
 ADAM = {"optimiser": {"name": "adam", "learning_rate": 0.1}}
+# From far too large a norm, which falls from round to round.
+ADAPTIVE = {
+    "adaptive_clip": {"quantile": 0.5, "rate": 0.5},
+    "clip_norm": 8.0,
+    "noise_multiplier": 0.5,
+    "limits": [limit("instance", epsilon=900.0)],
+}
 STUDIES: dict[str, tuple[str, Json]] = {
     "client": ("client", {"training": fedavg(), "limits": CLIENT_LIMITS}),
     "client-some": ("client", {"client_sampling_rate": 0.6, "limits": CLIENT_LIMITS, "training": MOMENTUM}),
@@ -72,6 +79,9 @@ STUDIES: dict[str, tuple[str, Json]] = {
     "sequential": ("sequential", {"bayesian": True}),
     "sequential-at-end": ("sequential", {"bayesian": True, "disclosure": "at-end"}),
     "sequential-posterior": ("sequential", {"bayesian": True, "masked": True, "training": POSTERIOR}),
+    "parallel-adaptive": ("parallel", ADAPTIVE | {"robustness": {"aggregation": "median", "sum_radius": 20.0}}),
+    "parallel-adaptive-masked": ("parallel", ADAPTIVE | {"masked": True, "training": ADAM}),
+    "sequential-adaptive": ("sequential", ADAPTIVE | {"training": MOMENTUM}),
     "joint": ("joint", {"bayesian": True}),
     "joint-classical": ("joint", {}),
 }
@@ -156,9 +166,11 @@ class Watched:
     def __init__(self, backend: Backend) -> None:
         self.exact, self._backend = backend.exact, backend
         self.begun: list[Mapping[str, Any]] = []
+        self.norms: list[float | None] = []
 
     def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
         self.begun.append(orders.weights)
+        self.norms.append(orders.clip_norm)
         return self._backend.run(orders, tasks)
 
     def close(self) -> None:
@@ -167,8 +179,8 @@ class Watched:
 
 def simulated(
     chosen: StudySettings, first: Mapping[str, Any], backend: OpenBackend
-) -> tuple[SimulationOutcome, list[Mapping[str, Any]]]:
-    """What came of it, and the model of every release."""
+) -> tuple[SimulationOutcome, list[Mapping[str, Any]], list[float | None]]:
+    """What came of it, the model of every release, and the clip norm of every round."""
     opened: list[Watched] = []
 
     def watched(work: LocalWork) -> Backend:
@@ -178,7 +190,12 @@ def simulated(
     found = Engine(chosen, population(chosen), SEED, watched, weights=first).run()
     models = [*opened[0].begun[1:], found.weights]
     # A round that came to nothing, and the next one begins with the same weights.
-    return found, [after for before, after in pairwise([first, *models]) if after is not before]
+    return found, [after for before, after in pairwise([first, *models]) if after is not before], opened[0].norms
+
+
+def norms_in(entries: list[Any]) -> list[float | None]:
+    """Clip norms of the released models in order, as the ledger names them; None where the study's is constant."""
+    return [e["body"].get("clip_norm") for e in entries if e["kind"] == "released"]
 
 
 def bytes_of(weights: Mapping[str, Any]) -> dict[str, bytes]:
@@ -217,15 +234,18 @@ def test_a_simulation_gives_the_bytes_of_the_service(name: str, tmp_path: Path) 
     assert sorted(named) == [0, *sorted(models)]
     assert {version: hashlib.sha256(file).hexdigest() for version, file in models.items()}.items() <= named.items()
     for backend in (Loop, lambda work: Forked(work, 2)):
-        found, released = simulated(chosen, first, backend)
+        found, released, norms = simulated(chosen, first, backend)
         assert [round.round for round in found.rounds if round.reason is None] == sorted(models)
         assert [bytes_of(load(models[version])) for version in sorted(models)] == [bytes_of(one) for one in released]
         assert canonical_json(statement["limits"]) == canonical_json(found.statements)
         assert statement["stop_reason"] == found.stop_reason
+        assert len(models) < ROUNDS or norms == norms_in(entries)[:-1]
         wanted = [(event.kind, event.round, dict(event.body)) for event in found.events]
         assert canonical_json(events_of(entries)) == canonical_json(wanted)
     assert len(models) == ROUNDS or name == "client-some"
     assert bytes_of(first) != bytes_of(released[0])
+    assert (norms[-1] is None) == ("adaptive" not in name)
+    assert norms[-1] is None or norms[-1] < norms[0] / 4, "half of the gradients are far shorter than the first norm"
 
 
 def test_every_scheme_is_compared_masked_and_in_the_clear() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from accounting.budget.ledger import Entry, append
+from study_protocol.queries.kinds import QUESTION
 from study_protocol.study.messages import LedgerHead
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.witness import sign_head, to_header
@@ -70,6 +71,22 @@ METADATA: Json = {
     "ledger_entries": 12,
     "ledger_sha256": "cd" * 32,
 }
+# Of an earlier version: without the entry `centred`.
+MOMENTS: Json = {
+    "kind": "moments",
+    "title": "",
+    "noise_multiplier": 4.0,
+    "where": [],
+    "rows": "first",
+    "numbers": [
+        {"column": "age", "low": 0.0, "high": 100.0, "missing_values": []},
+        {"column": "größe", "low": 50.0, "high": 250.0, "missing_values": []},
+    ],
+}
+PATIENTS: dict[str, list[float | None]] = {
+    "age": [61.0, 75.3, None, 250.0, 0.1],
+    "größe": [161.5, None, 182.0, 49.0, 250.0],
+}
 
 
 def arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -107,6 +124,14 @@ def model_header(metadata: Json) -> dict[str, str]:
     return ModelMetadata.model_validate(metadata).header()
 
 
+def summed(document: Json, columns: Mapping[str, list[float | None]]) -> list[Any]:
+    """Digest of the question, the spacing of its grid, and the sum of these patients in grid steps."""
+    question = QUESTION.validate_json(json.dumps(document))
+    patients = {name: np.array(values, np.float64) for name, values in columns.items()}
+    spacing = question.grid().spacing
+    return [question.digest(), spacing, question.total(patients, spacing).tolist()]
+
+
 # By format: from its inputs, as they stand in the file, to what they give.
 PROGRAM: Mapping[str, Callable[..., Any]] = {
     "canonical-json": lambda value: signing.canonical_json(value).decode(),
@@ -118,6 +143,7 @@ PROGRAM: Mapping[str, Callable[..., Any]] = {
     "ledger-entries": entry_hashes,
     "model-header": model_header,
     "tensors": lambda tensors: signing.to_base64url(encode(arrays(tensors))),
+    "moments": summed,
     "model-file": lambda tensors, texts: signing.to_base64url(encode_model(arrays(tensors), texts)),
 }
 
@@ -143,6 +169,8 @@ def inputs() -> list[tuple[str, list[Any]]]:
         ("model-header", [METADATA]),
         ("tensors", [TENSORS]),
         ("model-file", [TENSORS, model_header(METADATA)]),
+        ("moments", [MOMENTS, PATIENTS]),
+        ("moments", [MOMENTS | {"centred": True}, PATIENTS]),
     ]
 
 

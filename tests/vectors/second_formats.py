@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,6 +39,34 @@ def to_text(raw: bytes) -> str:
 def from_text(text: str) -> bytes:
     """Inverse of `to_text`."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+# -- Questions
+
+
+def moments(question: Mapping[str, Any], columns: Mapping[str, list[float | None]]) -> list[Any]:
+    """Digest, spacing and sum in steps of a question of kind moments about all patients.
+
+    One patient adds (1, y, y² - centre) for each number, rounded to the grid, or zeros where it is missing.
+    """
+    numbers, centre = question["numbers"], 0.5 if question.get("centred") else 0.0
+    delta = math.sqrt(len(numbers)) * (1.5 if centre else math.sqrt(3))
+    cells = 3 * len(numbers)
+    # 2²⁰ steps to the standard deviation of the noise, and roundings below 2⁻¹⁵ of Δ.
+    coarsest = min(question["noise_multiplier"] * delta / 2**20, delta / 2**14 / math.sqrt(cells))
+    spacing = 2.0 ** math.floor(math.log2(coarsest))
+    total: list[int] = []
+    for number in numbers:
+        middle, half = (number["low"] + number["high"]) / 2, (number["high"] - number["low"]) / 2
+        sums = [0, 0, 0]
+        for value in columns[number["column"]]:
+            if value is None:
+                continue
+            y = (min(max(value, number["low"]), number["high"]) - middle) / half
+            for place, entry in enumerate((1.0, y, y * y - centre)):
+                sums[place] += round(entry / spacing)
+        total += sums
+    return [digest(question), spacing, total]
 
 
 # -- Ed25519

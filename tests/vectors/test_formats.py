@@ -84,6 +84,7 @@ SECOND: Mapping[str, Callable[..., Any]] = {
     "model-header": _model_header,
     "tensors": _file,
     "model-file": _file,
+    "moments": second.moments,
 }
 each_vector = pytest.mark.parametrize(
     "vector", VECTORS, ids=[f"{vector['format']}-{place}" for place, vector in enumerate(VECTORS)]

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from accounting.accountants.calibration import calibrate_noise
 from accounting.budget.accounts import LimitAccount
+from accounting.budget.accounts.fixed_plan import OPENING_MARGIN
 from accounting.budget.budget import Budget
+from accounting.budget.enforcement import tightest
 from accounting.errors import Unreachable
 from accounting.plan.schemes import SCHEMES, SchemeName
 from study_protocol.study import suggestion
@@ -23,6 +25,7 @@ from study_protocol.study.robustness import Robustness
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Averaging, ServerOptimiser, Training
 from wardround.cli.lead.suggest import numbers_of
+from wardround.cli.shared.settings_file import changed_settings
 from wardround.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
@@ -74,7 +77,7 @@ WITH_BAYESIAN = {
     "mnist": CHOSEN["mnist"],
 }
 LAST_HALF = Averaging(name="tail", share=0.5)
-# The guarantee allows more rounds than the budget does: it is the budget that ends the study.
+# Where all records are in every round, more rounds than the budget allows: it is the budget that ends the study.
 MAX_STEPS_PER_ROUND = 4
 
 
@@ -132,7 +135,8 @@ def settings(
 def calibrated(study: StudySettings, rounds: int) -> StudySettings:
     """With the least noise (to a thousandth, rounded up) at which the budget allows so many rounds.
 
-    Every limit is kept by the study's own accounts, at the order that needs least noise.
+    Every limit is kept by the study's own accounts: a classical one by the tightest rule, a Bayesian one at the order
+    that needs least noise.
 
     Raises:
         Unreachable: no noise does.
@@ -156,7 +160,9 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
 
     def largest(noise: float) -> float:
         accounts = Budget(plan_of(with_noise(noise))).accounts
-        return max(account.epsilon_at_worst(rounds, 0) for account in accounts if isinstance(account, LimitAccount))
+        worst = max(account.epsilon_at_worst(rounds, 0) for account in accounts if isinstance(account, LimitAccount))
+        # A fixed plan is opened with a margin.
+        return worst * (1 + OPENING_MARGIN)
 
     least = calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, sampling_rate=1.0, steps=rounds, account=largest)
     return with_noise(math.ceil(1000 * least) / 1000)
@@ -176,7 +182,8 @@ def _for_patients(
         learning_rate=chosen.learning_rate or 1.0,
         scheme=scheme,
         limits=limits if bayesian else limits[1:],
-        max_steps=MAX_STEPS_PER_ROUND * chosen.rounds,
+        # A fixed plan has no step to spare, and a sum of squares needs no number of steps.
+        max_steps=chosen.rounds * (MAX_STEPS_PER_ROUND if chosen.sampling_rate == 1 else 1),
         bayesian=_bayesian(1.0, "running") if bayesian else None,
         disclosure="at-end",
     )
@@ -212,6 +219,11 @@ def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
     )
 
 
+def _tightest(study: StudySettings) -> StudySettings:
+    """With the rule for each classical limit that `wardround plan` chooses."""
+    return changed_settings(study, tightest(plan_of(study)))[0]
+
+
 def _with_privacy(study: StudySettings, **changes: Any) -> StudySettings:
     values = study.model_dump(mode="json")
     values["privacy"] |= changes
@@ -241,7 +253,7 @@ def _instance(
     # Full batches of unequal hospitals: the largest one's sum must fit, or it would count for less than its patients.
     bounds_clients = SCHEMES[own["scheme"]].bounds_clients_too
     whole = Robustness(sum_radius=clip_norm * rounded_up(largest)) if not bounds_clients else Robustness()
-    return StudySettings(
+    study = StudySettings(
         training=Training(
             task=scenario.task,
             task_parameters=dict(scenario.task_parameters),
@@ -260,11 +272,12 @@ def _instance(
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
         robustness=whole,
     )
+    return _tightest(study)
 
 
 def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
     clients = len(scenario.hospitals)
-    return StudySettings(
+    study = StudySettings(
         training=Training(
             task=scenario.task,
             task_parameters=dict(scenario.task_parameters),
@@ -293,6 +306,7 @@ def _client_level(scenario: Scenario, epsilon: float | None) -> StudySettings:
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
     )
+    return _tightest(study)
 
 
 def _limits(level: Literal["client", "instance"], epsilon: float, delta: float, backstop: float) -> tuple[Limit, ...]:

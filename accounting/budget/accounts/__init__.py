@@ -1,6 +1,6 @@
 """The accounts behind a budget: one class for each way in which a limit is kept."""
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, Account, LimitAccount
+from accounting.budget.accounts.base import Account, LimitAccount
 from accounting.budget.accounts.classical import ClassicalLimit
 from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
@@ -9,7 +9,6 @@ from accounting.budget.accounts.gaussian_rounds import GaussianRoundsLimit
 from accounting.budget.accounts.histogram import HistogramLimit
 
 __all__ = [
-    "PRIVACY_LOSS_DISTRIBUTION",
     "Account",
     "ClassicalLimit",
     "CumulativeLimit",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from accounting.accountants.bayesian_spec import BayesianSpec, Composition, Sample
 from accounting.budget.accounts.charged import ChargedQueries
+from accounting.budget.accounts.progress import Progress
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import (
     NOISE_AS_EXACT,
@@ -26,13 +27,11 @@ from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import RoundReport
-from accounting.units import Definition, Guarantee, Observer
-
-# The name of the tight number beside a classical limit.
-PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
+from accounting.units import RUNNING_CONDITION, Definition, Guarantee, Observer
 
 # What the running number rests on where a limit is not kept by it.
-RUNNING = "ε so far, if the study ended here for reasons that do not depend on its results"
+RUNNING = f"ε so far, {RUNNING_CONDITION}"
+RUNNING_WITH_QUESTIONS = f"{RUNNING}, and if the questions did not depend on them either"
 
 # Rounds that begin after a bound was seen may depend on the sample that it was estimated from.
 NOT_CERTIFIED = (
@@ -92,6 +91,14 @@ class Account(ABC):
 
     def guess_chance(self) -> float | None:
         """Chance of a right guess with equal odds, from the losses of all that the study may release. None: unknown."""
+        return None
+
+    def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress | None:
+        """Return how far the limit is used up where charges are counted. None: it is kept in ε.
+
+        stage  of the round of training that is under way. None: none is
+        query  that is under way
+        """
         return None
 
     def take_queries(self, queries: ChargedQueries) -> None:

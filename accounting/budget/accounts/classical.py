@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Literal
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION
 from accounting.budget.accounts.losses import steps_of_histograms, steps_of_rounds, steps_of_squares
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
 from accounting.mechanisms.conversion import largest_moment
@@ -18,7 +17,7 @@ from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import LEAST_STD, Bears
-from accounting.units import Guarantee
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION, Guarantee
 
 
 class ClassicalLimit(WorstCaseLimit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from accounting.accountants.bayesian_spec import bayesian_guarantee
 from accounting.budget.accounts.base import LimitAccount, growth_from_json, growth_to_json, read_at_the_best_order
 from accounting.budget.accounts.charged import ChargedQueries
+from accounting.budget.accounts.losses import squares_within
 from accounting.errors import InvalidArgument
 from accounting.estimation.histograms import release_charge
 from accounting.estimation.upper_mean import DISTRIBUTION_FREE
@@ -21,7 +23,7 @@ from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
-from accounting.units import Guarantee, Relation
+from accounting.units import Definition, Guarantee, Relation
 from accounting.values import FloatArray
 
 _RESTS_ON = {
@@ -74,7 +76,7 @@ class CumulativeLimit(LimitAccount):
         return self._read(float(self._at_worst(rounds, published)[0]), rounds, self.queries)
 
     def epsilon_after_query(self, cost: QueryCost) -> float:
-        after, allowance = self.queries.plus(cost), None if self.plan.queries is None else self.plan.queries.allowance
+        after, allowance = self.queries.plus(cost), self._allowance
         precision = self._unscheduled(after, self.rounds).precision("all", "evaluated")
         # Written so that NaN is beyond it.
         if allowance is not None and not precision <= allowance:
@@ -220,6 +222,17 @@ class CumulativeLimit(LimitAccount):
         largest = max(float(total[0]) for total in self._with_queries(row, queries, rounds))
         return epsilon_from_moments([order], [largest], self.beta, conversion=conversion)[0]
 
+    @cached_property
+    def _allowance(self) -> float | None:
+        """The most Σ (Δ/s)² that queries may have on a path. None: against an adaptive adversary there is no such
+        number."""
+        queries, classical = self.plan.queries, self.plan.limit(self.limit.level, Definition.CLASSICAL)
+        if queries is None or classical is None or self.bayesian.adversary == "adaptive":
+            return None
+        if queries.share is None:
+            return queries.allowance
+        return queries.share * squares_within(classical.epsilon, classical.delta)
+
     def _unscheduled(self, queries: ChargedQueries, rounds: int) -> ChargedQueries:
         """Those that the schedule does not explain, after so many rounds."""
         evaluation = None if self.plan.queries is None else self.plan.queries.evaluation
@@ -240,7 +253,7 @@ class CumulativeLimit(LimitAccount):
 
         A query moves every record alike: its cost is a constant in both definitions, takes no weight and no step.
         """
-        allowance = 0.0 if self.plan.queries is None else self.plan.queries.allowance
+        allowance = 0.0 if self.plan.queries is None else self._allowance
         if not queries and not allowance:
             return moments, np.zeros_like(moments)
         # Against a path the questions may not depend on answers: what they may cost at most counts from round 1.

@@ -12,7 +12,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, RUNNING
+from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_squares,
@@ -23,11 +23,12 @@ from accounting.budget.accounts.losses import (
     steps_of_rounds,
     steps_of_squares,
 )
+from accounting.budget.accounts.progress import Part, Progress
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit, squares
 from accounting.mechanisms.guessing import guess_chance
 from accounting.mechanisms.unsampled import Steps
 from accounting.plan.queries import QueryCost
-from accounting.units import Guarantee
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION, Guarantee
 from accounting.values import rounded_up
 
 # The name of the algorithm and its grid. A change that moves a number by more than rounding gets another one.
@@ -47,7 +48,17 @@ class FixedPlanLimit(WorstCaseLimit):
 
     @property
     def enforced_by(self) -> str:
-        return f"a fixed plan of {self.plan.rounds * self.mechanism.steps_per_round} steps"
+        return f"a fixed plan of {self.planned_steps} steps"
+
+    @property
+    def planned_steps(self) -> int:
+        """Noised steps of the whole plan."""
+        return self.plan.rounds * self.mechanism.steps_per_round
+
+    @property
+    def asks(self) -> bool:
+        """Whether questions on all patients have a share of the plan."""
+        return self.plan.queries is not None and self.plan.queries.share is not None
 
     @property
     def delta(self) -> float:
@@ -103,6 +114,9 @@ class FixedPlanLimit(WorstCaseLimit):
             and squares(charged, "all", "evaluated") <= self._all_squares
         )
 
+    def stated(self, epsilon: float) -> float:
+        return max(epsilon, self.whole) if epsilon > 0 else 0.0
+
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         # Of a plan of so many rounds, with all histograms that these may publish.
         return self._epsilon_of_rounds(self.plan.first_rounds(rounds)) if rounds else 0.0
@@ -129,15 +143,20 @@ class FixedPlanLimit(WorstCaseLimit):
         lattice = rounding_slack(self.plan, 0.0) / 2
         return guess_chance(self._steps_of_rounds(planned), releases=self._releases, lattice=lattice)
 
+    def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
+        per_round, after = self.mechanism.steps_per_round, self.with_pending(stage, query)
+        steps = Part(self.rounds * per_round, (sum(after.rounds) - self.rounds) * per_round, self.planned_steps)
+        squared = Part.between(self.used, squares(after, "all"), self.question_squares) if self.asks else None
+        return Progress("fixed-plan", steps, squared)
+
     def certificate(self, *, finished: bool) -> Guarantee:
-        asks = self.plan.queries is not None and self.plan.queries.share is not None
         stated = dataclasses.replace(
             self.guarantee(self.epsilon(), _ASSUMES, "fixed-plan", ALGORITHM),
             adversary="adaptive",
             steps=self.rounds * self.mechanism.steps_per_round,
-            max_steps=self.plan.rounds * self.mechanism.steps_per_round,
-            used=self.used if asks else None,
-            allowed=self.question_squares if asks else None,
+            max_steps=self.planned_steps,
+            used=self.used if self.asks else None,
+            allowed=self.question_squares if self.asks else None,
         )
         return self.worded(stated)
 
@@ -154,7 +173,8 @@ class FixedPlanLimit(WorstCaseLimit):
         evaluated = epsilon_of_squares(squares(charged, "all", "evaluated"), self.delta)
         # Both are bounds of the same steps: what is within the plan is never stated above it.
         running = min(max(trained, evaluated), self.whole)
-        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, RUNNING, "pld", ALGORITHM)))]
+        assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
+        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "pld", ALGORITHM)))]
 
     def _epsilon_of_rounds(self, rounds: tuple[int, ...]) -> float:
         # Nine digits: processors differ in the last bits of a Fourier transform, and name one number.

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, Account
+from accounting.budget.accounts.base import Account
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import sampling_slack
@@ -19,7 +19,7 @@ from accounting.plan.limits import LimitPlan
 from accounting.plan.queries import LEAST_STD, QueryCost
 from accounting.plan.report import RoundReport
 from accounting.plan.statistics import StatisticsPlan
-from accounting.units import Definition, Guarantee, Relation
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION, Definition, Guarantee, Relation
 
 _ASSUMES = (
     "every query kept its sensitivity and its noise; questions and the moment they stop may depend on earlier answers, "

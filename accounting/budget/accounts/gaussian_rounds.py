@@ -7,7 +7,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import PRIVACY_LOSS_DISTRIBUTION, RUNNING
+from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_squares,
     most_histograms,
@@ -17,10 +17,12 @@ from accounting.budget.accounts.losses import (
     steps_of_rounds,
     steps_of_squares,
 )
+from accounting.budget.accounts.progress import Part, Progress
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit, squares
 from accounting.mechanisms.guessing import guess_chance
 from accounting.mechanisms.unsampled import Steps
-from accounting.units import Guarantee
+from accounting.plan.queries import QueryCost
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION, Guarantee
 
 _ASSUMES = (
     "every step kept its clip norm and noise; steps, questions and the moment the study stops may depend on what was "
@@ -102,6 +104,10 @@ class GaussianRoundsLimit(WorstCaseLimit):
         steps = [*self._histograms, *steps_of_squares(self.max_squares)]
         return guess_chance(steps, releases=self._releases, lattice=rounding_slack(self.plan, 0.0) / 2)
 
+    def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
+        after = self._used(self.with_pending(stage, query))
+        return Progress("gaussian-filter", None, Part.between(self.used, after, self.max_squares))
+
     def certificate(self, *, finished: bool) -> Guarantee:
         stated = self.guarantee(self.stated(self.epsilon()), _ASSUMES, "gaussian-filter", _CLOSED)
         return self.worded(dataclasses.replace(stated, adversary="adaptive", used=self.used, allowed=self.max_squares))
@@ -115,4 +121,5 @@ class GaussianRoundsLimit(WorstCaseLimit):
     def _running(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         histograms = steps_of_histograms(self.plan, charged.published)
         running = epsilon_of_squares(self._used(charged), self.delta, histograms)
-        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, RUNNING, "gaussian", _CLOSED)))]
+        assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
+        return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "gaussian", _CLOSED)))]

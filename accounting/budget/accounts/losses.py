@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from accounting.accountants.classical import PLD_LIMIT, ClassicalAccountant
+from accounting.accountants.classical import ClassicalAccountant
+from accounting.accountants.renyi import MAX_EPSILON
 from accounting.mechanisms.composed_loss import composed_epsilon
 from accounting.mechanisms.events import GaussianEvent, PoissonSampledEvent
 from accounting.mechanisms.guessing import rounded_steps, rounding_error
@@ -74,7 +75,7 @@ def epsilon_of_losses(steps: tuple[Steps, ...], delta: float) -> float:
     bound = account.epsilon()
     if all(step.is_closed for step in steps):
         return min(bound, unsampled_epsilon(steps, delta, bound)) if math.isfinite(bound) else bound
-    return min(bound, composed_epsilon(steps, delta, bound)) if 0 < bound <= PLD_LIMIT else bound
+    return min(bound, composed_epsilon(steps, delta, bound)) if 0 < bound <= MAX_EPSILON else bound
 
 
 def epsilon_of_squares(squares: float, delta: float, histograms: Sequence[Steps] = ()) -> float:

@@ -88,6 +88,11 @@ class WorstCaseLimit(LimitAccount):
     def take_queries(self, queries: ChargedQueries) -> None:
         self.stand_at(dataclasses.replace(self.charged, queries=queries))
 
+    def with_pending(self, stage: int | None, query: QueryCost | None) -> Charged:
+        """Return what will be charged once the round of this stage or the query is, or what is charged now."""
+        charged = self.charged if stage is None else self.charged.with_round(stage, publishes=False)
+        return charged if query is None else charged.with_query(query)
+
     @property
     def nothing(self) -> Charged:
         """Before the first charge."""

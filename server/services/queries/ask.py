@@ -133,6 +133,12 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
             "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
             "of them aside before training begins",
         )
+    if document.question.protocol > study.protocol:
+        raise Rejected(
+            "invalid-request",
+            f"centred needs number {document.question.protocol} of the protocol, and this study was created with "
+            f"number {study.protocol}: ask without it",
+        )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
             "invalid-request",

@@ -142,6 +142,7 @@ def _training_session(
         roster=study.roster_sha256,
         model=base.sha256,
         ledger=(charge.sequence, charge.sha256),
+        clip_norm=base.clip_norm,
     )
 
 

@@ -33,6 +33,7 @@ from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
 from server.domain.admission import body_spec, coordinates, mechanism
 from server.domain.bounds import longest_update
+from server.domain.clip_norm import next_clip_norm
 from server.domain.optimiser import begin, new_state, new_weights, restored, state_spec
 from server.domain.release import NotFinite, OpenedSum, measured, noised_pieces, rescaling_factor, summed_spec
 from server.domain.rounds import Abandon, move
@@ -58,7 +59,12 @@ class InputsLost(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a settled round. survivors: how many updates are in the opened sum. ledger: its entry."""
+    """The inputs of a settled round.
+
+    clip_norm  of the round, None where the study's is constant
+    survivors  how many updates are in the opened sum
+    ledger     the entry that settled it
+    """
 
     study: str
     round: int
@@ -70,7 +76,13 @@ class Inputs:
     noised_sha256: str | None
     weights_sha256: str
     optimiser_sha256: str | None
+    clip_norm: float | None
     ledger: tuple[int, str]
+
+    @property
+    def in_round(self) -> StudySettings:
+        """The settings at the clip norm of the round."""
+        return self.settings.at_clip_norm(self.clip_norm)
 
 
 def release_round(
@@ -81,12 +93,13 @@ def release_round(
     try:
         with _total(coordinator, lease, inputs, renew_lease) as total:
             model, state = _publish(coordinator, inputs, total, renew_lease)
+            clip_norm = next_clip_norm(inputs.settings, inputs.clip_norm, total)
     except (InputsLost, NotFinite) as error:
         reason = str(error) if isinstance(error, InputsLost) else error.reason
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
         return
     commit_under_lease(
-        coordinator.database, lease, "release", lambda tx: _release(coordinator, tx, inputs, model, state)
+        coordinator.database, lease, "release", lambda tx: _release(coordinator, tx, inputs, model, state, clip_norm)
     )
 
 
@@ -112,6 +125,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
         noised_sha256=round.noised_sha256,
         weights_sha256=base.sha256,
         optimiser_sha256=base.optimiser_sha256,
+        clip_norm=base.clip_norm,
         ledger=settled_at(tx, row, number),
     )
 
@@ -121,7 +135,7 @@ def _total(
     coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease: Callable[[], None]
 ) -> Generator[TensorFile]:
     """Yield the sum of the updates, with the coordinator's own noise if the study has it: drawn once, and then read."""
-    spec = summed_spec(inputs.model)
+    spec = summed_spec(inputs.settings, inputs.model)
     if mechanism(inputs.settings, inputs.model) is None:
         with _summed(coordinator, inputs, renew_lease) as incoming, incoming.opened() as file:
             yield TensorFile(file.descriptor, spec)
@@ -154,11 +168,11 @@ def _noised(coordinator: Coordinator, lease: Lease, inputs: Inputs, renew_lease:
 @contextmanager
 def _summed(coordinator: Coordinator, inputs: Inputs, renew_lease: Callable[[], None]) -> Generator[IncomingFile]:
     """Yield the sum with its noise in a temporary file."""
-    spec, squares = summed_spec(inputs.model), list[float]()
+    spec, squares = summed_spec(inputs.settings, inputs.model), list[float]()
     limit, draw = encoded_size_limit(spec), coordinator.noise.of(inputs.round)
     with ExitStack() as files:
         opened, updates = _opened(coordinator, inputs, files), _updates(coordinator, inputs, files)
-        pieces = noised_pieces(inputs.settings, inputs.model, updates, opened, draw)
+        pieces = noised_pieces(inputs.in_round, inputs.model, updates, opened, draw)
         incoming = files.enter_context(coordinator.blobs.receive(limit))
         _write(incoming, spec, measured(pieces, squares), renew_lease)
         shrink = None if opened is None else rescaling_factor(squares, opened.longest)
@@ -211,8 +225,8 @@ def _opened(coordinator: Coordinator, inputs: Inputs, files: ExitStack) -> Opene
         return room
 
     start = anchor_of(coordinator, inputs.study, inputs.settings, inputs.model, inputs.weights_sha256, None)
-    size = coordinates(inputs.model)
-    longest = longest_update(inputs.settings, size, inputs.round, anchor=start, clients=inputs.survivors)
+    size = coordinates(inputs.settings.privacy.sent(inputs.model))
+    longest = longest_update(inputs.in_round, size, inputs.round, anchor=start, clients=inputs.survivors)
     # Every client rounded to the ring's grid.
     rounding = inputs.survivors * 2.0 ** -(spec.scale_bits + 1) * math.sqrt(size)
     return OpenedSum(spec, words, longest + rounding)
@@ -263,7 +277,9 @@ def _read(coordinator: Coordinator, files: ExitStack, place: Place, sha256: str,
     return TensorFile(files.enter_context(file).descriptor, spec, longest_metadata=LONGEST_METADATA)
 
 
-def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None) -> None:
+def _release(
+    coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: Blob, state: Blob | None, clip_norm: float | None
+) -> None:
     study, round = _settled(coordinator, tx, inputs)
     published = ModelRow(
         study_id=study.id,
@@ -272,6 +288,7 @@ def _release(coordinator: Coordinator, tx: Transaction, inputs: Inputs, model: B
         bytes=model.bytes,
         optimiser_sha256=None if state is None else state.sha256,
         created_at=tx.now(),
+        clip_norm=clip_norm,
     )
     tx.session.add(published)
     if names_models(tx, study):

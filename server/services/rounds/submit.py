@@ -45,7 +45,11 @@ register(
 
 @dataclass(frozen=True)
 class Start:
-    """weights, previous: digests of the model that the round starts from, and of the one before it if there is one."""
+    """The start of a round of training.
+
+    settings           at the clip norm of the round
+    weights, previous  digests of the model that the round starts from, and of the one before it if there is one
+    """
 
     settings: StudySettings
     model: Spec
@@ -114,7 +118,8 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
     if base is None:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
-    return Start(require_training(rows.settings_of(study)), rows.model_spec_of(study), base.sha256, previous)
+    settings = require_training(rows.settings_of(study)).at_clip_norm(base.clip_norm)
+    return Start(settings, rows.model_spec_of(study), base.sha256, previous)
 
 
 def submit(
@@ -158,12 +163,15 @@ def _examined(coordinator: Coordinator, slot: UpdateSlot, file: OpenedFile) -> F
         examine_answer(TensorFile(descriptor, slot.body))
         return Findings(None, None)
     # A likely mistake gets a code of its own instead of `wrong-names`.
-    if expects_log_moments(start.settings) and set(TensorFile(descriptor).spec) == set(update_spec(start.model)):
+    if expects_log_moments(start.settings) and set(TensorFile(descriptor).spec) == set(
+        update_spec(start.settings, start.model)
+    ):
         raise Rejected(
             "log-moments-missing", "this study needs log-moments/filter and log-moments/moments beside the update"
         )
     anchor = anchor_of(coordinator, slot.study, start.settings, start.model, start.weights, start.previous)
-    longest = longest_update(start.settings, coordinates(start.model), slot.round, anchor=anchor)
+    size = coordinates(start.settings.privacy.sent(start.model))
+    longest = longest_update(start.settings, size, slot.round, anchor=anchor)
     return examine(start.settings, start.model, TensorFile(descriptor, slot.body), longest)
 
 

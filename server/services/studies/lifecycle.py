@@ -73,6 +73,11 @@ def show(coordinator: Coordinator, study: str) -> Study:
     return coordinator.database.read("show-study", lambda tx: _view(coordinator, tx, rows.find_study(tx, study)))
 
 
+def protocol_of(coordinator: Coordinator, study: str) -> int:
+    """Return the number of the protocol that the study was created with. Raises Rejected `unknown-study`."""
+    return coordinator.database.read("show-study", lambda tx: rows.find_study(tx, study).protocol)
+
+
 def list_studies(
     coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
 ) -> StudyList:
@@ -193,13 +198,15 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
         return
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
-    # No entry charges it yet. The entry's identity does not affect whether it can be opened.
-    plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), **plan_fields)
-    try:
-        # Their soundness does not depend on the session's name, and no signature is made.
-        plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
-    except ParameterFault as fault:
-        raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
+    adaptive, first = settings.privacy.adaptive_clip, settings.privacy.clip_norm
+    for norm in (first,) if adaptive is None else adaptive.bounds(first):
+        # No entry charges it yet. The entry's identity does not affect whether it can be opened.
+        plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), clip_norm=norm, **plan_fields)
+        try:
+            # Their soundness does not depend on the session's name, and no signature is made.
+            plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())
+        except ParameterFault as fault:
+            raise Rejected("invalid-request", f"no secure sum could ever be opened: {fault}") from fault
 
 
 def _active(tx: Transaction, row: StudyRow) -> int:

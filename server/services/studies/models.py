@@ -100,11 +100,24 @@ def _record(
     earlier = _find_recorded(tx, row, incoming)
     if earlier is not None:
         return earlier
-    model = ModelRow(study_id=row.id, version=0, sha256=blob.sha256, bytes=blob.bytes, created_at=tx.now())
+    privacy = require_training(rows.settings_of(row)).privacy
+    try:
+        privacy.sent(spec)
+    except ValueError as error:
+        raise TensorError("wrong-names", str(error)) from error
+    moves = privacy.adaptive_clip is not None
+    model = ModelRow(
+        study_id=row.id,
+        version=0,
+        sha256=blob.sha256,
+        bytes=blob.bytes,
+        created_at=tx.now(),
+        clip_norm=privacy.clip_norm if moves else None,
+    )
     tx.session.add(model)
     row.model_spec = spec_to_json(spec)
-    # Hospitals of a study that was created before could not read such a ledger.
-    if coordinator.binds_models and row.protocol >= NAMED_MODELS:
+    # Hospitals of a study that was created before could not read such a ledger. A norm that moves is always named.
+    if (coordinator.binds_models or moves) and row.protocol >= NAMED_MODELS:
         lock_account(tx, coordinator.signer, row).record_release(model)
     rows.enter_state(tx, row, "enrolling")
     return Written(model_info(model), created=True)

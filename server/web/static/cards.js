@@ -1,7 +1,7 @@
 // The overview: rounds left and shares first, then ε.
 import { element, phrase, redraw } from "/static/elements.js";
 import { keyOf } from "/static/model.js";
-import { accuracy, count, guessesOf100, percentLeft, upward, usedOf, usedWords } from "/static/numbers.js";
+import { accuracy, count, countedOf, guessesOf100, partOf, percentLeft, upward } from "/static/numbers.js";
 import { hospitals } from "/static/overview.js";
 import { limitName, voidAgainst } from "/static/words.js";
 
@@ -9,7 +9,7 @@ export function cards() {
   const node = element("div", { class: "cards" });
   const update = (model) => {
     if (model.budget === null) return redraw(node, null, () => []);
-    const drawn = [model.trains ? roundsLeft(model) : null, model.asks ? questions(model) : null, ...model.limits.map(budgetLeft), model.trains ? measured(model) : null, present(model)].filter(Boolean);
+    const drawn = [model.trains ? roundsLeft(model) : null, model.asks ? questions(model) : null, ...model.limits.map((limit) => (countedOf(limit) === null ? budgetLeft(limit) : guarantee(model, limit))), model.trains ? measured(model) : null, present(model)].filter(Boolean);
     redraw(node, drawn, () => drawn.map(card));
   };
   return { node, update };
@@ -63,21 +63,32 @@ function questions(model) {
 function budgetLeft(limit) {
   const left = percentLeft(limit);
   const reserved = limit.reserved > 0 ? `, ${upward(limit.reserved)} reserved for the round under way` : "";
-  const questions = usedOf(limit) !== null;
-  const words = questions ? `ε ${limit.epsilon} holds for every stop, ${usedWords(limit)}` : `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
+  const words = `ε ${upward(limit.spent)} of ${limit.epsilon} spent${reserved}`;
   return {
     id: keyOf(limit),
     name: `Budget left: ${limitName(limit)}`,
     figure: `${left} %`,
-    bar: { left, reserved: questions ? 0 : (100 * limit.reserved) / limit.epsilon, words },
-    lines: [
-      words,
-      ...limit.reports.map((report) => `${questions ? `So far, if the study ended here for reasons that do not depend on its answers` : "Tighter, not acted on"}: ε ${upward(report.epsilon)} (${report.name})`),
-      `An attacker who knows all other records guesses right at most ${guessesOf100(limit.attack_success)} times in 100 on average (a coin: 50)`,
-      sentence(voidAgainst(limit)).split(",")[0],
-    ],
+    bar: { left, reserved: (100 * limit.reserved) / limit.epsilon, words },
+    lines: [words, ...limit.reports.map((report) => `Tighter, not acted on: ε ${upward(report.epsilon)} (${report.name})`), ...about(limit)],
   };
 }
+
+// What holds in any case stands first, and ε so far never without its condition.
+function guarantee(model, limit) {
+  const { guarantee, progress, running } = model.wordsOf(limit), part = partOf(limit);
+  return {
+    id: keyOf(limit),
+    name: `Guarantee: ${limitName(limit)}`,
+    figure: limit.spent > 0 ? guarantee.split(" at δ")[0] : `ε ≤ ${limit.epsilon}`,
+    bar: { left: percentLeft(limit), reserved: (100 * part.reserved) / part.allowed, words: progress },
+    lines: [guarantee, sentence(progress), running, ...about(limit)],
+  };
+}
+
+const about = (limit) => [
+  `An attacker who knows all other records guesses right at most ${guessesOf100(limit.attack_success)} times in 100 on average (a coin: 50)`,
+  sentence(voidAgainst(limit)).split(",")[0],
+];
 
 const sentence = (words) => words && `${words[0].toUpperCase()}${words.slice(1)}`;
 

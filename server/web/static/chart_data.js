@@ -1,5 +1,5 @@
 // From what is known of a study to the rows that the charts draw. Pure.
-import { accuracy, upward } from "/static/numbers.js";
+import { accuracy, partOf, upward } from "/static/numbers.js";
 import { limitName } from "/static/words.js";
 
 // ε is smooth: more points would be slower and look the same. The table has every round.
@@ -21,54 +21,68 @@ export function thinned(items, most = MOST_POINTS) {
 // last   only so many of the newest rounds; 0: all
 export function lossRows(model, { share, hidden, last }) {
   const limits = model.limits.filter((limit) => !hidden.has(limitName(limit)));
-  const scaled = (limit, value) => (share ? (100 * value) / limit.epsilon : value);
-  const drawn = limits.map((limit) => [limit, recent(model.history(limit), last)]);
+  const curves = limits.map((limit) => curveOf(model, limit, share, last));
   return {
-    spent: drawn.flatMap(([limit, points]) => thinned(points).map(([round, spent]) => ({ round, value: scaled(limit, spent), limit: limitName(limit) }))),
-    reserved: drawn.flatMap(([limit, points]) => reservation(model, limit, points, scaled)),
-    forecast: drawn.flatMap(([limit, points]) => forecast(model, limit, points, scaled)),
-    limits: limitLines(limits, scaled, share),
-    hover: hoverRows(drawn, share),
+    spent: curves.flatMap(({ limit, points }) => thinned(points).map(([round, value]) => ({ round, value, limit: limitName(limit) }))),
+    reserved: curves.flatMap((curve) => reservation(model, curve)),
+    forecast: curves.flatMap((curve) => forecast(model, curve)),
+    running: share ? [] : curves.flatMap((curve) => running(model, curve)),
+    limits: limitLines(curves, share),
+    hover: hoverRows(model, curves, last),
   };
 }
 
-const recent = (points, last) => (last ? points.slice(-last) : points);
+// What is drawn of a limit: in ε; or in percent, of its ε or of the steps or squares that it counts. now: as it stands.
+function curveOf(model, limit, share, last) {
+  const recent = (points) => (last ? points.slice(-last) : points);
+  const used = share ? model.progress(limit) : null, part = partOf(limit);
+  if (used !== null) return { limit, points: recent(used), now: (100 * part.used) / part.allowed, reserved: (100 * part.reserved) / part.allowed, top: 100 };
+  const scale = share ? 100 / limit.epsilon : 1;
+  return { limit, points: recent(model.history(limit)).map(([round, spent]) => [round, spent * scale]), now: limit.spent * scale, reserved: limit.reserved * scale, top: limit.epsilon * scale };
+}
 
-function reservation(model, limit, points, scaled) {
-  if (!model.underWay || !(limit.reserved > 0)) return [];
-  const top = limit.spent + limit.reserved;
-  return [{ round: model.underWay.round, low: scaled(limit, limit.spent), high: scaled(limit, top), limit: limitName(limit), words: `Round ${model.underWay.round} is under way.\nReserved for it: up to ε ${upward(top)} of ${limit.epsilon} (${limitName(limit)})` }];
+function reservation(model, { limit, now, reserved }) {
+  if (!model.underWay || !(reserved > 0)) return [];
+  const { progress } = model.wordsOf(limit), top = limit.spent + limit.reserved;
+  const words = progress ? `${limitName(limit)}: ${progress}` : `Reserved for it: up to ε ${upward(top)} of ${limit.epsilon} (${limitName(limit)})`;
+  return [{ round: model.underWay.round, low: now, high: now + reserved, limit: limitName(limit), words: `Round ${model.underWay.round} is under way.\n${words}` }];
 }
 
 // A straight line: as if every further round cost what the last one did, and never past the limit.
-function forecast(model, limit, points, scaled) {
+function forecast(model, { limit, points, top }) {
   const left = model.goesOn ? limit.rounds_left_estimate : 0;
   if (!left || points.length === 0) return [];
-  const [round, spent] = points.at(-1);
-  const [before, earlier] = points.length > 1 ? points.at(-2) : [round, spent];
-  const slope = round > before ? (spent - earlier) / (round - before) : (limit.epsilon - spent) / left;
-  const end = Math.min(limit.epsilon, spent + slope * left);
-  return [[round, spent], [round + left, end]].map(([at, value]) => ({ round: at, value: scaled(limit, value), limit: limitName(limit) }));
+  const [round, value] = points.at(-1);
+  const [before, earlier] = points.length > 1 ? points.at(-2) : [round, value];
+  const slope = round > before ? (value - earlier) / (round - before) : (top - value) / left;
+  const end = Math.min(top, value + slope * left);
+  return [[round, value], [round + left, end]].map(([at, reached]) => ({ round: at, value: reached, limit: limitName(limit) }));
+}
+
+// ε so far, where the guarantee is not that: as it stands now alone, for it is computed when somebody asks.
+function running(model, { limit, points }) {
+  const words = model.wordsOf(limit).running, [report] = limit.reports;
+  if (!limit.progress || words === null || points.length === 0) return [];
+  return [{ round: points.at(-1)[0], value: report.epsilon, limit: limitName(limit), words: `${limitName(limit)}: ${words}` }];
 }
 
 // One line for limits of one size, named after all of them.
-function limitLines(limits, scaled, share) {
+function limitLines(curves, share) {
   const found = new Map();
-  for (const limit of limits) {
-    const value = scaled(limit, limit.epsilon);
-    found.set(value, [...(found.get(value) ?? []), limitName(limit)]);
-  }
+  for (const { limit, top } of curves) found.set(top, [...(found.get(top) ?? []), limitName(limit)]);
   return [...found].map(([value, names]) => ({ value, name: share ? "limit" : `limit ε ${value}: ${names.join("; ")}` }));
 }
 
-function hoverRows(drawn, share) {
+function hoverRows(model, curves, last) {
   const rows = new Map();
-  for (const [limit, points] of drawn) {
-    for (const [round, spent] of thinned(points, MOST_PLACES)) {
-      const line = `${limitName(limit)}: ε ${upward(spent)} of ${limit.epsilon}, ${upward((100 * spent) / limit.epsilon)} %`;
+  for (const { limit, points } of curves) {
+    const drawn = new Map(points), used = new Map(model.progress(limit) ?? []);
+    const spent = model.history(limit);
+    for (const [round, epsilon] of thinned(last ? spent.slice(-last) : spent, MOST_PLACES)) {
+      const line = used.has(round) ? `ε ${upward(epsilon)} guaranteed, ${upward(used.get(round))} % used` : `ε ${upward(epsilon)} of ${limit.epsilon}, ${upward((100 * epsilon) / limit.epsilon)} %`;
       const row = rows.get(round) ?? { round, words: `After round ${round}`, top: 0 };
-      row.words += `\n${line}`;
-      row.top = Math.max(row.top, share ? (100 * spent) / limit.epsilon : spent);
+      row.words += `\n${limitName(limit)}: ${line}`;
+      row.top = Math.max(row.top, drawn.get(round) ?? 0);
       rows.set(round, row);
     }
   }

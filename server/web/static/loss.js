@@ -2,6 +2,7 @@
 import { accuracyRows, answerRows, lossRows, MOST_BARS } from "/static/chart_data.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { element, redraw, section, table } from "/static/elements.js";
+import { placeOf, spentOf } from "/static/model.js";
 import { accuracy, upward } from "/static/numbers.js";
 import { onTheme } from "/static/theme.js";
 import { limitName, LINES } from "/static/words.js";
@@ -28,7 +29,8 @@ export function lossCharts() {
   const update = (now) => {
     model = now;
     accuracies.hidden = !model.trains;
-    about.textContent = model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs as much as the last one. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds for every stop, which is the limit from the first question on. Each question shows how much of it is used.";
+    const counted = model.limits.some((limit) => limit.progress) ? " A limit that is kept by counting has one ε from its first charge on: “Share of each limit” shows how much of it is used. Diamond: ε so far, under its condition." : "";
+    about.textContent = (model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs as much as the last one. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds for every stop, which is the limit from the first question on. Each question shows how much of it is used.") + counted;
     redraw(legend, model.limits.map(limitName), () => legendOf(model.limits, choice, draw));
     redraw(jump, jumpWords(model), () => jumpWords(model));
     draw();
@@ -62,7 +64,7 @@ const answerKey = () => element("p", { class: "legend" }, ...ANSWERS.map((name, 
 function jumpWords(model) {
   // Without training nothing is kept at one order; a question may cost whatever its noise says.
   if (!model.trains || model.rounds.some((round) => round.query)) return "";
-  for (const limit of model.limits) {
+  for (const limit of model.limits.filter((limit) => !limit.progress)) {
     const points = model.history(limit);
     if (points.length < 3) continue;
     const [first, later] = [points[0][1], (points.at(-1)[1] - points[0][1]) / (points.length - 1)];
@@ -95,7 +97,7 @@ function figure(specification, words, makeTable) {
 
 function lossTable(model) {
   const rows = model.rounds.filter((round) => round.spent !== null).toReversed().map((round) => {
-    const spent = model.limits.map((limit) => upward(round.spent.find((one) => one.level === limit.level && one.definition === limit.definition)?.spent));
+    const spent = model.limits.map((limit) => [upward(spentOf(round, limit)), placeOf(model, round, limit)].filter(Boolean).join(", "));
     return [`after round ${round.round}`, ...spent];
   });
   const reserved = model.underWay ? [[`reserved for round ${model.underWay.round}`, ...model.limits.map((limit) => `+ ${upward(limit.reserved)}`)]] : [];

@@ -1,6 +1,6 @@
 // What each ε means, where it stands: for whom, against whom, and what it rests on.
 import { element, redraw, section } from "/static/elements.js";
-import { guessesOf100, upward, usedOf, usedWords } from "/static/numbers.js";
+import { countedOf, guessesOf100, upward } from "/static/numbers.js";
 import { limitName, observerName, voidAgainst } from "/static/words.js";
 
 const WHOSE = {
@@ -20,25 +20,33 @@ export function meanings() {
   const list = element("div", { class: "meanings" });
   const node = section("meaning", "What the numbers mean", list);
   const update = (model) => redraw(list, [model.limits, model.unprotected, model.budget.percentiles], () => [
-    ...model.limits.map(meaning), ...model.unprotected.map(noPromise),
+    ...model.limits.map((limit) => meaning(model, limit)), ...model.unprotected.map(noPromise),
   ]);
   return { node, update };
 }
 
-function meaning(limit) {
+function meaning(model, limit) {
   const guess = guessesOf100(limit.attack_success);
   return element("article", {},
     element("h3", {}, limitName(limit)),
     element("p", {}, `${GUESSERS[limit.observer] ?? "An observer"} and who knows all other records and gives equal odds to both, guesses ${WHOSE[`${limit.level} ${limit.definition}`]}. The guess is right at most `, element("strong", {}, `${guess} times in 100`), ` on average. Tossing a coin is right 50 times. ${CHANCES[limit.certificate?.guess_from] ?? ""} On a rare output the attacker may be surer, which ε and δ bound.`),
     voidAgainst(limit) ? element("p", { class: "notice care" }, `This number ${voidAgainst(limit)}.`) : null,
-    element("p", {}, spentWords(limit)),
+    element("p", {}, spentWords(model, limit)),
     element("dl", { class: "facts" },
       ...fact("Holds against", observerName(limit.observer)), ...fact("Kept by", limit.enforced_by), ...fact("Rests on", limit.certificate?.assumption ?? "no certificate yet"),
-      ...limit.reports.flatMap((report) => fact(usedOf(limit) === null ? "Tighter number, not acted on" : "So far, under a condition", `ε = ${upward(report.epsilon)} (${report.name}), ${report.certificate.assumption}`))));
+      ...numbersBeside(model, limit)));
 }
 
-function spentWords(limit) {
-  if (usedOf(limit) !== null) return `ε ${limit.epsilon} at δ = ${limit.delta} holds for every stop of the study, from the first question on. Of it, ${usedWords(limit)}. Each question's cost is reserved before it is asked.`;
+// ε so far, or tighter numbers, each with what it rests on.
+function numbersBeside(model, limit) {
+  const { running } = model.wordsOf(limit);
+  if (countedOf(limit) !== null) return running === null ? [] : fact("So far, under a condition", running);
+  return limit.reports.flatMap((report) => fact("Tighter number, not acted on", `ε = ${upward(report.epsilon)} (${report.name}), ${report.certificate.assumption}`));
+}
+
+function spentWords(model, limit) {
+  const { guarantee, progress } = model.wordsOf(limit);
+  if (countedOf(limit) !== null) return `Guaranteed: ${guarantee}. So far: ${progress}. What a round or question takes is reserved before it begins.`;
   return `Spent so far: ε ${upward(limit.spent)} at δ = ${limit.delta}. It is never more than ε ${limit.epsilon}. Each round's worst case is reserved before it begins.`;
 }
 

@@ -1,6 +1,7 @@
 // What the page knows of one study: settings, budget and all rounds so far, kept new by the answers of its twin.
 
-import { usedOf } from "/static/numbers.js";
+import { NOT_CHARGED } from "/reasons.js";
+import { countedOf, partOf, upward } from "/static/numbers.js";
 
 export const keyOf = (limit) => `${limit.level} ${limit.definition}`;
 
@@ -9,6 +10,7 @@ export class StudyModel {
   budget = null;
   version = 0;
   mostRounds = 0;
+  words = [];
   queries = [];
   #rounds = new Map();
   #ordered = [];
@@ -21,7 +23,7 @@ export class StudyModel {
 
   // version: of the first of several pages, for what happens between them is asked for again.
   merge(page, version = page.version) {
-    Object.assign(this, { study: page.study, budget: page.budget, version, mostRounds: page.most_rounds });
+    Object.assign(this, { study: page.study, budget: page.budget, version, mostRounds: page.most_rounds, words: page.words });
     for (const round of page.rounds) this.#rounds.set(round.round, round);
     if (page.budget === null) this.#rounds.clear();
     this.#ordered = [...this.#rounds.values()].sort((one, other) => one.round - other.round);
@@ -34,6 +36,11 @@ export class StudyModel {
 
   get limits() {
     return (this.budget?.limits ?? []).filter((limit) => limit.epsilon !== null);
+  }
+
+  // What it guarantees, in the coordinator's words.
+  wordsOf(limit) {
+    return this.words.find((words) => words.level === limit.level && words.definition === limit.definition);
   }
 
   get unprotected() {
@@ -92,10 +99,25 @@ export class StudyModel {
 
   // [before, after] of a query's charges, first to last; null where it was never charged.
   spentBy(query, limit) {
-    const points = this.history(limit), own = new Set(this.rounds.filter((round) => round.query === query.number).map((round) => round.round));
+    const points = this.history(limit), own = new Set(this.rounds.filter((round) => round.query === query.number && placeOf(this, round, limit) !== NOT_CHARGED).map((round) => round.round));
     const places = points.flatMap(([number], place) => (own.has(number) ? [place] : []));
     if (places.length === 0) return null;
     return [places[0] > 0 ? points[places[0] - 1][1] : 0, points[places.at(-1)][1]];
+  }
+
+  // Whether a round that has ended was charged to a limit; null where that is not known.
+  isCharged(round, limit) {
+    const points = this.rounds.filter((each) => spentOf(each, limit) !== undefined), place = points.indexOf(round);
+    if (place < 0) return null;
+    const [now, before] = [entryOf(round, limit), place > 0 ? entryOf(points[place - 1], limit) : { spent: 0, steps: 0, squares: 0 }];
+    return ["spent", "steps", "squares"].some((name) => (now[name] ?? 0) !== (before[name] ?? 0));
+  }
+
+  // [round, percent used] of a limit whose rounds say how far it is used up; null for others.
+  progress(limit) {
+    if (!limit.progress) return null;
+    const name = limit.progress.steps ? "steps" : "squares", { allowed } = partOf(limit);
+    return this.rounds.filter((round) => entryOf(round, limit)?.[name] !== undefined).map((round) => [round.round, (100 * entryOf(round, limit)[name]) / allowed]);
   }
 
   // [round, ε] of one limit, for every round that is charged.
@@ -114,6 +136,19 @@ export class StudyModel {
 
 // ε after a round, whatever made the study stop: with questions alone the limit, whatever an earlier version stated.
 export function spentOf(round, limit) {
-  const spent = round.spent?.find((each) => each.level === limit.level && each.definition === limit.definition)?.spent;
-  return spent > 0 && usedOf(limit) !== null ? limit.epsilon : spent;
+  const spent = entryOf(round, limit)?.spent;
+  return spent > 0 && !limit.progress && countedOf(limit) !== null ? limit.epsilon : spent;
+}
+
+export const entryOf = (round, limit) => round.spent?.find((each) => each.level === limit.level && each.definition === limit.definition);
+
+// "step 12", "not charged" or null: what a round is beside its ε where steps or squares are counted.
+export function placeOf(model, round, limit) {
+  const entry = entryOf(round, limit), isLost = round.state === "abandoned" || round.state === "stopped";
+  // With questions alone rounds do not say what was used by then.
+  const isKnown = limit.progress || countedOf(limit) === null;
+  if (entry && isLost && isKnown && model.isCharged(round, limit) === false) return NOT_CHARGED;
+  if (!entry || !limit.progress) return null;
+  if (limit.progress.steps) return `step ${entry.steps}`;
+  return `${upward((100 * entry.squares) / limit.progress.squares.allowed)} % of μ²`;
 }

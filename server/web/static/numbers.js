@@ -10,22 +10,32 @@ export function upward(value) {
 
 // What is left of a limit once the round under way is charged, in whole percent, never rounded up.
 export function percentLeft(limit) {
-  if (usedOf(limit) !== null) return Math.max(0, Math.floor(100 * (1 - usedOf(limit))));
+  const part = partOf(limit);
+  if (part !== null) return Math.max(0, Math.floor(100 * (1 - (part.used + part.reserved) / part.allowed)));
   if (limit.remaining === null) return 0;
   return Math.max(0, Math.floor((100 * limit.remaining) / limit.epsilon));
 }
 
-// With questions alone: the share of μ² that is used up; null where a limit is kept in ε.
-export function usedOf(limit) {
+// How far a limit is used up where steps or squares are counted, also with questions alone; null where it is kept in ε.
+export function countedOf(limit) {
+  if (limit.progress) return limit.progress;
   const { used, allowed } = limit.certificate ?? {};
-  return typeof used === "number" && allowed > 0 ? used / allowed : null;
+  return typeof used === "number" && allowed > 0 ? { enforcement: "gaussian-filter", steps: null, squares: { used, reserved: 0, allowed } } : null;
 }
 
-// With questions alone: Δ²/s² of one query as a share of μ²; null where a limit is charged in ε.
-export const shareOf = (query, limit) => (usedOf(limit) === null ? null : query.document.question.noise_multiplier ** -2 / limit.certificate.allowed);
+// What is counted: the steps of a plan, or else squares.
+export function partOf(limit) {
+  const counted = countedOf(limit);
+  return counted === null ? null : (counted.steps ?? counted.squares);
+}
 
-// "used x of μ²", rounded up.
-export const usedWords = (limit) => `used ${upward(limit.certificate.used)} of μ² = ${estimate(limit.certificate.allowed)}, ${upward(100 * usedOf(limit))} %`;
+// Δ²/s² of one query as a share of μ²; null where no μ² bounds it.
+export function shareOf(query, limit) {
+  const counted = countedOf(limit), { kind, noise_multiplier: noise } = query.document.question;
+  // Of a plan, μ² is that of questions on all patients, and an evaluation is not on all.
+  if (!counted?.squares || (counted.steps && kind === "evaluation")) return null;
+  return noise ** -2 / counted.squares.allowed;
+}
 
 // Of 100 guesses, how many are right at most; never rounded down.
 export const guessesOf100 = (success) => String(Math.ceil(success * 1000) / 10);

@@ -1,4 +1,5 @@
 // One question: what was asked, who consents, what it cost, and its answer with pictures.
+import { NOT_CHARGED } from "/reasons.js";
 import { csvOf, formOf, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
@@ -15,7 +16,7 @@ export function questionView(name) {
   const charts = [];
   onTheme(() => charts.forEach((chart) => chart.recolour()));
   const update = (model, query) => {
-    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareOf(query, limit)]);
+    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareOf(query, limit), Boolean(limit.progress)]);
     redraw(node, [query, costs], () => {
       charts.length = 0;
       if (query === null) return missing();
@@ -37,7 +38,7 @@ function about(model, query, costs) {
     ["Asked", when(query.created_at)],
     ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
     ["Noise", `${question.noise_multiplier} times what one patient can change`],
-    ...costs.map(([limit, spent, share]) => [`Cost, ${limit}`, spent === null ? "not charged" : share !== null ? `${upward(100 * share)} % of μ²` : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
+    ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? `${upward(100 * share)} % of μ²` : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
     query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no, at least ${query.needed} must say yes`],
   ].filter(Boolean);
   return section("question", `${query.number}. ${queryTitle(query)}`, back(),

@@ -1,7 +1,8 @@
 // All questions of a study as a list, and one of them with its answer.
+import { NOT_CHARGED } from "/reasons.js";
 import { Twin } from "/static/coordinator.js";
 import { cell, element, phrase, redraw, section, table } from "/static/elements.js";
-import { count, shareOf, upward, usedOf, usedWords, when } from "/static/numbers.js";
+import { count, shareOf, upward, when } from "/static/numbers.js";
 import { questionView } from "/static/question.js";
 import { complain } from "/static/shell.js";
 import { kindName, limitName, queryState, queryTitle } from "/static/words.js";
@@ -80,7 +81,7 @@ function questionsList() {
 
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
-  const spent = model.limits.map((limit) => `${usedOf(limit) === null ? `ε ${upward(limit.spent)} of ${limit.epsilon} spent` : usedWords(limit)} (${limitName(limit)})`).join("; ");
+  const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join("; ");
   return `${count(model.queries.length, "question")}, at most ${most} are charged. ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 
@@ -104,8 +105,9 @@ function rows(model, shown) {
 
 export function costWords(model, query, limit) {
   const spent = model.spentBy(query, limit);
-  if (spent === null) return "not charged";
+  if (spent === null) return NOT_CHARGED;
   const share = shareOf(query, limit);
   if (share !== null) return `${upward(100 * share)} % of μ²`;
+  if (limit.progress) return "by patients who are set aside";
   return `+ ${upward(spent[1] - spent[0])} (${upward(spent[0])} → ${upward(spent[1])})`;
 }

@@ -1,6 +1,6 @@
 // All rounds, newest first, a page at a time; abandoned rounds in a row of one reason are one line.
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
-import { spentOf } from "/static/model.js";
+import { entryOf, placeOf, spentOf } from "/static/model.js";
 import { count, shareOf, upward, when } from "/static/numbers.js";
 import { quoted } from "/static/answer_rows.js";
 import { addressOf } from "/static/questions.js";
@@ -78,9 +78,9 @@ function rows(model, groups) {
   const spent = (group) => model.limits.map((limit) => cell({ class: "number" }, upward(spentOf(group[0], limit) ?? null), added(model, group[0], limit)));
   const lines = groups.map((group) => [
     group.length > 1 ? `${group.at(-1).round}–${group[0].round}` : String(group[0].round),
-    what(model, group), cell({ class: "number" }, answered(group)), ...spent(group), ...(model.trains ? [measured(group[0])] : []), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
+    what(model, group), cell({ class: "number" }, answered(group)), ...spent(group), ...(model.trains ? [measured(group[0])] : []), ...(adapts(model) ? [cell({ class: "number" }, nextNorm(group[0]))] : []), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
   ]);
-  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), ...(model.trains ? ["Measured"] : []), "When"], lines, { stacks: true });
+  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), ...(model.trains ? ["Measured"] : []), ...(adapts(model) ? ["Next clip norm"] : []), "When"], lines, { stacks: true });
 }
 
 // Of the queries that these rounds answer.
@@ -89,7 +89,9 @@ const titleOf = (model, { query }) => `Question ${query}${model.queries[query - 
 
 function added(model, round, limit) {
   const query = model.queries[round.query - 1], share = query ? shareOf(query, limit) : null;
-  if (share !== null && round.spent !== null) return element("span", { class: "note" }, ` ${upward(100 * share)} % of μ²`);
+  if (share !== null && !limit.progress && round.spent !== null) return element("span", { class: "note" }, ` ${upward(100 * share)} % of μ²`);
+  const place = placeOf(model, round, limit);
+  if (place !== null) return element("span", { class: "note" }, ` ${place}`);
   const cost = model.cost(round, limit);
   return cost === null ? null : element("span", { class: "note" }, ` + ${upward(cost)}`);
 }
@@ -117,12 +119,17 @@ function answered([newest]) {
 
 const measured = (round) => Object.entries(round.metrics?.values ?? {}).map(([name, value]) => `${name} ${value.toFixed(4)}`).join(", ");
 
+// The noised bits of a round move the clip norm of the next one.
+const adapts = (model) => Boolean(model.study.settings.privacy.adaptive_clip);
+const nextNorm = (round) => (round.clip_norm === undefined ? "" : String(Number(round.clip_norm.toPrecision(3))));
+
 function csv(model) {
-  const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), "measured"];
+  const counted = model.limits.flatMap((limit) => ["steps", "squares"].filter((part) => limit.progress?.[part]).map((part) => [limit, part]));
+  const head = ["round", "question", "state", "reason", "started", "ended", "received", "refused", "missing", "waiting", ...model.limits.map((limit) => `epsilon ${limitName(limit)}`), ...counted.map(([limit, part]) => `${part} ${limitName(limit)}`), "measured", ...(adapts(model) ? ["next clip norm"] : [])];
   const lines = model.rounds.map((round) => [
     round.round, round.query, round.state, round.reason, round.started_at, round.ended_at,
     ...["received", "refused", "missing", "waiting"].map((kind) => round.answers?.[kind]),
-    ...model.limits.map((limit) => spentOf(round, limit)), measured(round),
+    ...model.limits.map((limit) => spentOf(round, limit)), ...counted.map(([limit, part]) => entryOf(round, limit)?.[part]), measured(round), ...(adapts(model) ? [round.clip_norm] : []),
   ]);
   return new Blob([[head, ...lines].map((line) => line.map(quoted).join(",")).join("\r\n")], { type: "text/csv" });
 }

@@ -1,7 +1,7 @@
 """How far predicted numbers are from the outcome: bias, root mean square error, R².
 
-The sums of every group are patients, Σ y, Σ (1 - y²), Σ e and Σ e². y is the outcome scaled to [-1, 1], and e the error
-over the largest one.
+The sums of every group are patients, Σ y, Σ (1 - y²), Σ e and Σ (e² - centre). y is the outcome scaled to [-1, 1], and
+e the error over the largest one. The centre is 0, or ½ in centred questions.
 """
 
 from __future__ import annotations
@@ -48,20 +48,28 @@ _NO_SPREAD = -1e6
 
 
 @dataclass(frozen=True)
+class NumberScales:
+    """low, high: range of the outcome. largest: of the error. centre: what was taken off each e² before the sum."""
+
+    low: float
+    high: float
+    largest: float
+    centre: float = 0.0
+
+
+@dataclass(frozen=True)
 class Errors:
     """One group's sums. Raw figures are not cut: below zero, a root is that of the absolute value, with its sign.
 
     Attributes:
         values: (5,) the sums.
         variance: of the noise in each.
-        low, high, largest: ranges of outcome and error.
+        scales: of outcome and error.
     """
 
     values: Floats
     variance: float
-    low: float
-    high: float
-    largest: float
+    scales: NumberScales
 
     @property
     def enough(self) -> bool:
@@ -69,8 +77,9 @@ class Errors:
 
     def figures(self, generator: np.random.Generator) -> Estimates:
         """Return mean outcome, mean error, root mean square error and R², shape (4,)."""
-        lower_bounds = np.array([self.low, -self.largest, 0.0, -np.inf])
-        upper_bounds = np.array([self.high, self.largest, self.largest, 1.0])
+        largest = self.scales.largest
+        lower_bounds = np.array([self.scales.low, -largest, 0.0, -np.inf])
+        upper_bounds = np.array([self.scales.high, largest, largest, 1.0])
         if not self.enough:
             return replace(unknown_estimates(4), low=lower_bounds, high=upper_bounds)
         noise = np.sqrt(self.variance) * generator.standard_normal((SIMULATIONS, 5))
@@ -98,14 +107,16 @@ class Errors:
 
     def _read(self, sums: Floats) -> Floats:
         """Return the figures of each draw: (s, 5) to (s, 4)."""
+        low, high, largest = self.scales.low, self.scales.high, self.scales.largest
         count = sums[:, 0]
-        y, error, square = sums[:, 1] / count, sums[:, 3] / count, sums[:, 4] / count
-        half = (self.high - self.low) / 2
+        # The noise of the number of patients is in the mean square as well: both are read off the same draw.
+        y, error, square = sums[:, 1] / count, sums[:, 3] / count, sums[:, 4] / count + self.scales.centre
+        half = (high - low) / 2
         spread = (1 - sums[:, 2] / count - y**2) * half**2
         # Noise may have left no spread at all: then there is none to explain.
-        explained = 1 - square * self.largest**2 / np.maximum(spread, 1e-12 * half**2)
-        root = self.largest * np.sign(square) * np.sqrt(np.abs(square))
-        return np.stack([(self.low + self.high) / 2 + half * y, self.largest * error, root, explained], axis=1)
+        explained = 1 - square * largest**2 / np.maximum(spread, 1e-12 * half**2)
+        root = largest * np.sign(square) * np.sqrt(np.abs(square))
+        return np.stack([(low + high) / 2 + half * y, largest * error, root, explained], axis=1)
 
     def _sampling(self, generator: np.random.Generator) -> Floats:
         """Return draws as of a normal law of outcome and error, shape (SIMULATIONS, 5).
@@ -114,6 +125,7 @@ class Errors:
         correlation gives R² a larger error, so at most a half is assumed.
         """
         count, y, rest, error, square = self.values.tolist()
+        square += self.scales.centre * count
         explained = float(self._read(self.values[None])[0, 3])
         spread = max(1 - rest / count - (y / count) ** 2, 0.0)
         scatter = max(square / count - (error / count) ** 2, 0.0)
@@ -127,12 +139,7 @@ class Errors:
 
 
 def read_numbers(
-    sums: Sequence[GroupSum],
-    low: float,
-    high: float,
-    largest: float,
-    left_out: Estimates,
-    generator: np.random.Generator,
+    sums: Sequence[GroupSum], scales: NumberScales, left_out: Estimates, generator: np.random.Generator
 ) -> Answer:
     """Return the answer of an evaluation of numbers.
 
@@ -141,7 +148,7 @@ def read_numbers(
         left_out: patients who could not be evaluated.
     """
     groups = [group_sum.group for group_sum in sums]
-    errors = [Errors(group_sum.values, group_sum.variance, low, high, largest) for group_sum in sums]
+    errors = [Errors(group_sum.values, group_sum.variance, scales) for group_sum in sums]
     people = [counts(group_sum.values[:1], np.array([group_sum.variance])) for group_sum in sums]
     warnings = () if all(group_sum.enough for group_sum in errors) else (TOO_FEW,)
     return Answer(

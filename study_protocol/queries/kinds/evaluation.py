@@ -12,10 +12,11 @@ from pydantic import Field, model_validator
 
 from accounting.plan.queries import Bears
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.centred import CENTRE, Centred, centred_where_open, protocol_of
 from study_protocol.queries.counting import Floats, counts
 from study_protocol.queries.evaluation.binary import read_scores
 from study_protocol.queries.evaluation.classes import read_classes
-from study_protocol.queries.evaluation.numbers import read_numbers
+from study_protocol.queries.evaluation.numbers import NumberScales, read_numbers
 from study_protocol.queries.groups import Partition, evenly, places_of, size_of, sums_by_group
 from study_protocol.queries.kinds.table import require_columns_once
 from study_protocol.queries.kinds.tables import root_up
@@ -33,8 +34,7 @@ FLAT_BINS = 8
 MAX_CLASSES = 64
 # Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
 MAX_GROUPS = 256
-# Of (1, y, 1 - y², e, e²): 1 + y² + (1 - y²)² + e² + e⁴ ≤ 1 + 1 + 2, as y² + (1 - y²)² ≤ 1.
-_NUMBERS, _SQUARE = 5, 4
+_NUMBERS = 5
 _SPECIFIC_FIELDS = {"binary": ("bins", "edges"), "classes": ("classes",), "number": ("low", "high", "largest_error")}
 
 
@@ -45,7 +45,8 @@ class Evaluation(BaseQuestion):
              `Tree.levels` levels, in each of which a patient is counted once: Δ = √levels
     classes  one-hot of (group × class of the outcome × class predicted): Δ = 1
     number   (1, y, 1 - y², e, e²) by group. y is the outcome in [low, high] scaled to [-1, 1], and e the prediction
-             minus it over largest_error, both clipped: Δ = 2
+             minus it over largest_error, both clipped: Δ = 2, because y² + (1 - y²)² ≤ 1 and e² + e⁴ ≤ 2. With
+             `centred` it has e² - ½ in place of e²: Δ = √3.25, because e² + (e² - ½)² ≤ 5/4 (module `centred`)
 
     Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
     counted in the last cell alone. Such a value is a prediction that is not a number, an outcome that is not finite, or
@@ -77,6 +78,7 @@ class Evaluation(BaseQuestion):
     low: Finite | None = Field(default=None, description="number: smaller outcomes count as this one")
     high: Finite | None = Field(default=None, description="number: larger outcomes count as this one")
     largest_error: Positive | None = Field(default=None, description="number: larger errors count as this one")
+    centred: Centred = False
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
@@ -98,6 +100,8 @@ class Evaluation(BaseQuestion):
         lacking = [name for name in needed if name not in stated]
         if lacking and self.prediction != "binary":
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
+        if self.centred and self.prediction != "number":
+            raise ValueError(f"centred: is not for predictions of the form {self.prediction}, which sum no squares")
 
     def _require_sound_bins(self) -> None:
         if self.bins is not None and self.edges is not None:
@@ -155,8 +159,16 @@ class Evaluation(BaseQuestion):
 
     @property
     def sensitivity(self) -> float:
-        square = {"binary": self.tree.levels, "classes": 1, "number": _SQUARE}[self.prediction]
-        return root_up(len(self.partitions) * square)
+        quarters = {"binary": 4 * self.tree.levels, "classes": 4, "number": 13 if self.centred else 16}[self.prediction]
+        # Half of a float is exact.
+        return root_up(len(self.partitions) * quarters) / 2
+
+    @property
+    def protocol(self) -> int:
+        return protocol_of(self.centred)
+
+    def in_form_for(self, protocol: int) -> Self:
+        return centred_where_open(self, protocol) if self.prediction == "number" else self
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -198,13 +210,17 @@ class Evaluation(BaseQuestion):
         return self.tree.grown(counted_in(places, (count, 2, self.tree.leaves))) * round(1 / spacing)
 
     def _vectors(self, predicted: Floats, outcome: Floats) -> Floats:
-        """Return 1, y, 1 - y², e and e² of each patient, shape (n, 5)."""
+        """Return 1, y, 1 - y², e and e² (less ½ if centred) of each patient, shape (n, 5)."""
         low, high, largest = self._range
         clipped = np.clip(outcome, low, high)
         # Halves: the difference of the largest floats overflows, and infinity is clipped as well.
         error = np.clip((predicted / 2 - clipped / 2) / (largest / 2), -1.0, 1.0)
         y = np.clip((clipped - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
-        return np.stack([np.ones_like(y), y, 1 - y * y, error, error * error], axis=1)
+        return np.stack([np.ones_like(y), y, 1 - y * y, error, error * error - self._centre], axis=1)
+
+    @property
+    def _centre(self) -> float:
+        return CENTRE if self.centred else 0.0
 
     @property
     def _range(self) -> tuple[float, float, float]:
@@ -222,7 +238,7 @@ class Evaluation(BaseQuestion):
     def _assumed(self) -> Floats:
         """Return the average vector of one patient, shape (*shape)."""
         if self.prediction == "number":
-            return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16])
+            return np.array([1.0, 0.0, 2 / 3, 0.0, 1 / 16 - self._centre])
         if self.prediction == "classes":
             count = self.classes or 1
             wrong = np.full(self.shape, 1 / 4 / (count - 1) / count)
@@ -243,7 +259,7 @@ class Evaluation(BaseQuestion):
             return read_scores(sums, self.tree, self.ends, left_out, noised.generator())
         if self.prediction == "classes":
             return read_classes(sums, left_out, noised.generator())
-        return read_numbers(sums, *self._range, left_out, noised.generator())
+        return read_numbers(sums, NumberScales(*self._range, self._centre), left_out, noised.generator())
 
     def in_words(self) -> str:
         groups = [variable_in_words(variable) for variable in self.groups]

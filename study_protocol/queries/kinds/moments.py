@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.centred import CENTRE, Centred, centred_where_open, protocol_of
 from study_protocol.queries.counting import (
     Estimates,
     Floats,
@@ -37,13 +38,15 @@ class Moments(BaseQuestion):
     """Of each of m numbers: how many patients have it, its mean, its standard deviation (with the divisor n - 1).
 
     One patient's vector has (1, y, y²) for each number, y clipped and scaled to [-1, 1], or zeros where it is missing:
-    Δ = √(3m). Each is rounded to the grid by half a step at most. So the sum of n patients moves by n/2 steps at most.
+    Δ = √(3m). With `centred` it has (1, y, y² - ½) instead: Δ = 3/2·√m (module `centred`). Each is rounded to the
+    grid by half a step at most. So the sum of n patients moves by n/2 steps at most.
     """
 
     kind: Literal["moments"] = Field(description="what is asked")
     numbers: Annotated[tuple[Number, ...], Field(min_length=1, max_length=512)] = Field(
         description="columns, each with its public range"
     )
+    centred: Centred = False
 
     @model_validator(mode="after")
     def _has_each_number_once(self) -> Self:
@@ -56,7 +59,15 @@ class Moments(BaseQuestion):
 
     @property
     def sensitivity(self) -> float:
-        return root_up(3 * len(self.numbers))
+        # Half of a float is exact.
+        return root_up(9 * len(self.numbers)) / 2 if self.centred else root_up(3 * len(self.numbers))
+
+    @property
+    def protocol(self) -> int:
+        return protocol_of(self.centred)
+
+    def in_form_for(self, protocol: int) -> Self:
+        return centred_where_open(self, protocol)
 
     @property
     def whole(self) -> bool:
@@ -68,13 +79,13 @@ class Moments(BaseQuestion):
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return rounded_sum(
-            scaled_columns(self.numbers, patients, self.included(patients)), _vectors, self.cells, spacing
+            scaled_columns(self.numbers, patients, self.included(patients)), self._vectors, self.cells, spacing
         )
 
     def answer(self, noised: NoisedSum) -> Answer:
         generator = noised.generator()
         estimates = [
-            _read(number, sums, noised.std, generator)
+            _read(number, self._moments(sums, noised.std), generator)
             for number, sums in zip(self.numbers, noised.total.reshape(-1, 3), strict=True)
         ]
         patients = counts(noised.total[::3], np.full(len(self.numbers), noised.std**2))
@@ -97,6 +108,23 @@ class Moments(BaseQuestion):
             notes=(NORMAL_SAMPLING, *((TOO_FEW,) if unsure else ())),
         )
 
+    def _vectors(self, scaled: Floats) -> Floats:
+        """Return the patients' vectors: (b, m) to (b, 3m)."""
+        present = ~np.isnan(scaled)
+        y = np.where(present, scaled, 0.0)
+        squares = np.where(present, y * y - self._centre, 0.0)
+        return np.stack([present.astype(np.float64), y, squares], axis=2).reshape(len(scaled), -1)
+
+    @property
+    def _centre(self) -> float:
+        return CENTRE if self.centred else 0.0
+
+    def _moments(self, sums: Floats, std: float) -> SecondMoments:
+        """Return the sums of products of one number out of its three noised sums."""
+        patients, total, squares = sums.tolist()
+        matrix = np.array([[patients, total], [total, squares + self._centre * patients]])
+        return SecondMoments(matrix, np.full((2, 2), std), self._centre)
+
     def in_words(self) -> str:
         numbers = listed(number_in_words(number) for number in self.numbers)
         return (
@@ -104,16 +132,8 @@ class Moments(BaseQuestion):
         )
 
 
-def _vectors(scaled: Floats) -> Floats:
-    """Return the patients' vectors: (b, m) to (b, 3m)."""
-    present = ~np.isnan(scaled)
-    y = np.where(present, scaled, 0.0)
-    return np.stack([present.astype(np.float64), y, y * y], axis=2).reshape(len(scaled), -1)
-
-
-def _read(number: Number, sums: Floats, std: float, generator: np.random.Generator) -> tuple[Estimates, Estimates]:
+def _read(number: Number, moments: SecondMoments, generator: np.random.Generator) -> tuple[Estimates, Estimates]:
     """Return mean and standard deviation in the column's own unit."""
-    moments = SecondMoments(np.array([[sums[0], sums[1]], [sums[1], sums[2]]]), np.full((2, 2), std))
     if not moments.enough:
         return unknown_estimates(1), unknown_estimates(1)
     draws, size = moments.draws(generator), moments.patients

@@ -12,8 +12,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from accounting import ClassicalAccountant, Definition, InvalidArgument, Level, Relation, log_moment
-from accounting.accountants import classical
-from accounting.accountants.classical import ORDERS
+from accounting.accountants import renyi
+from accounting.accountants.renyi import ORDERS
+from accounting.mechanisms import run_losses
 from accounting.mechanisms.conversion import epsilons_of
 from accounting.mechanisms.divergence import sampled_bound
 from accounting.mechanisms.events import kind_moments
@@ -203,8 +204,8 @@ def test_a_step_kind_is_evaluated_once_and_an_answer_is_remembered(monkeypatch: 
     def counted(name: str, function: Any) -> Any:
         return lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
 
-    monkeypatch.setattr(classical, "kind_moments", counted("moment", classical.kind_moments))
-    monkeypatch.setattr(classical, "composed_epsilon", counted("compose", classical.composed_epsilon))
+    monkeypatch.setattr(renyi, "kind_moments", counted("moment", renyi.kind_moments))
+    monkeypatch.setattr(run_losses, "composed_epsilon", counted("compose", run_losses.composed_epsilon))
     one = ClassicalAccountant(delta=1e-5)
     for _ in range(300):
         one.step(noise_multiplier=1.2345, sampling_rate=0.0321)
@@ -230,8 +231,8 @@ def test_unsampled_steps_are_read_in_one_round_and_cost_what_the_divergence_says
         asked.append(orders.size)
         return kind_moments(kind, orders, relation)
 
-    monkeypatch.setattr(classical, "kind_moments", counted)
-    classical._closed.cache_clear()
+    monkeypatch.setattr(renyi, "kind_moments", counted)
+    renyi._closed.cache_clear()
     one = ClassicalAccountant(delta=1e-6, method="rdp", relation=relation)
     one.step(noise_multiplier=sigma, sampling_rate=1.0, count=100)
     distance = 2.0 if relation is Relation.REPLACE_ONE else 1.0

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
+import mpmath
 import pytest
-from scipy import integrate, stats
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.mechanisms.events import Event, GaussianEvent, LaplaceEvent, PoissonSampledEvent
 from accounting.units import Relation
 
-_stats: Any = stats
-_integrate: Any = integrate
+mp: Any = mpmath
 
 
 def account(relation: str, event: Event, count: int, method: str = "pld", delta: float = 1e-5) -> ClassicalAccountant:
@@ -24,26 +22,34 @@ def account(relation: str, event: Event, count: int, method: str = "pld", delta:
 
 
 def worst_delta(noise: float, rate: float, epsilon: float) -> float:
-    """δ(ε) of one sampled step where the record's contribution 1 is exchanged for any in [−1, 1], by quadrature."""
+    """δ(ε) of one sampled step where the record's contribution 1 is exchanged for any in [−1, 1], in 30 digits."""
 
-    def gap(other: float) -> float:
-        def excess(x: float) -> float:
-            first = (1 - rate) * _stats.norm.pdf(x, 0, noise) + rate * _stats.norm.pdf(x, 1, noise)
-            second = (1 - rate) * _stats.norm.pdf(x, 0, noise) + rate * _stats.norm.pdf(x, other, noise)
-            return max(0.0, first - math.exp(epsilon) * second)
+    def gap(other: float) -> Any:
+        means = [(1 - rate) * (1 - mp.exp(epsilon)), rate, -rate * mp.exp(epsilon)]
+        terms = list(zip(means, (0, 1, other), strict=True))
 
-        return float(_integrate.quad(excess, -30 * noise, 1 + 30 * noise, limit=400, points=[0, 1, 2, 4])[0])
+        def excess(x: Any) -> Any:
+            return sum(weight * mp.npdf(x, mean, noise) for weight, mean in terms)
 
-    return max(gap(other) for other in np.linspace(-1, 1, 5).tolist())
+        # Positive above one output, which bisection finds.
+        low, high = mp.mpf(-10 * noise), mp.mpf(40 * noise)
+        for _ in range(90):
+            middle = (low + high) / 2
+            low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+        return sum(weight * mp.ncdf((mean - high) / noise) for weight, mean in terms)
+
+    with mp.workdps(30):
+        return max(float(gap(other)) for other in (-1, -0.5, 0, 0.5))
 
 
 @pytest.mark.quick("0.1-2.0-0.01", "0.5-2.0-0.01", "2.0-1.0-0.1", "2.0-2.0-0.01")
 @pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.1), (0.7, 0.5), (2.0, 0.01)])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 def test_one_step_is_never_below_the_exact_curve(noise: float, rate: float, epsilon: float) -> None:
-    found = account("replace-one", PoissonSampledEvent(rate, GaussianEvent(noise)), 1)
-    # 1e-9: what the quadrature may be off.
-    assert found.delta_for(epsilon) >= worst_delta(noise, rate, epsilon) - 1e-9
+    found = account("replace-one", PoissonSampledEvent(rate, GaussianEvent(noise)), 1).delta_for(epsilon)
+    exact = worst_delta(noise, rate, epsilon)
+    # Far below any δ that is read, cut tails are what is left.
+    assert exact <= found <= exact * (1 + 1e-3) + 1e-30
 
 
 @pytest.mark.quick("event2-50")
@@ -55,20 +61,25 @@ def test_one_step_is_never_below_the_exact_curve(noise: float, rate: float, epsi
         (PoissonSampledEvent(0.1, LaplaceEvent(3.0)), 50),
     ],
 )
-def test_a_sampled_record_is_removed_and_another_added(event: Event, count: int) -> None:
+def test_a_sampled_record_is_exchanged(event: PoissonSampledEvent, count: int) -> None:
     exchanged, added = account("replace-one", event, count), account("add-remove", event, count)
     epsilon = exchanged.epsilon()
     assert exchanged.certificate().composition == "pld"
-    assert 2 * added.epsilon() <= epsilon <= account("replace-one", event, count, "rdp").epsilon()
-    # The sentence that proves it, at the half that the accountant has chosen.
-    assert (1 + math.exp(epsilon / 2)) * added.delta_for(epsilon / 2) <= 1e-5 * (1 + 1e-6)
+    assert added.epsilon() <= epsilon <= account("replace-one", event, count, "rdp").epsilon()
+    in_turn = (1 + math.exp(epsilon / 2)) * added.delta_for(epsilon / 2)
+    if isinstance(event.event, LaplaceEvent):
+        # The sentence that proves it, at the half that the accountant has chosen.
+        assert in_turn <= 1e-5 * (1 + 1e-6)
+    else:
+        # The exact pair of an exchange is below removing and adding in turn.
+        assert in_turn > 1e-5
     assert exchanged.delta_for(epsilon) <= 1e-5 * (1 + 1e-6)
 
 
 def test_the_reading_that_was_eighteen_times_too_large() -> None:
     event = PoissonSampledEvent(0.01, GaussianEvent(1.1))
     assert account("replace-one", event, 1000, "rdp").epsilon() == pytest.approx(64.17, abs=0.01)
-    assert account("replace-one", event, 1000).epsilon() == pytest.approx(3.42, abs=0.01)
+    assert account("replace-one", event, 1000).epsilon() == pytest.approx(2.478, abs=0.001)
 
 
 def test_without_sampling_an_exchange_is_a_step_of_twice_the_norm() -> None:

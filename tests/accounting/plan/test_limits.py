@@ -127,7 +127,7 @@ def test_histograms_are_published_only_of_what_they_can_hide(
     [
         ("client", None, None, "queries"),
         ("joint", None, None, "queries"),
-        ("parallel", None, RUNNING, "allowance"),
+        ("parallel", None, RUNNING, "share"),
         ("parallel", 0.1, None, "allowance"),
         ("parallel", 0.1, changed(RUNNING, adversary="adaptive"), "allowance"),
         ("parallel", 0.1, RUNNING, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,21 @@ from typing import Any
 import pytest
 
 from client_sdk.api.asking import asking
+from client_sdk.api.questions import AnyQuestion
+from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import Call
 from client_sdk.errors import AnswerNotSigned, QueryFailed, QueryNotAnswered
-from study_protocol.study.queries import Query
+from study_protocol.study.queries import Query, QueryDocument
+from study_protocol.versions import PROTOCOL, UNNUMBERED
+from tests.factories.questions import DOCUMENTS
 from tests.factories.signed_answers import PUBLIC, answered, document, shown
 
 ASKED = document("count")
 WAITING = shown(ASKED)
+NEW, OLD = Spoken("9.9", PROTOCOL, PROTOCOL), Spoken("9.9", PROTOCOL, UNNUMBERED)
+AGES = DOCUMENTS["moments"] | {"noise_multiplier": 4.0}
+PLAIN = QueryDocument.model_validate_json(json.dumps({"question": AGES}))
+CENTRED = PLAIN.in_form_for(PROTOCOL)
 
 
 class Walk:
@@ -23,9 +32,14 @@ class Walk:
 
     def __init__(self, *answers: Any, **options: Any) -> None:
         self.answers, self.requests, self.pauses = list(answers), list[str](), list[float]()
+        self.calls = list[Call[Any]]()
         self.now, self.states = 0.0, list[Query]()
         chosen: dict[str, Any] = {"wait": True, "timeout": None, "on_state": self.states.append, "known_key": None}
-        self.steps: Generator[Any, Any, Any] = asking("registry", ASKED, clock=lambda: self.now, **(chosen | options))
+        chosen["spoken"] = lambda: NEW
+        question: AnyQuestion = options.pop("question", ASKED)
+        self.steps: Generator[Any, Any, Any] = asking(
+            "registry", question, clock=lambda: self.now, **(chosen | options)
+        )
 
     def run(self) -> Any:
         reply: Any = None
@@ -35,6 +49,7 @@ class Walk:
             except StopIteration as end:
                 return end.value
             if isinstance(step, Call):
+                self.calls.append(step)
                 self.requests.append(f"{step.method} {step.target}")
                 reply = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             else:
@@ -90,3 +105,31 @@ def test_an_answer_is_verified_with_the_key_that_is_known() -> None:
     assert Walk(answered(ASKED), STUDY, known_key=PUBLIC).run().pinned
     with pytest.raises(AnswerNotSigned, match="another key"):
         Walk(answered(ASKED), STUDY, known_key="0" * 64).run()
+
+
+def documents_sent(walk: Walk) -> list[QueryDocument]:
+    return [QueryDocument.model_validate_json(call.body) for call in walk.calls if call.method == "POST"]
+
+
+@pytest.mark.parametrize(("spoken", "asked"), [(NEW, CENTRED), (OLD, PLAIN)], ids=["new", "old"])
+def test_a_dictionary_that_leaves_the_form_open_is_centred_where_the_study_reads_it(
+    spoken: Spoken, asked: QueryDocument
+) -> None:
+    walk = Walk(STUDY, answered(asked), STUDY, question=AGES, spoken=lambda: spoken)
+    assert walk.run().query.document == asked
+    assert walk.requests[0] == "GET /v1/studies/registry"
+    assert documents_sent(walk) == [asked]
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [(AGES | {"centred": False}, PLAIN), (AGES | {"centred": True}, CENTRED), (PLAIN, PLAIN), (PLAIN.question, PLAIN)],
+    ids=["plain", "centred", "document", "question"],
+)
+def test_a_form_that_is_chosen_stays_and_an_earlier_question_is_the_same_question(
+    question: AnyQuestion, asked: QueryDocument
+) -> None:
+    walk = Walk(answered(asked), STUDY, question=question)
+    walk.run()
+    assert walk.requests[0] == "POST /v1/studies/registry/queries"
+    assert documents_sent(walk) == [asked]

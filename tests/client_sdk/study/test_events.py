@@ -15,7 +15,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.events import RoundEvent
 from study_protocol.study.messages import LimitStatement
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, one_round_policy, plain_policy, records
+from tests.factories.hospitals import coordinator, hospital, one_round_policy, plain_policy, records, room_when_joining
 from tests.factories.settings import settings
 from wardround.cli.hospital.rounds import RoundsShown
 
@@ -78,7 +78,8 @@ def test_every_round_is_told_once_with_what_it_cost(tmp_path: Path) -> None:
 
 
 def test_a_refused_round_is_told_without_a_charge(tmp_path: Path) -> None:
-    found = reported(tmp_path, one_round_policy())
+    with room_when_joining():
+        found = reported(tmp_path, one_round_policy())
     assert [(e.what, e.answer) for e in found] == [("update", "accepted"), *[("refusal", "recorded")] * 2]
     assert [e.charge is None for e in found] == [False, True, True]
 

@@ -29,7 +29,7 @@ from private_learning.tasks.tables import LogisticRegression
 from private_learning.training import LocalTraining
 from study_protocol.study.queries import QueryList
 from study_protocol.wire.tensors import encode
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records, room_when_joining
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import TASK_PARAMETERS, settings
 from tests.factories.wire_answers import problem
@@ -217,14 +217,16 @@ def test_the_own_budget_ends_before_the_studys(tmp_path: Path) -> None:
     two = epsilon_spent([charge, charge], OwnLimit("instance", 1.0, 1e-5, order))
     limits = {"instance": {"epsilon": two, "delta": 1e-5, "order": order}}
     other = coordinator()
-    outcome = join(hospital(other, tmp_path), policy=plain_policy(limits=limits))
+    with room_when_joining():
+        outcome = join(hospital(other, tmp_path), policy=plain_policy(limits=limits))
     assert (outcome.rounds_sent, outcome.rounds_refused) == (2, 1)
     assert other.refusals[3]["mercy"].code == "own-budget-exceeded"
     # Another study on the same records finds nothing left; on other records it starts fresh.
     stroke, flu = (hospital(coordinator(study=study), tmp_path) for study in ("stroke", "flu"))
     with pytest.raises(OwnBudgetExceeded, match="with what other rounds on this data set have spent"):
         stroke.join("stroke", None, records(), dataset="icu", policy=plain_policy(limits=limits))
-    assert flu.join("flu", None, records(), dataset="ward", policy=plain_policy(limits=limits)).rounds_sent == 2
+    with room_when_joining():
+        assert flu.join("flu", None, records(), dataset="ward", policy=plain_policy(limits=limits)).rounds_sent == 2
 
 
 def test_excluded_patients_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

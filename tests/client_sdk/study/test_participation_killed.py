@@ -25,7 +25,15 @@ from study_protocol.wire import failpoints
 from study_protocol.wire.tensors import TERMS, decode, encode
 from tests.factories.commands import AS_WRITTEN
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, lax_toml, one_round_policy, plain_policy, records
+from tests.factories.hospitals import (
+    coordinator,
+    hospital,
+    lax_toml,
+    one_round_policy,
+    plain_policy,
+    records,
+    room_when_joining,
+)
 from tests.factories.live_coordinator import live
 from tests.factories.settings import settings
 
@@ -39,7 +47,9 @@ CHECKPOINT = ("hospital.after-checkpoint",)
 # Met at the end of a study, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 ENDING = ("hospital.after-witness", "hospital.before-witness")
 LIED_TO = ("hospital.after-evidence",)
-APART = ENROLMENT + ENDING + LIED_TO + REFUSAL + ROTATION + MASKED + CHECKPOINT
+# Met once, before the first round: tests/client_sdk/study/test_whole_plans.py.
+JOINING = ("hospital.after-terms", "hospital.after-joining")
+APART = ENROLMENT + JOINING + ENDING + LIED_TO + REFUSAL + ROTATION + MASKED + CHECKPOINT
 ROUND = tuple(name for name in failpoints.names("hospital.") if name not in APART)
 
 
@@ -131,7 +141,7 @@ def test_killed_while_refusing_and_started_again(
     other = coordinator()
     refusing = one_round_policy()
     monkeypatch.setenv("WARDROUND_FAILPOINT", f"{name}:2")
-    with pytest.raises(Killed):
+    with room_when_joining(), pytest.raises(Killed):
         join(hospital(other, tmp_path), refusing)
     assert hits == [name]
     monkeypatch.delenv("WARDROUND_FAILPOINT")

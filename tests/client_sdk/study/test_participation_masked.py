@@ -22,7 +22,7 @@ from study_protocol.study.messages import SignedParameters
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import encode
 from tests.factories.coordinator_in_process import Coordinator
-from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.hospitals import coordinator, hospital, plain_policy, records, room_when_joining
 from tests.factories.secure_sum import World
 from tests.factories.settings import MASKING, settings
 from tests.factories.wire_answers import problem
@@ -97,9 +97,7 @@ def test_a_session_must_bear_what_the_hospitals_policy_asks(tmp_path: Path, monk
 
 
 def own_limit(other: Coordinator, directory: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        # There was room when it joined; another study on these records has spent it since.
-        patch.setattr("client_sdk.study.agreed.require_first_round", lambda *_: None)
+    with room_when_joining():
         outcome = join(other, directory, limits={"instance": {"epsilon": 1e-6, "delta": 1e-5}})
     assert (outcome.rounds_sent, charges(directory)) == (0, 0)
     assert other.refusals[1]["mercy"].code == "own-budget-exceeded"

@@ -17,7 +17,7 @@ from study_protocol.study.witness import sign_head
 from study_protocol.wire.signing import encode_public_key
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.dying import Killed, dying_at
-from tests.factories.hospitals import coordinator, hospital, one_round_policy
+from tests.factories.hospitals import coordinator, hospital, one_round_policy, room_when_joining
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import limit, settings
 
@@ -53,7 +53,8 @@ def test_a_round_takes_no_request_more_than_before_and_the_end_one(tmp_path: Pat
 
 def test_a_refusal_vouches_too(tmp_path: Path) -> None:
     other = coordinator()
-    join(hospital(other, tmp_path), policy=one_round_policy())
+    with room_when_joining():
+        join(hospital(other, tmp_path), policy=one_round_policy())
     assert [number for number, _ in heads(other)] == [3, 5, 7, 9]
 
 

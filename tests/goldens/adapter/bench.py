@@ -14,7 +14,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from threadpoolctl import threadpool_limits
 
-from accounting.accountants import classical
+from accounting.mechanisms import run_losses
 from accounting.mechanisms.unsampled import Steps
 from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate
@@ -83,7 +83,7 @@ def _without_warnings() -> Iterator[None]:
 @contextmanager
 def _remembered_privacy_losses() -> Iterator[None]:
     """Compositions of privacy losses cost more than all the rest of a study, and many studies ask for the same one."""
-    computed = classical.composed_epsilon
+    computed = run_losses.composed_epsilon
 
     @cache
     def once(steps: tuple[Steps, ...], delta: float, guess: float) -> float:
@@ -92,6 +92,6 @@ def _remembered_privacy_losses() -> Iterator[None]:
     def epsilon(steps: Sequence[Steps], delta: float, guess: float) -> float:
         return once(tuple(steps), delta, guess)
 
-    classical.composed_epsilon = epsilon
+    run_losses.composed_epsilon = epsilon
     yield
-    classical.composed_epsilon = computed
+    run_losses.composed_epsilon = computed

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from study_protocol.secure_sum.messages import SessionParameters
 from study_protocol.versions import (
+    CENTRED_SQUARES,
     NAMED_MODELS,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -22,7 +23,7 @@ from study_protocol.versions import (
 )
 from study_protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
 from tests.factories.live_coordinator import ORIGIN, Live, code_of, live
-from tests.factories.settings import settings
+from tests.factories.settings import settings, statistics_settings
 from tests.harness import tiny
 
 
@@ -53,6 +54,16 @@ def test_a_hospital_is_told_what_its_study_needs(here: Live, databases: Live, st
         for protocol in spoken:
             answer = asked.signed(who, "GET", f"/v1/studies/{study}", protocol=protocol)
             assert (answer.status_code, answer.headers[STUDY_PROTOCOL_HEADER]) == (200, str(needed))
+
+
+def test_a_study_that_takes_questions_is_created_for_every_form_of_them(here: Live, study: str) -> None:
+    """Operators learn the number, too, and a hospital of the version before is told what to install."""
+    here.open_study(study, statistics_settings(masked=False), model=False)
+    who, path = here.enrol(study, "north"), f"/v1/studies/{study}"
+    for answer in (here.operator("GET", path), here.signed(who, "GET", path)):
+        assert answer.headers[STUDY_PROTOCOL_HEADER] == str(CENTRED_SQUARES)
+    answer = here.signed(who, "GET", f"{path}/assignment?wait=0", protocol=CENTRED_SQUARES - 1)
+    assert code_of(answer) == (403, "client-too-old")
 
 
 @pytest.mark.parametrize("protocol", [None, UNNUMBERED])
@@ -87,8 +98,8 @@ def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(da
         for method, where in asked:
             answer = here.signed(old, method, path + where, b"{}" if method == "PUT" else b"", protocol=protocol)
             assert code_of(answer) == (403, "client-too-old")
-            assert answer.json()["extra"]["needed_protocol"] == PROTOCOL
-    assert here.signed(old, "GET", path).headers[STUDY_PROTOCOL_HEADER] == str(PROTOCOL)
+            assert answer.json()["extra"]["needed_protocol"] == 2
+    assert here.signed(old, "GET", path).headers[STUDY_PROTOCOL_HEADER] == "2"
     for who in (old, *others):
         (given,) = [here.signed(who, "GET", f"{path}/assignment").json()]
         assert SessionParameters.from_bytes(from_base64url(given["session"]["parameters"])).version == 2

@@ -125,6 +125,9 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
     for study in after["studies"]:
         # Created before there were numbers.
         assert study.pop("protocol") == 1
+    for model in after["models"]:
+        # Of studies with a constant clip norm.
+        assert model.pop("clip_norm") is None
     assert after == before
     assert is_current(old)
     assert migrate(old) == Migrated(head(), None)
@@ -138,6 +141,15 @@ def test_every_rule_is_that_of_a_new_database(old: Engine, new: Engine) -> None:
         with old.connect() as connection:
             assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
             assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
+
+
+def test_a_model_names_a_clip_norm_above_zero_or_none(old: Engine) -> None:
+    migrate(old)
+    with old.begin() as connection:
+        assert connection.execute(text("UPDATE models SET clip_norm = 0.25 WHERE version = 0")).rowcount == 1
+    for wrong in (0.0, -1.0):
+        with pytest.raises(IntegrityError), old.begin() as connection:
+            connection.execute(text("UPDATE models SET clip_norm = :norm WHERE version = 0"), {"norm": wrong})
 
 
 def test_the_ledger_takes_what_is_new_and_stays_append_only(old: Engine) -> None:

@@ -90,6 +90,18 @@ def test_honest_updates_stay_below_their_bound(name: str) -> None:
     assert name == "a rate next to nothing" or max(reached) > 0.08
 
 
+@pytest.mark.parametrize("norm", [0.05, 1.0, 20.0])
+def test_with_an_adaptive_norm_the_bound_follows_the_norm_of_the_round(norm: float) -> None:
+    chosen = study(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5)
+    data, size = TASK.dataset(records(60)), SIZE + 1
+    bound, first = (longest_update(of, size, 1, anchor=0.0) for of in (chosen.at_clip_norm(norm), chosen))
+    assert bound == pytest.approx(norm * first)
+    for seed in range(50):
+        local = LocalTraining(TASK, data, chosen, SeededRandomness(seed, allow_insecure=True))
+        made = local.contribution(START, None, clip_norm=norm).update
+        assert 0.02 * bound < float(np.linalg.norm(np.concatenate([a.ravel() for a in made.values()]))) <= bound
+
+
 def test_several_steps_sum_their_noise_as_noise_is_summed() -> None:
     """In many dimensions four steps are twice as long as one where noise is nearly all, four times where it is none."""
     many, size = {"algorithm": "fedavg", "local_steps": 4}, 10**6

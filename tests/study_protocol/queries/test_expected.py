@@ -99,3 +99,15 @@ def test_every_evaluation_is_foretold(form: str) -> None:
 
 def test_kinds_that_assume_nothing_foretell_nothing() -> None:
     assert expected_errors(question(DOCUMENTS["moments"]), 400, 4.0) == ()
+
+
+def test_centred_squares_foretell_the_same_figures_with_less_noise() -> None:
+    """By hand: errors of a mean are as Δ, and those of a mean square m as Δ·√(1 + (m - centre)²), with m = 1/16."""
+    plain, centred = (foretold(EVALUATIONS["number"] | {"centred": chosen}, 40_000) for chosen in (False, True))
+    mean, square = math.sqrt(3.25) / 2, math.sqrt(3.25 * (1 + (1 / 16 - 1 / 2) ** 2) / 4 / (1 + 1 / 16**2))
+    for name, less in (("mean outcome", mean), ("mean error", mean), ("root mean square error", square)):
+        before, after = (figures[f"all patients, {name}"] for figures in (plain, centred))
+        assert before.estimate == pytest.approx(after.estimate)
+        assert before.dp_error is not None
+        # Half the central 68 % of 2,000 draws, of other sums of the same normal draws.
+        assert after.dp_error == pytest.approx(before.dp_error * less, rel=0.03)

@@ -102,8 +102,11 @@ def normal(source: np.random.Generator) -> Columns:
     return {"x": x, "z": z, "y": 1 + 1.5 * x - 0.5 * z + source.normal(0, 1, 600)}
 
 
-def test_moments() -> None:
-    parts = repeated({"kind": "moments", "numbers": [X]}, 4.0, normal, "mean", "standard-deviation")
+@pytest.mark.quick("True")
+@pytest.mark.parametrize("centred", [False, True])
+def test_moments(centred: bool) -> None:
+    document = {"kind": "moments", "numbers": [X], "centred": centred}
+    parts = repeated(document, 4.0, normal, "mean", "standard-deviation")
     judge(parts["mean"], np.array([0.5]))
     judge(parts["standard-deviation"], np.array([1.0]))
 

@@ -17,7 +17,8 @@ from study_protocol.queries.rows import one_row_each
 from study_protocol.queries.variables import UnreadableColumn
 from tests.factories.questions import DOCUMENTS, answer_without_noise, column, exact, patients, question
 
-KINDS = pytest.mark.parametrize("kind", DOCUMENTS)
+QUESTIONS = DOCUMENTS | {"centred-moments": DOCUMENTS["moments"] | {"centred": True}}
+KINDS = pytest.mark.parametrize("kind", QUESTIONS)
 
 
 def rounded(asked: Any, columns: dict[str, NDArray[Any]], row: int) -> list[int]:
@@ -27,7 +28,7 @@ def rounded(asked: Any, columns: dict[str, NDArray[Any]], row: int) -> list[int]
 
 @KINDS
 def test_sums_of_hospitals_add_up_to_the_sum_over_all_patients(kind: str) -> None:
-    asked, columns = question(DOCUMENTS[kind]), patients(10_000)
+    asked, columns = question(QUESTIONS[kind]), patients(10_000)
     parts = [{name: values[i::3] for name, values in columns.items()} for i in range(3)]
     spacing = asked.grid().spacing
     total = sum(asked.total(part, spacing) for part in parts)
@@ -36,7 +37,7 @@ def test_sums_of_hospitals_add_up_to_the_sum_over_all_patients(kind: str) -> Non
 
 @KINDS
 def test_a_hospital_without_a_patient_adds_zero(kind: str) -> None:
-    asked = question(DOCUMENTS[kind])
+    asked = question(QUESTIONS[kind])
     assert asked.total(patients(0), asked.grid().spacing).tolist() == [0] * asked.cells
 
 
@@ -47,7 +48,7 @@ def test_one_patient_moves_the_sum_by_its_own_vector_and_by_no_more_than_the_sen
     kind: str, data: st.DataObject
 ) -> None:
     """The norm is that of whole numbers, exactly; the extremes of the ranges are tried on purpose."""
-    asked = question(DOCUMENTS[kind], noise_multiplier=data.draw(st.sampled_from([0.001, 0.3, 4.0, 1e6])))
+    asked = question(QUESTIONS[kind], noise_multiplier=data.draw(st.sampled_from([0.001, 0.3, 4.0, 1e6])))
     number = st.sampled_from([0.0, 100.0, 50.0, 250.0, -1e300, 1e300, 5e-324]) | st.floats(-300, 600) | st.just(np.nan)
     sex = st.sampled_from(["f", "m", "x", None])
     size = data.draw(st.integers(1, 5))
@@ -74,22 +75,23 @@ SQUARES = {
     "linear-regression": 1,
     "quantiles": 2,
     "survival": 1,
+    "centred-moments": 6.75,
 }
 
 
 @KINDS
 def test_the_sensitivity_is_reached_where_every_number_is_at_an_end_of_its_range(kind: str) -> None:
     """Up to the grid's step, 2⁻¹⁸ of it here."""
-    asked = question(DOCUMENTS[kind])
+    asked = question(QUESTIONS[kind])
     columns = {"age": np.array([100.0]), "pressure": np.array([250.0]), "sex": np.array(["f"], object)}
     assert np.linalg.norm(exact(asked, columns)) == pytest.approx(np.sqrt(SQUARES[kind]), rel=1e-5)
     assert asked.sensitivity == pytest.approx(np.sqrt(SQUARES[kind]), rel=1e-15)
 
 
-@pytest.mark.parametrize("kind", ["moments", "covariance"])
+@pytest.mark.parametrize("kind", ["moments", "centred-moments", "covariance"])
 def test_every_patient_is_rounded_before_the_sum(kind: str) -> None:
     """So that the sum of n lies within n/2 steps of the one that was not rounded, and one patient is one vector."""
-    asked, columns = question(DOCUMENTS[kind]), patients(200)
+    asked, columns = question(QUESTIONS[kind]), patients(200)
     spacing = asked.grid().spacing
     one_by_one = np.sum([rounded(asked, columns, row) for row in range(200)], axis=0)
     assert np.array_equal(asked.total(columns, spacing), one_by_one)
@@ -100,14 +102,14 @@ def test_every_patient_is_rounded_before_the_sum(kind: str) -> None:
 
 @KINDS
 def test_equal_sums_have_equal_answers(kind: str) -> None:
-    asked, columns = question(DOCUMENTS[kind]), patients(100)
+    asked, columns = question(QUESTIONS[kind]), patients(100)
     assert answer_without_noise(asked, columns) == answer_without_noise(asked, columns)
 
 
 @KINDS
 def test_nobody_at_all_still_has_an_answer(kind: str) -> None:
     """Whatever the noise: nothing is divided by zero, and no answer is refused after it was paid for."""
-    asked = question(DOCUMENTS[kind])
+    asked = question(QUESTIONS[kind])
     for level in (0.0, -50.0, 1e-9, 1.5, 8.0):
         for std in (0.0, 4.0):
             found = asked.answer(NoisedSum(np.full(asked.cells, level), std, 3))
@@ -119,7 +121,7 @@ def test_nobody_at_all_still_has_an_answer(kind: str) -> None:
 @KINDS
 def test_cells_that_hold_no_number_are_missing_and_a_lacking_column_is_named(kind: str) -> None:
     """A refusal that depended on a value would tell of it: one patient's odd cell moves nobody else's vector."""
-    asked, columns = question(DOCUMENTS[kind], where=[{"column": "age", "low": 18}]), patients(5)
+    asked, columns = question(QUESTIONS[kind], where=[{"column": "age", "low": 18}]), patients(5)
     spacing = asked.grid().spacing
     columns["age"] = np.array(["61", "secret-name", None, "30", "inf"], object)
     others = {name: values[[0, 3]] for name, values in columns.items()}

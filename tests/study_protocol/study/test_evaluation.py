@@ -11,6 +11,7 @@ from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.settings import StudySettings
 from study_protocol.terms import in_words
+from study_protocol.versions import CENTRED_SQUARES, UNNUMBERED, min_protocol, needed_for
 from tests.factories.settings import settings, settings_json
 
 QUESTION = {"prediction": "binary", "noise_multiplier": 6.0}
@@ -86,3 +87,22 @@ def test_a_hospital_reads_the_schedule_before_it_joins() -> None:
         text for about, text in in_words(evaluating(every=None, question=None), mine=True) if about == "evaluation"
     ]
     assert len(alone) == 1
+
+
+NUMBER = {"prediction": "number", "low": 0.0, "high": 1.0, "largest_error": 0.5, "noise_multiplier": 6.0}
+
+
+def test_a_schedule_in_centred_form_needs_programs_that_read_it_and_older_settings_keep_their_digest() -> None:
+    plain, left_out = evaluating(question=NUMBER | {"centred": False}), evaluating(question=NUMBER)
+    centred = evaluating(question=NUMBER | {"centred": True})
+    assert plain.digest() == left_out.digest() != centred.digest()
+    assert "centred" not in left_out.as_json()["evaluation"]["question"]
+    assert [min_protocol(chosen.as_json()) for chosen in (left_out, centred)] == [UNNUMBERED, CENTRED_SQUARES]
+    assert needed_for(centred.as_json(), 2) == ["centred squares in scheduled evaluations"]
+    for chosen, sensitivity in ((left_out, 2.0), (centred, 3.25**0.5)):
+        schedule = chosen.evaluation
+        assert schedule is not None
+        document = schedule.document(3)
+        assert document is not None
+        assert document.question.sensitivity == pytest.approx(sensitivity)
+        assert schedule.schedules(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -80,6 +81,29 @@ def test_a_round_is_one_row_with_what_is_left_and_who_came(terminal: io.StringIO
     assert "0.913" in cells
     assert cells[-1] == "3/4"
     assert f"/ {limit['epsilon']:g}" in line
+
+
+def test_the_guarantee_stands_first_with_its_used_part_and_the_running_number_beside_it(terminal: io.StringIO) -> None:
+    (limit,) = [one for one in spent() if one["epsilon"] is not None]
+    board(terminal).heading()
+    assert "Running: ε so far, if the study ended here for reasons that do not depend on its results" in words(terminal)
+    board(terminal).round(view(4), [limit])
+    line = terminal.getvalue().splitlines()[-1]
+    # One of thirty rounds: the limit from the first one on, and a thirtieth of it used.
+    assert limit["spent"] == limit["epsilon"] == 2
+    assert "2.00 / 2" in line
+    assert " 4%" in line
+    (running,) = limit["reports"]
+    assert running["epsilon"] < 0.3
+    assert f"{math.ceil(100 * running['epsilon']) / 100:.2f}" in line
+
+
+@pytest.mark.parametrize(("steps", "share"), [(1, "25%"), (3, "75%")])
+def test_of_a_fixed_plan_the_used_part_is_its_steps(terminal: io.StringIO, steps: int, share: str) -> None:
+    (limit,) = [one for one in spent() if one["epsilon"] is not None]
+    certificate = limit["certificate"] | {"composition": "fixed-plan", "steps": steps, "max_steps": 4}
+    board(terminal).round(view(4), [limit | {"certificate": certificate}])
+    assert f" {share}" in terminal.getvalue()
 
 
 def test_a_round_without_a_measurement_shows_its_state(terminal: io.StringIO) -> None:

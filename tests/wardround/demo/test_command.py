@@ -43,7 +43,7 @@ def _run(*words: str | Path) -> Result:
         (["--epsilon", "0"], "a finite number above 0 is expected"),
         (["--data", "nothing"], "breast-cancer"),
         (["--hospitals", "9"], "split among 4 to 8"),
-        (["--epsilon", "1e-9"], "choose a larger --epsilon"),
+        (["--bayesian", "--epsilon", "1e-9"], "choose a larger --epsilon"),
         (["--scheme", "sequential", "--unmasked"], "these settings make no study"),
     ],
 )

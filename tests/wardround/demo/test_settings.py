@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import pytest
 
@@ -45,15 +46,27 @@ def test_the_budget_ends_the_study_after_the_rounds_that_were_planned(scheme: Sc
 
 
 def test_the_noise_agrees_with_the_closed_form():
-    """Rényi divergence of Gaussians at order λ: T (λ+1) / 2σ², then Canonne, Kamath & Steinke's Proposition 12."""
-    privacy = settings(scenarios.breast_cancer(), "parallel", 2.0).privacy
-    order, rounds = privacy.classical_order, CHOSEN["breast-cancer"].rounds
-    constant = order * math.log(order / (order + 1)) - math.log(order + 1) - math.log(privacy.limits[0].delta)
+    """Balle & Wang 2018, theorem 8: δ of a Gaussian mechanism with ratio μ = √T/σ."""
+    study = settings(scenarios.breast_cancer(), "parallel", 2.0)
+    (limit,), rounds = study.privacy.limits, CHOSEN["breast-cancer"].rounds
+    assert limit.enforcement == "gaussian-filter"
+    normal = NormalDist()
 
-    def epsilon(steps: int) -> float:
-        return steps * (order + 1) / (2 * privacy.noise_multiplier**2) + constant / order
+    def delta(steps: int) -> float:
+        ratio = math.sqrt(steps) / study.privacy.noise_multiplier
+        left, right = (normal.cdf(sign * ratio / 2 - limit.epsilon / ratio) for sign in (1, -1))
+        return left - math.exp(limit.epsilon) * right
 
-    assert epsilon(rounds) <= 2.0 < epsilon(rounds + 1)
+    assert delta(rounds) <= limit.delta < delta(rounds + 1)
+    # 10.43 before, at one Rényi order.
+    assert study.privacy.noise_multiplier <= 9.5
+
+
+def test_a_sampled_study_is_a_fixed_plan_that_its_steps_end():
+    plan = plan_of(settings(scenario_or_skip("mnist"), "parallel"))
+    assert [limit.enforcement for limit in plan.limits] == ["fixed-plan"]
+    assert plan.rounds == CHOSEN["mnist"].rounds
+    Budget.open(plan)
 
 
 def test_no_hospital_is_cut_short_for_its_size():

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,7 +23,6 @@ from wardround.cli.shared.shared import (
     asks_with_key,
     hospital,
     not_here,
-    number,
     plain_errors,
     print_json,
     reader,
@@ -198,49 +197,6 @@ def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
     from client_sdk.guard.policy import SitePolicy
 
     return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
-
-
-def own_budget(
-    dataset: Dataset = "records", policy: PolicyFile = None, home: Home = None, as_json: AsJson = False
-) -> None:
-    """Print this hospital's own budget of one data set over all its studies. Works without a network."""
-    from client_sdk.guard.individual import certificate
-    from client_sdk.guard.ledger import HospitalLedger
-    from client_sdk.guard.ledger_file import ledger_path
-    from client_sdk.study.events import own_spent
-
-    with plain_errors():
-        directory = home or load_settings().client_home
-        rules = policy_in_force(policy, directory)
-        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
-            charges = ledger.charges()
-            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits()]
-            saved = ledger.individual()
-        patients = None if saved is None else dataclasses.asdict(certificate(saved))
-    if not charges and (elsewhere := not_here(directory, dataset)):
-        say(f"{dataset}: this data set has no charges{elsewhere}", err=True)
-    if as_json:
-        print_json({"dataset": dataset, "limits": limits, "individual": patients})
-    else:
-        _show_own_budget(dataset, limits, patients, len(charges))
-
-
-def _show_own_budget(
-    dataset: str, limits: list[dict[str, Any]], patients: dict[str, Any] | None, charge_count: int
-) -> None:
-    if not limits and patients is None:
-        say(
-            f"{dataset}: {charge_count} charges, and no local limit to compare them with. "
-            "[limits.instance] in the site policy sets one"
-        )
-        return
-    rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
-    if patients is not None:
-        # The spent column is empty: the sums of single patients are secret.
-        rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
-    table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
-    if patients is not None:
-        say(f"individual, {patients['steps']} steps: {patients['assumption']}")
 
 
 def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:

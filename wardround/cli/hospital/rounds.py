@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
+from accounting.units import RUNNING_CONDITION
 from client_sdk.study.waiting import Watch
 from study_protocol.wire.printable_text import printable
 from wardround.cli.shared.shared import number
@@ -115,6 +116,12 @@ def first_words(event: RoundEvent) -> list[str]:
         for limit in event.study_budget
         if limit.fixed_term is not None and limit.epsilon is not None
     ]
+    lines += [
+        f"ε {limit.level} {limit.definition}: {number(limit.spent)} holds whenever the study stops, from the first "
+        f"round on. So far {number(limit.tight)}, {RUNNING_CONDITION}"
+        for limit in event.study_budget
+        if limit.progress is not None and limit.tight is not None
+    ]
     other_delta_limits = [limit for limit in event.local.own if _differs(event, limit)]
     if other_delta_limits:
         lines.append(
@@ -144,9 +151,10 @@ def _differs(event: RoundEvent, local_limit: LimitSpent) -> bool:
 def _spent(prefix: str, limit: LimitSpent, *, at_delta: bool = False) -> str:
     if limit.epsilon is None:
         return f"{prefix}{limit.level} unbounded"
-    tight = "" if limit.tight is None else f" (tight {number(limit.tight)})"
+    tight = "" if limit.tight is None or limit.progress is not None else f" (tight {number(limit.tight)})"
+    progress = "" if limit.progress is None else f", {limit.progress}"
     delta = f" at delta {limit.delta:g}" if at_delta else ""
-    return f"{prefix}{limit.level} {limit.definition} {number(limit.spent)}/{limit.epsilon:g}{delta}{tight}"
+    return f"{prefix}{limit.level} {limit.definition} {number(limit.spent)}/{limit.epsilon:g}{delta}{tight}{progress}"
 
 
 def _appended(path: Path) -> TextIO:

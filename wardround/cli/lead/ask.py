@@ -86,7 +86,7 @@ def ask(
             raise ConfigurationError("--patients goes with --plan. A question that is asked needs no such number")
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
-            document = _document(client, study, question, ready, columns, noise, model)
+            document = _in_form_of(client, study, _document(client, study, question, ready, columns, noise, model))
             if plan:
                 _plan(client.forecast_query(study, document), document, patients, as_json)
                 return
@@ -167,6 +167,16 @@ def _document(
         return ready_question(ready or "", (), noise, model)
     settings = None if columns is not None else client.study(study).settings
     return ready_question(ready or "", declared(columns, settings), noise, model)
+
+
+def _in_form_of(client: Client, study: str, document: QueryDocument) -> QueryDocument:
+    """Return the question in the form that needs the least noise in this study, where its file leaves the form open."""
+    from study_protocol.versions import PROTOCOL
+
+    if document.in_form_for(PROTOCOL) is document:
+        return document
+    client.study(study)
+    return document.in_form_for(client.spoken.study)
 
 
 def _ask_and_verify(client: Client, study: str, document: QueryDocument, *, wait: bool) -> tuple[Query, str]:

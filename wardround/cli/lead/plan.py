@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wardround.cli.lead.enforcement import hint, with_tightest
 from wardround.cli.lead.plan_report import (
     note_bounds,
     show_forecast,
@@ -59,7 +60,7 @@ SolveFor = Annotated[
         "--solve",
         help="noise: the least noise that allows all steps of max_steps. rounds: the most rounds at this noise. "
         "epsilon: the least epsilon that allows all steps at this noise. order: the best orders for these settings. "
-        "Each of them also chooses the best orders",
+        "The first three also choose the tightest enforcement and the best orders",
     ),
 ]
 DefinitionChoice = Annotated[
@@ -161,9 +162,10 @@ def _plan(
         raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
     with plain_errors():
         require_writable(output)
-        study_settings, replaced = _solved(read_settings(settings), solve, by)
+        study_settings, replaced, reasons = _solved(read_settings(settings), solve, by)
         sample = study_settings.privacy.accounting_sample
         outlook = forecast(plan_of(study_settings), records=None if sample is None else sample.records)
+        reasons += filter(None, [hint(outlook.plan, outlook)])
         signals = _signals(study_settings, outlook, sizes)
         if output is not None:
             write_settings(settings, output, study_settings, replaced)
@@ -174,7 +176,7 @@ def _plan(
         show_forecast(outlook)
         show_signals(signals, parameters, study_settings, outlook)
         show_replaced(replaced, output)
-    show_notes(study_settings, outlook)
+    show_notes(study_settings, outlook, reasons)
     _accuracy(study_settings, commonest, outlook.rounds)
     if outlook.rounds == 0:
         say(f"no round can begin: {why_no_round(outlook)}", err=True)
@@ -242,7 +244,8 @@ def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -
         print_json(as_values(suggestion))
     if output is not None or not as_json:
         hand_out(study_text(suggestion.settings.as_json()), output)
-    for line in (*loose_delta(suggestion.settings), *in_words(suggestion.forecast), *warnings(suggestion.forecast)):
+    accuracy = (*in_words(suggestion.forecast), *warnings(suggestion.forecast))
+    for line in (*suggestion.reasons, *loose_delta(suggestion.settings), *accuracy):
         say(line, err=True)
     note_bounds(suggestion.settings)
 
@@ -259,23 +262,27 @@ def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> 
             say(line, err=True)
 
 
-def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any]]:
-    """Return the settings with the solution, and what it replaces. None: nothing is to be solved for."""
+def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any], list[str]]:
+    """Return the settings with the solution, what it replaces, and why limits are kept so. None: nothing is to be
+    solved for."""
     from accounting.budget import solve as search
     from accounting.units import Definition
     from client_sdk.errors import ConfigurationError
     from study_protocol.study.plan_of import plan_of
 
     if solve is None:
-        return settings, {}
+        return settings, {}, []
     before = plan_of(settings)
     present = {limit.definition for limit in before.limits}
     definitions: set[Definition] = present if by is By.ALL else {Definition(by.value)}
     if not definitions <= present:
         raise ConfigurationError(f"--by {by}: the settings have no {by} limit")
     searches = {Solve.NOISE: search.least_noise, Solve.ROUNDS: search.most_rounds, Solve.EPSILON: search.least_epsilon}
-    solved = search.best_orders(before) if solve is Solve.ORDER else searches[solve](before, definitions)
-    return changed_settings(settings, solved)
+    if solve is Solve.ORDER:
+        return *changed_settings(settings, search.best_orders(before)), []
+    # Limits without a rule get the tightest one. Their orders alone are looked for where the rule is to stay.
+    chosen, reasons = with_tightest(before)
+    return *changed_settings(settings, searches[solve](chosen, definitions)), reasons
 
 
 def _signals(settings: StudySettings, outlook: Forecast, sizes: tuple[int, ...]) -> list[SignalToNoise]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from study_protocol.study.training import Training
 
 
+_RULES = {"fixed-plan": "the whole plan", "gaussian-filter": "a sum of squares", "renyi-order": "an order"}
+
+
 def show_forecast(outlook: Forecast) -> None:
+    from accounting.budget.accounts.base import RUNNING
+
     plan = outlook.plan
     ends = {
         "max-steps-reached": "all steps of max_steps have been taken",
@@ -33,12 +39,14 @@ def show_forecast(outlook: Forecast) -> None:
         ],
     ]
     table("Plan of the study, if no round is abandoned", ["", ""], rows)
-    columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "order"]
+    columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "kept by"]
     table(
         "Privacy loss ε in the worst case",
         columns,
         [row for limit_forecast in outlook.limits for row in _rows(limit_forecast)],
     )
+    if any(limit_forecast.reports for limit_forecast in outlook.limits):
+        say(f"* {RUNNING}. No rule decides by it.")
 
 
 def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
@@ -48,10 +56,12 @@ def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
     bayesian = limit.definition == "bayesian"
     name = f"{limit.level} {limit.definition}: ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}"
     worst = f"{number(limit_forecast.enforced)}{' at most' if bayesian else ''}"
-    first = f"{number(limit_forecast.first_round)} (fixed {number(limit_forecast.fixed_term)})"
-    order = f"{limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
-    rows = [[name, worst, str(limit_forecast.rounds), first, number(limit_forecast.further_round), order]]
-    rows += [[f"  {name}", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
+    first, rule = number(limit_forecast.first_round), _RULES[limit.enforcement or "renyi-order"]
+    if limit_forecast.order is not None:
+        first = f"{first} (fixed {number(limit_forecast.fixed_term)})"
+        rule = f"order {limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
+    rows = [[name, worst, str(limit_forecast.rounds), first, number(limit_forecast.further_round), rule]]
+    rows += [[f"  {name} *", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
     if limit_forecast.guess is not None:
         rows.append(
             ["  an attacker's right guess, on average", f"{percent(limit_forecast.guess)} at most", "", "", "", ""]
@@ -108,9 +118,11 @@ def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
             say(f"{name} = {value!r}")
 
 
-def show_notes(settings: StudySettings, outlook: Forecast) -> None:
+def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] = ()) -> None:
     from study_protocol.study.slots import notes_on_slots
 
+    for line in notes:
+        say(line, err=True)
     if any(limit_forecast.limit.definition == "bayesian" for limit_forecast in outlook.limits):
         say(
             "note: Bayesian numbers are worst cases at the clip norm. The real ones depend on the data, and the study "

@@ -55,6 +55,8 @@ _OF_KIND: Mapping[str, Mapping[str, Any]] = {
 _NOISE = 6.0
 _FIRST = ("kind", "title", "noise_multiplier")
 _LAST = ("where", "rows")
+# `wardround ask` chooses these for the study where a file leaves them out.
+_CHOSEN_BY_ASK = ("centred",)
 
 
 def kinds() -> dict[str, type[BaseQuestion]]:
@@ -124,6 +126,8 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], values: Mappi
     yield from _parts(node, definitions)
     if name == "where" and not value:
         yield '# where = [{ column = "age", low = 18.0 }]'
+    elif value is None and name in _CHOSEN_BY_ASK:
+        yield f"# {name}: left out, so that `wardround ask` takes true where the study allows it"
     elif value is None:
         default = node.get("default")
         yield f"# {name}: left out" if default is None else f"# {name} = {toml(default)}"

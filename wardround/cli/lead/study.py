@@ -80,10 +80,10 @@ def create(
     from study_protocol.study.slots import with_slots
 
     with plain_errors():
-        frozen = with_slots(read_any_settings(settings))
+        frozen, reasons = _with_rules(with_slots(read_any_settings(settings)))
         if (note := _many_neighbours(frozen)) is not None:
             say(note, err=True)
-        for line in _accuracy(frozen):
+        for line in (*reasons, *_accuracy(frozen)):
             say(line, err=True)
         if i_know:
             frozen = frozen.model_copy(update={"beyond_bounds": True})
@@ -264,6 +264,14 @@ def revoke(study: StudyName, client: ClientName, server: Server = None, key_file
         say(f"revoked: {client} in {study}")
 
 
+def _with_rules(settings: AnySettings) -> tuple[AnySettings, list[str]]:
+    """Return the settings with the tightest sound rule for each limit that names none, and notes that say why."""
+    from study_protocol.study.settings import StudySettings
+    from wardround.cli.lead.enforcement import for_creation
+
+    return for_creation(settings) if isinstance(settings, StudySettings) else (settings, [])
+
+
 def _accuracy(settings: AnySettings) -> list[str]:
     """Return the warnings of `wardround plan` before a study is created."""
     from study_protocol.study.settings import StudySettings
@@ -318,6 +326,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 def _training(settings: AnySettings) -> list[list[str]]:
     from study_protocol.study.settings import StudySettings
+    from study_protocol.terms import clip_norm_in_words
 
     rows: list[list[str]] = []
     if isinstance(settings, StudySettings):
@@ -325,7 +334,7 @@ def _training(settings: AnySettings) -> list[list[str]]:
         rows = [
             ["training", f"{training.task}, {training.algorithm}, local steps: {training.local_steps}"],
             ["disclosure", privacy.disclosure],
-            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {privacy.clip_norm:g}"],
+            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {clip_norm_in_words(privacy)}"],
         ]
     if settings.statistics is not None:
         query_limits = settings.statistics

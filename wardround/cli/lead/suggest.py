@@ -23,10 +23,11 @@ _SCHEMES = {"parallel": False, "sequential": True}
 
 @dataclass(frozen=True)
 class Suggested:
-    """Settings with the suggested numbers, and the accuracy to expect."""
+    """Settings with the suggested numbers, the accuracy to expect, and why their limits are kept as they are."""
 
     settings: StudySettings
     forecast: AccuracyForecast
+    reasons: list[str]
 
 
 def suggested(
@@ -49,6 +50,8 @@ def suggested(
     from accounting.budget.solve import least_noise
     from study_protocol.study import suggestion
     from study_protocol.study.plan_of import plan_of
+    from wardround.cli.lead.enforcement import with_tightest
+    from wardround.cli.shared.settings_file import changed_settings
 
     before = _read(values)
     _require_measured(before)
@@ -64,17 +67,15 @@ def suggested(
         "max_steps": round_count,
     }
     whole["robustness"]["sum_radius"] = radius
-    plan = least_noise(plan_of(_read(whole)))
+    chosen, reasons = with_tightest(plan_of(_read(whole)))
+    plan = least_noise(chosen)
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
-    whole["privacy"] |= {"noise_multiplier": plan.noise_multiplier, "classical_order": plan.classical_order}
-    if plan.bayesian is not None:
-        whole["privacy"]["bayesian"]["filter_order"] = plan.bayesian.filter_order
     whole["training"]["optimiser"] = {
         "name": "plain",
         "learning_rate": suggestion.learning_rate(noise, round_count),
         "averaging": suggestion.AVERAGING.model_dump(mode="json"),
     }
-    return Suggested(_read(whole), suggestion.forecast_accuracy(numbers, noise))
+    return Suggested(changed_settings(_read(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons)
 
 
 def begun(
@@ -270,6 +271,8 @@ def _require_measured(settings: StudySettings) -> None:
         raise ConfigurationError(_unmeasured(f"scheme {settings.privacy.scheme}"))
     if settings.training.clipping != "flat" or settings.training.clipping_centre != "zero":
         raise ConfigurationError(_unmeasured("another clipping than flat around zero"))
+    if settings.privacy.adaptive_clip is not None:
+        raise ConfigurationError(_unmeasured("an adaptive clip norm"))
 
 
 def _unmeasured(case: str) -> str:

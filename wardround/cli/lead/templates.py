@@ -45,9 +45,18 @@ _SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
 # Four hospitals with about 120 patients each. All patients take part in every step: the largest sum for one noise.
 _PRIVACY: Mapping[str, Any] = {
     "scheme": "parallel",
-    "limits": [{"level": "instance", "definition": "classical", "epsilon": 3.0, "delta": 1e-5}],
+    "limits": [
+        {
+            "level": "instance",
+            "definition": "classical",
+            "epsilon": 3.0,
+            "delta": 1e-5,
+            "enforcement": "gaussian-filter",
+        }
+    ],
     "clip_norm": 1.0,
-    "noise_multiplier": 8.3,
+    # The least for these rounds, rounded up.
+    "noise_multiplier": 7.7,
     "sampling_rate": 1.0,
     "expected_batch_size": 120.0,
     "client_sampling_rate": 1.0,
@@ -56,6 +65,8 @@ _PRIVACY: Mapping[str, Any] = {
     "classical_order": 6.5,
     "disclosure": "at-end",
 }
+# A Bayesian limit needs more for as many rounds, and questions about all patients need a part of the limit.
+_MORE_NOISE = 8.3
 _MASKING: Mapping[str, Any] = {
     "colluders": 1,
     "min_survivors": 4,
@@ -83,8 +94,16 @@ _BAYESIAN: Mapping[str, Any] = {
 _CLIENT_LEVEL: Mapping[str, Any] = {
     "scheme": "client",
     "central_noise": "distributed",
-    "limits": [{"level": "client", "definition": "classical", "epsilon": 5.0, "delta": 1e-3}],
-    "noise_multiplier": 3.5,
+    "limits": [
+        {
+            "level": "client",
+            "definition": "classical",
+            "epsilon": 5.0,
+            "delta": 1e-3,
+            "enforcement": "gaussian-filter",
+        }
+    ],
+    "noise_multiplier": 3.1,
     "expected_clients": 20.0,
     "max_steps": 20,
     "classical_order": 2.5,
@@ -137,7 +156,9 @@ _EVALUATION: Mapping[str, Any] = {
 
 def statistics_values(*, masked: bool = False) -> dict[str, Any]:
     """Return the values in the template of a study of queries alone, as JSON."""
-    privacy = {"scheme": "statistics", "limits": [dict(limit) for limit in _PRIVACY["limits"]]}
+    # Of questions alone it is the only rule.
+    limits = [{name: value for name, value in limit.items() if name != "enforcement"} for limit in _PRIVACY["limits"]]
+    privacy = {"scheme": "statistics", "limits": limits}
     return {
         "statistics": dict(_STATISTICS),
         "privacy": privacy | ({"masking": dict(_MASKING)} if masked else {}),
@@ -176,6 +197,8 @@ def study_values(
         privacy |= _CLIENT_LEVEL
         clients = 16
         privacy["masking"] |= {"colluders": 3, "min_survivors": clients}
+    if bayesian or evaluation:
+        privacy["noise_multiplier"] = _MORE_NOISE
     if bayesian:
         privacy |= {"limits": [*privacy["limits"], dict(_BAYESIAN_LIMIT)], "bayesian": dict(_BAYESIAN)}
     schedule = {"min_clients": clients, "round_deadline_seconds": 60.0}

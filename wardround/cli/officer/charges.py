@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from study_protocol.study.limit_words import NOT_CHARGED
 from study_protocol.wire.rounded import percent
 from wardround.cli.shared.shared import number, say, since, table
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
+    from study_protocol.study.limit_statement import Progress
     from study_protocol.study.messages import BudgetStatement, RoundView
     from study_protocol.study.queries import Query
 
 NEWEST = 20
+
+
+class LimitCharged(NamedTuple):
+    """What one limit was charged by some round. Steps and squares are counted with some limits."""
+
+    epsilon: float = 0.0
+    steps: int | None = None
+    squares: float | None = None
 
 
 @dataclass(frozen=True)
@@ -23,13 +33,15 @@ class RoundCharge:
     """A round that is charged.
 
     title   of the query that it answers. None: a round of training
-    before  for each limit, the amount spent before this round. None: the round before is not known
-    used    for each limit, the share of μ² that the query uses up, with questions alone. None: it is charged in ε
+    before  for each limit, the amount charged before this round. None: the round before is not known
+    counted for each limit, how far it is used up. None: it is kept in ε
+    used    for each limit, the share of μ² that the query uses up, with questions alone. None: otherwise
     """
 
     view: RoundView
     title: str | None
-    before: tuple[float, ...] | None
+    before: tuple[LimitCharged, ...] | None
+    counted: tuple[Progress | None, ...]
     used: tuple[float | None, ...]
 
     @property
@@ -40,10 +52,11 @@ class RoundCharge:
         return f"query {self.view.query}: {self.title}" if self.title else f"query {self.view.query}"
 
     def cells(self) -> list[str]:
-        """Return, for each limit, ε afterwards with the increase, or the share of μ² that was used up."""
-        after = _spent(self.view)
+        """Return, for each limit, ε afterwards with the increase, or how far it is used up then."""
+        after = _charged(self.view)
         pasts = self.before or (None,) * len(after)
-        return [_cell(*each) for each in zip(after, pasts, self.used, strict=True)]
+        is_abandoned = self.view.state == "abandoned"
+        return [_cell(*each, is_abandoned) for each in zip(after, pasts, self.counted, self.used, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the charge as JSON."""
@@ -60,11 +73,10 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
     begins = 0 if everything else max(0, statement.round - NEWEST - 1)
     views = all_rounds(client, study, after=begins)
     queries = _queries(client, study, views)
-    allowances = [limit.used and limit.used[1] for limit in statement.limits if limit.epsilon is not None]
+    counted = tuple(limit.counted for limit in statement.limits if limit.epsilon is not None)
     charged = [view for view in views if view.spent is not None]
-    # The amount spent before the first round is 0.
-    pasts = [None if begins else (0.0,) * len(allowances), *map(_spent, charged)]
-    charges = [_charge(view, past, queries, allowances) for view, past in zip(charged, pasts, strict=False)]
+    pasts = [None if begins else tuple(map(_nothing, counted)), *map(_charged, charged)]
+    charges = [_charge(view, past, queries, counted) for view, past in zip(charged, pasts, strict=False)]
     return charges if everything else charges[-NEWEST:]
 
 
@@ -73,8 +85,8 @@ def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -
     if not charges:
         return
     limits = [
-        f"{'ε' if used is None else 'μ² used'} {entry.level} {entry.definition}"
-        for entry, used in zip(charges[0].view.spent or [], charges[0].used, strict=True)
+        f"{_unit(counted)} {entry.level} {entry.definition}"
+        for entry, counted in zip(charges[0].view.spent or [], charges[0].counted, strict=True)
     ]
     rows = [
         [
@@ -87,7 +99,7 @@ def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -
         for entry in charges
     ]
     table(
-        "Charges: ε afterwards (and the increase), or the share of μ² that was used up",
+        "Charges: ε afterwards (and the increase), or how far the plan or μ² was used up",
         ["round", "what", "state", "when", *limits],
         rows,
     )
@@ -104,17 +116,36 @@ def _queries(client: Client, study: str, views: list[RoundView]) -> dict[int, Qu
 
 
 def _charge(
-    view: RoundView, past: tuple[float, ...] | None, queries: Mapping[int, Query], allowances: Sequence[float | None]
+    view: RoundView,
+    past: tuple[LimitCharged, ...] | None,
+    queries: Mapping[int, Query],
+    counted: tuple[Progress | None, ...],
 ) -> RoundCharge:
     from study_protocol.study.query_words import title_of
 
     query = None if view.query is None else queries.get(view.query)
-    used = tuple(None if allowance is None else _share(query, allowance) for allowance in allowances)
-    return RoundCharge(view, None if query is None else title_of(query), past, used)
+    used = tuple(
+        _share(query, progress.squares.allowed) if progress is not None and progress.squares is not None else None
+        for progress in counted
+    )
+    return RoundCharge(view, None if query is None else title_of(query), past, counted, used)
 
 
-def _spent(view: RoundView) -> tuple[float, ...]:
-    return tuple(limit.spent for limit in view.spent or [])
+def _charged(view: RoundView) -> tuple[LimitCharged, ...]:
+    return tuple(LimitCharged(limit.spent, limit.steps, limit.squares) for limit in view.spent or [])
+
+
+def _nothing(counted: Progress | None) -> LimitCharged:
+    """Return what a limit was charged before the first round."""
+    if counted is None:
+        return LimitCharged()
+    return LimitCharged(0.0, None if counted.steps is None else 0, None if counted.squares is None else 0.0)
+
+
+def _unit(counted: Progress | None) -> str:
+    if counted is None:
+        return "ε"
+    return "μ² used" if counted.steps is None else "plan"
 
 
 def _share(query: Query | None, allowance: float) -> float:
@@ -125,11 +156,28 @@ def _share(query: Query | None, allowance: float) -> float:
     return (cost.sensitivity / cost.noise_std) ** 2 / allowance
 
 
-def _cell(after: float, before: float | None, used: float | None) -> str:
-    if used is not None:
-        return percent(used) if math.isfinite(used) else "unknown"
+def _cell(
+    after: LimitCharged, before: LimitCharged | None, counted: Progress | None, used: float | None, is_abandoned: bool
+) -> str:
+    is_counted = counted is not None and (after.steps, after.squares) != (None, None)
+    # With questions alone rounds do not say what was used by then.
+    if is_abandoned and after == before and (counted is None or is_counted):
+        return NOT_CHARGED
+    if counted is not None:
+        if is_counted:
+            return _counted_cell(after, counted)
+        return percent(used) if used is not None and math.isfinite(used) else "unknown"
     # Rounded up, like every amount spent.
-    return number(after) if before is None else f"{number(after)} (+{number(max(0.0, after - before))})"
+    increase = "" if before is None else f" (+{number(max(0.0, after.epsilon - before.epsilon))})"
+    return f"{number(after.epsilon)}{increase}"
+
+
+def _counted_cell(after: LimitCharged, counted: Progress) -> str:
+    steps = [] if after.steps is None else [f"step {after.steps}"]
+    if after.squares is None or counted.squares is None:
+        return "".join(steps)
+    share = percent(min(1.0, after.squares / counted.squares.allowed))
+    return ", ".join([*steps, f"questions {share}" if steps else f"{share} so far"])
 
 
 def _state(view: RoundView) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from private_learning.durable import write_durably
+from study_protocol.study.limit_words import limit_in_words, running_in_words
 from study_protocol.study.reasons import ending
-from study_protocol.wire.rounded import percent
 from wardround.cli.officer.charges import read_charges, show_charges
 from wardround.cli.officer.verify import fetch, trust
 from wardround.cli.shared.output import require_writable
@@ -60,23 +60,17 @@ def show(statement: BudgetStatement) -> None:
     state = "may continue" if statement.can_continue else f"ended: {reason}"
     if statement.pause_reason is not None:
         state = f"paused: {statement.pause_reason.detail}"
-    columns = ["level", "definition", "spent", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
+    columns = ["level", "definition", "guaranteed", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
     table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
+        name = f"{limit.level} {limit.definition}"
+        if limit.counted is not None:
+            say(f"{name}: {limit_in_words(limit)}")
         if limit.certificate is not None:
-            say(f"{limit.level} {limit.definition}: {limit.certificate['assumption']}")
-        if limit.used is not None:
-            say(f"{limit.level} {limit.definition}: {_used(limit)}")
-        for report in limit.reports if limit.used is not None else ():
-            say(f"{limit.level} {limit.definition}: ε {number(report.epsilon)}: {report.certificate['assumption']}")
+            say(f"{name}: {limit.certificate['assumption']}")
+        if (running := running_in_words(limit)) is not None:
+            say(f"{name}: {running}")
     say(f"ledger: {statement.ledger.entries} entries. The newest stands for all of them: {statement.ledger.head}")
-
-
-def _used(limit: LimitStatement) -> str:
-    """Return in words how far a limit of questions alone is used up."""
-    used, allowance = limit.used or (0.0, 0.0)
-    share = f", {percent(min(1.0, limit.spent_share or 0.0))}"
-    return f"used {used:.4g} of μ² = {allowance:.4g}{share}"
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -87,7 +81,7 @@ def _row(limit: LimitStatement) -> list[str]:
         limit.definition,
         number(limit.spent),
         number(limit.reserved),
-        number(limit.remaining, round_down=True) if limit.used is None else f"{_remaining_share(limit)} of μ²",
+        number(limit.remaining, round_down=True) if limit.counted is None else _remaining_share(limit),
         number(limit.epsilon),
         "" if limit.delta is None else f"{limit.delta:g}",
         limit.state,
@@ -96,7 +90,10 @@ def _row(limit: LimitStatement) -> list[str]:
 
 
 def _remaining_share(limit: LimitStatement) -> str:
-    return f"{number(100 * max(0.0, 1 - (limit.spent_share or 0.0)), 1, round_down=True)} %"
+    """Return what is left of the planned steps, or of μ²."""
+    counted, share = limit.counted, 100 * max(0.0, 1 - (limit.spent_share or 0.0))
+    unit = "μ²" if counted is None or counted.steps is None else "the steps"
+    return f"{number(share, 1, round_down=True)} % of {unit}"
 
 
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:

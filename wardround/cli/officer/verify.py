@@ -166,7 +166,7 @@ def _checked(
 ) -> tuple[Audited, list[dict[str, Any]]]:
     from client_sdk.errors import LedgerNotExtended
     from client_sdk.study.audit import audited, require_signed
-    from study_protocol.documents.compare import difference, in_form_of
+    from study_protocol.documents.compare import difference, in_form_of, tolerance_of
 
     require_signed(trusted.key, study, signed, entries)
     audit = audited(study, entries)
@@ -179,8 +179,8 @@ def _checked(
         raise LedgerNotExtended("the budget that is shown does not belong to this ledger")
     then = audited(study, entries[: budget_shown.ledger.entries])
     stated, recomputed = [limit.model_dump(mode="json") for limit in budget_shown.limits], then.budget.statements()
-    rows = _compare(recomputed, stated)
-    if not all(_agrees(row["shown"], row["recomputed"]) for row in rows):
+    rows, tolerance = _compare(recomputed, stated), tolerance_of(recomputed)
+    if not all(_agrees(row["shown"], row["recomputed"], tolerance) for row in rows):
         raise LedgerNotExtended("the budget that is shown is not the one that the ledger gives")
     budget = then.budget
     # A missing or invented limit is found below.
@@ -193,7 +193,8 @@ def _checked(
         "limits": stated,
     }
     found_again = {"round": budget.last_round, "max_steps": budget.plan.max_steps, "can_continue": budget.can_continue}
-    if (different := difference(stated_budget, found_again | {"limits": recomputed}, "budget")) is not None:
+    found_again |= {"limits": recomputed}
+    if (different := difference(stated_budget, found_again, "budget", tolerance=tolerance)) is not None:
         raise LedgerNotExtended(f"the budget that is shown is not the one that the ledger gives: {different}")
     return audit, rows
 
@@ -322,11 +323,11 @@ def read_export(path: Path) -> tuple[list[Entry], LedgerExport]:
         raise LedgerNotExtended("the export does not end with a signed head") from error
 
 
-def _agrees(stated: float | None, recomputed: float | None) -> bool:
+def _agrees(stated: float | None, recomputed: float | None, tolerance: float) -> bool:
     # Another processor may round the last bits of a float in another way.
     if stated is None or recomputed is None:
         return stated is recomputed
-    return math.isclose(stated, recomputed, rel_tol=1e-9)
+    return math.isclose(stated, recomputed, rel_tol=tolerance)
 
 
 def _compare(recomputed_limits: list[dict[str, Any]], stated_limits: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def changed_settings(settings: StudySettings, plan: Plan) -> tuple[StudySettings
     from study_protocol.wire.wrong_entries import wrong_entries
 
     values = settings.as_json()
-    replaced = {name: new for name, new in _entries(plan).items() if _read(values, name) != new}
+    replaced = {name: new for name, new in _entries(plan).items() if _read_or_none(values, name) != new}
     for name, new in replaced.items():
         _put(values, name, new)
     try:
@@ -140,7 +140,12 @@ def _entries(plan: Plan) -> dict[str, Any]:
     }
     if plan.bayesian is not None:
         entries["privacy.bayesian.filter_order"] = plan.bayesian.filter_order
-    return entries | {f"privacy.limits.{place}.epsilon": limit.epsilon for place, limit in enumerate(plan.limits)}
+    for place, limit in enumerate(plan.limits):
+        entries[f"privacy.limits.{place}.epsilon"] = limit.epsilon
+        entries[f"privacy.limits.{place}.enforcement"] = limit.enforcement
+    if plan.queries is not None:
+        entries["statistics.share"] = plan.queries.share
+    return entries
 
 
 def _json(text: str, replaced: Mapping[str, Any]) -> str:
@@ -163,6 +168,12 @@ def _read(values: Any, name: str) -> Any:
     for step in name.split("."):
         values = values[int(step) if isinstance(values, list) else step]
     return values
+
+
+def _read_or_none(values: Any, name: str) -> Any:
+    """None: the entry is left out."""
+    path, _, last = name.rpartition(".")
+    return _read(values, path).get(last)
 
 
 def _put(values: Any, name: str, new: Any) -> None:

@@ -4,11 +4,13 @@ import mpmath as mp
 import pytest
 
 from accounting.budget.accounts.cumulative import CumulativeLimit
+from accounting.budget.accounts.losses import squares_within
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
-from accounting.plan.limits import BayesianPlan
+from accounting.plan.limits import BayesianPlan, PlanError
+from accounting.plan.queries import QueryPlan
 from accounting.plan.report import CumulativeMoments, DistanceHistogram
-from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
+from tests.accounting.budget.plans import DELTA, FAILURE, ask, cost, exact_epsilon, exact_moment, plan
 
 
 def test_the_cumulative_account_reads_as_the_formula_says():
@@ -52,3 +54,18 @@ def test_rounds_at_their_worst_cost_the_classical_moment_of_all_steps():
         worst = float(exact_epsilon(12, 2 * rounds * exact_moment(12, 2.0, 0.1), DELTA - FAILURE))
         assert account.epsilon_at_worst(rounds, 0) == pytest.approx(worst, rel=1e-9)
     assert account.epsilon_at_worst(0, 0) == 0.0
+
+
+def test_a_share_stands_in_place_of_an_allowance():
+    """Of the Σ Δ²/s² that the classical limit (6, 1e-5) alone would allow, which is 1.67 (Balle & Wang 2018)."""
+    allowed = squares_within(6.0, 1e-5)
+    studies = [plan(queries=QueryPlan(50, 100, **given)) for given in ({"share": 0.1}, {"allowance": 0.1 * allowed})]
+    budgets = [Budget(study) for study in studies]
+    for budget in budgets:
+        ask(budget, cost(10.0), cost(8.0))
+    assert budgets[0].statements()[0] == budgets[1].statements()[0]
+    assert all(not budget.authorise_query(cost(2.0)).is_allowed for budget in budgets)
+    with pytest.raises(PlanError, match="share"):
+        plan(queries=QueryPlan(50, 100))
+    with pytest.raises(PlanError, match="share"):
+        plan(queries=QueryPlan(50, 100, 0.1, None, 0.1))

@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.budget.accounts import FixedPlanLimit
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.budget import Budget, BudgetExceeded
 from accounting.plan.limits import HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.queries import EvaluationPlan, QueryPlan

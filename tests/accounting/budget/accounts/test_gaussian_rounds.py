@@ -8,7 +8,7 @@ import random
 import mpmath as mp
 import pytest
 
-from accounting.budget.accounts import GaussianRoundsLimit
+from accounting.budget.accounts.gaussian_rounds import GaussianRoundsLimit
 from accounting.budget.budget import Budget
 from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan
 from accounting.plan.queries import QueryPlan

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from accounting.budget.budget import replay
 from server.db.session_states import States
@@ -201,3 +202,18 @@ def _at_once(many: list, errors: list[BaseException]) -> None:  # type: ignore[t
         thread.start()
     for thread in threads:
         thread.join(60)
+
+
+def test_a_form_that_the_studys_programs_cannot_read_is_refused_in_words(coordinator: Coordinator) -> None:
+    """The study is as one that an earlier version created."""
+    open_asked(coordinator)
+    number = {"column": "age", "low": 0.0, "high": 100.0}
+    centred = document(kind="moments", numbers=(number,), centred=True)
+    assert ask.forecast(coordinator, STUDY, centred).sensitivity == 1.5
+    with coordinator.database.engine.begin() as connection:
+        connection.execute(text("UPDATE studies SET protocol = 2"))
+    for use_case in (ask.forecast, ask.ask):
+        with pytest.raises(Rejected, match="created with number 2: ask without it"):
+            use_case(coordinator, STUDY, centred)
+    plain = document(kind="moments", numbers=(number,))
+    assert ask.forecast(coordinator, STUDY, plain).sensitivity == pytest.approx(3**0.5)

@@ -77,8 +77,11 @@ def test_classes() -> None:
     judge(EVALUATIONS["classes"] | {"groups": []}, 4.0, classes, 800, "performance")
 
 
-def test_numbers() -> None:
-    judge(EVALUATIONS["number"] | {"low": -8.0, "high": 8.0, "largest_error": 6.0}, 4.0, number, 800, "performance")
+@pytest.mark.quick("True")
+@pytest.mark.parametrize("centred", [False, True])
+def test_numbers(centred: bool) -> None:
+    document = EVALUATIONS["number"] | {"low": -8.0, "high": 8.0, "largest_error": 6.0, "centred": centred}
+    judge(document, 4.0, number, 800, "performance")
 
 
 @pytest.mark.slow

@@ -9,20 +9,21 @@ from sklearn import metrics
 from study_protocol.queries.answer import NoisedSum
 from study_protocol.queries.evaluation.numbers import BIAS, EXPLAINED, MEAN, RMSE
 from study_protocol.queries.groups import EVERYBODY
-from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION
+from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from tests.factories.evaluations import EVALUATIONS, evaluated, figure, who
 from tests.factories.questions import answer_without_noise, question
 
 EXACT = {"rel": 1e-9, "abs": 1e-12}
 
 
-@pytest.mark.parametrize("form", ["number", "number-apart"])
+@pytest.mark.parametrize("form", ["number", "number-apart", "number-centred"])
 def test_numbers(form: str) -> None:
     """After clipping. Every patient is rounded to the grid: with noise 0.001 it is finer than 1e-9 of the range."""
     asked, columns = question(EVALUATIONS[form], noise_multiplier=0.001), evaluated(form, 3000)
+    assert isinstance(asked, Evaluation)
     columns[PREDICTION][:9] = [-50, 50, np.inf, -np.inf, 0, 0, 0, 0, 0]
     found = answer_without_noise(asked, columns)
-    for group in (EVERYBODY, "sex: f") if form == "number-apart" else (EVERYBODY,):
+    for group in (EVERYBODY, "sex: f") if asked.groups else (EVERYBODY,):
         keep = who(columns, group)
         outcome = np.clip(columns[OUTCOME][keep], -4, 6)
         error = np.clip(columns[PREDICTION][keep] - outcome, -3, 3)

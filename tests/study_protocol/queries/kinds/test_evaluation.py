@@ -64,7 +64,7 @@ def test_sums_of_hospitals_add_up_and_an_empty_hospital_adds_zero(form: str) -> 
     assert asked.total(evaluated(form, 0), spacing).tolist() == [0] * asked.cells
 
 
-@pytest.mark.quick("bins", "classes", "classes-apart", "number", "number-apart", "threshold")
+@pytest.mark.quick("bins", "classes", "classes-apart", "number", "number-apart", "number-centred", "threshold")
 @FORMS
 def test_nobody_at_all_still_has_an_answer(form: str) -> None:
     """Whatever the noise: nothing is divided by zero, and no answer is refused after it was paid for."""
@@ -146,6 +146,8 @@ HOSTILE: list[tuple[str, str, dict[str, Any]]] = [
     ("classes", "less than or equal to 64", {"classes": 65}),
     ("number", "largest_error: is needed", {"largest_error": None}),
     ("number", "low: is below high", {"low": 6.0}),
+    ("number", "valid boolean", {"centred": 1}),
+    ("bins", "centred: is not for predictions of the form binary", {"centred": True}),
     ("number", "within ±1e\\+100", {"high": 1e300}),
     ("number", "at least 1e-100 wide", {"largest_error": 1e-200}),
     ("number", "greater than 0", {"largest_error": 0.0}),

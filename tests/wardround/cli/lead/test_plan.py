@@ -33,6 +33,11 @@ def study(path: Path, **privacy: object) -> Path:
     )
 
 
+def without_rule(text: str) -> str:
+    """As a settings file was before there was a choice."""
+    return re.sub(r"^enforcement = .*\n", "", text, flags=re.M)
+
+
 EXAMPLES = re.findall(r"^\$ wardround (plan .*)$", (DOCS / "planning.md").read_text(), re.M)
 
 
@@ -89,7 +94,8 @@ def test_what_is_solved_for_is_written_and_then_holds(run: Run, tmp_path: Path, 
     source, target = study(tmp_path), tmp_path / "solved.json"
     found = json.loads(run("plan", str(source), "--solve", solve, "-o", str(target), "--json").stdout)
     assert changed in found["settings"]
-    assert "privacy.classical_order" in found["settings"]
+    assert ("privacy.classical_order" in found["settings"]) == (solve == "order")
+    assert (found["settings"].get("privacy.limits.0.enforcement") == "fixed-plan") == (solve != "order")
     again = json.loads(run("plan", str(target), "--json").stdout)
     assert {**again, "settings": found["settings"]} == found
     if solve != "order":
@@ -104,11 +110,62 @@ def test_a_toml_file_keeps_its_comments(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "solved.toml"
     said = run("plan", str(EXAMPLE), "--solve", "noise", "-o", str(target)).stdout
     before, after = EXAMPLE.read_text().splitlines(), target.read_text().splitlines()
-    differing = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
-    assert [old.split(" ")[0] for old, _ in differing] == ["noise_multiplier", "classical_order"]
-    assert all(old.split("#")[1] == new.split("#")[1] for old, new in differing)
+    ((old, new),) = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert old.split(" ")[0] == "noise_multiplier"
+    assert old.split("#")[1] == new.split("#")[1]
     noise = tomllib.loads(target.read_text())["privacy"]["noise_multiplier"]
     assert f"privacy.noise_multiplier = {noise!r}" in said
+
+
+def test_a_limit_without_a_rule_keeps_its_order_and_a_line_says_what_the_tight_rule_gives(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(without_rule(EXAMPLE.read_text()))
+    planned = run("plan", str(path))
+    assert "order 4 (at least 1.25)" in " ".join(planned.stdout.split())
+    (line,) = [line for line in planned.stderr.splitlines() if "enforcement" in line]
+    tight, before = re.findall(r"noise multiplier of ([\d.]+) .*, not ([\d.]+): wardround plan --solve noise", line)[0]
+    assert float(tight) < 0.95 * float(before)
+    solved = run("plan", str(path), "--solve", "noise", "-o", str(tmp_path / "tight.toml"))
+    assert 'enforcement = "fixed-plan", because all steps are planned' in solved.stderr
+    chosen = tomllib.loads((tmp_path / "tight.toml").read_text())["privacy"]
+    assert (chosen["noise_multiplier"], chosen["limits"][0]["enforcement"]) == (float(tight), "fixed-plan")
+    assert "enforcement" not in run("plan", str(tmp_path / "tight.toml")).stderr
+
+
+def test_where_the_order_ends_a_study_early_the_line_says_how_many_rounds_more(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(without_rule(EXAMPLE.read_text()).replace("max_steps = 100", "max_steps = 200"))
+    (line,) = [line for line in run("plan", str(path)).stderr.splitlines() if "enforcement" in line]
+    more, before = map(int, re.findall(r"(\d+) rounds would begin at this noise, not (\d+)", line)[0])
+    assert 100 < before < more < 200
+    fixed = json.loads(run("plan", str(path), "--solve", "rounds", "--json").stdout)
+    assert fixed["rounds"] == more
+
+
+def test_a_plan_with_one_step_too_many_is_refused_and_says_what_fits(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    fitting = json.loads(run("plan", str(EXAMPLE), "--solve", "rounds", "--json").stdout)["rounds"]
+    for steps, code in ((fitting, 0), (fitting + 1, 1)):
+        path.write_text(EXAMPLE.read_text().replace("max_steps = 100", f"max_steps = {steps}"))
+        said = " ".join(run("plan", str(path), code=code).stderr.split())
+        assert ("no round can begin" in said) == (code == 1)
+    assert f"the whole plan of {fitting + 1} steps spends" in said
+    assert f"at most {fitting} steps fit (max_steps)" in said
+    assert "or a noise multiplier of" in said
+
+
+def test_questions_beside_a_fixed_plan_get_a_share(run: Run, tmp_path: Path) -> None:
+    source, target = tmp_path / "study.toml", tmp_path / "solved.toml"
+    questions = "\n[statistics]\nmax_queries = 20\nmax_cells = 100\n"
+    source.write_text(without_rule(EXAMPLE.read_text()) + questions)
+    said = run("plan", str(source), "--solve", "noise", "-o", str(target)).stderr
+    assert "note: statistics.share = 0.2" in said
+    written = tomllib.loads(target.read_text())
+    assert written["statistics"]["share"] == 0.2
+    assert written["privacy"]["limits"][0]["enforcement"] == "fixed-plan"
+    assert "statistics.share" not in run("plan", str(target)).stderr
 
 
 def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
@@ -206,7 +263,7 @@ def test_an_order_at_which_no_noise_is_enough_is_named_with_the_least_that_works
 
 
 def test_what_the_coordinator_would_refuse_is_said(run: Run, tmp_path: Path) -> None:
-    text = EXAMPLE.read_text().replace("epsilon = 8.0", "epsilon = 30.0")
+    text = without_rule(EXAMPLE.read_text()).replace("epsilon = 8.0", "epsilon = 30.0")
     (tmp_path / "wide.toml").write_text(text)
     result = run("plan", str(tmp_path / "wide.toml"))
     assert "refuses these settings without --i-know" in result.stderr

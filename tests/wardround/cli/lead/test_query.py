@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from client_sdk.api.questions import read_question
 from client_sdk.guard.approvals import Approvals
@@ -26,6 +27,11 @@ kind = "table"
 title = "Patients by age"
 noise_multiplier = 6.0
 variables = [{ column = "age", edges = [40, 60] }]
+"""
+MOMENTS = """\
+kind = "moments"
+noise_multiplier = 6.0
+numbers = [{ column = "age", low = 0.0, high = 100.0 }]
 """
 
 
@@ -92,6 +98,28 @@ def test_a_plan_says_noise_errors_and_every_limit_and_asks_nobody(
     assert [one["estimate"] for one in plan["expected"]] == [pytest.approx(40 / 3)]
     refused = run("ask", "registry", asked, "--patients", "40", code=1, operator=True).output
     assert "--patients goes with --plan" in refused
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_file_that_leaves_the_form_open_is_asked_in_the_form_that_needs_the_least_noise(
+    here: Live, run: Run, tmp_path: Path
+) -> None:
+    """The study reads centred questions. One that an earlier version created does not."""
+    path = tmp_path / "ages.toml"
+
+    def sensitivity(more: str = "") -> float:
+        path.write_text(MOMENTS + more)
+        plan = run("ask", "registry", str(path), "--plan", "--json", operator=True).stdout
+        return json.loads(plan)["sensitivity"]
+
+    assert [sensitivity(), sensitivity("centred = true\n")] == [1.5, 1.5]
+    assert sensitivity("centred = false\n") == pytest.approx(math.sqrt(3))
+    with here.coordinator.database.engine.begin() as connection:
+        connection.execute(text("UPDATE studies SET protocol = 2"))
+    assert sensitivity() == pytest.approx(math.sqrt(3))
+    path.write_text(MOMENTS + "centred = true\n")
+    refused = run("ask", "registry", str(path), "--plan", code=1, operator=True).output
+    assert "ask without it" in " ".join(refused.split())
 
 
 @pytest.mark.slow

@@ -28,6 +28,13 @@ def test_every_kind_has_a_template_that_can_be_asked_and_says_every_entry(run: R
     assert read_question(question).digest() == read_question(path).digest()
 
 
+@pytest.mark.parametrize("kind", ["moments", "evaluation"])
+def test_a_template_leaves_the_form_to_the_study_in_which_it_is_asked(kind: str) -> None:
+    text = template(kinds()[kind])
+    assert "\n# centred: left out" in text
+    assert "# centred = " not in text
+
+
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_the_values_of_a_question_are_written_so_that_it_is_read_back(tmp_path: Path, kind: str) -> None:
     asked = question(EXAMPLES[kind], title="Of all", where=[{"column": "age", "low": 18.0}])

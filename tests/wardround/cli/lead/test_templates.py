@@ -6,6 +6,7 @@ import csv
 import itertools
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from pydantic import BaseModel
 
-from accounting.budget.budget import account_of
+from accounting.budget.enforcement import account_of, tightest
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.evaluated import require_form
 from private_learning.gradients import PerRecordGradients
@@ -54,11 +55,12 @@ def test_a_template_of_a_study_is_taken_by_the_coordinator(
     assert (privacy.masking is not None, privacy.bayesian is not None) == ("--masked" in flags, "--bayesian" in flags)
     assert privacy.rules.levels[0] == ("client" if "--client-level" in flags else "instance")
     assert settings.beyond_bounds is False
-    # Every limit lasts for the whole plan, and little longer.
+    # Every limit lasts for the whole plan, and one of them little longer, by the tightest rule.
     plan = plan_of(settings)
-    for limit in plan.limits:
-        spent = account_of(plan, limit).epsilon_at_worst(plan.rounds, 0)
-        assert 0.95 * limit.epsilon < spent <= limit.epsilon, limit
+    shares = [account_of(plan, limit).epsilon_at_worst(plan.rounds, 0) / limit.epsilon for limit in plan.limits]
+    assert 0.95 < max(shares) <= 1, shares
+    unnamed = replace(plan, limits=tuple(replace(limit, enforcement=None) for limit in plan.limits))
+    assert tightest(unnamed) == plan
     # As in the file, but for the slots, which the command fills in.
     assert here.operator("GET", "/v1/studies/sepsis").json()["settings_sha256"] == with_slots(settings).digest()
     task = load(settings.training.task, settings.training.task_parameters)
@@ -87,7 +89,9 @@ def test_an_evaluation_asks_for_what_the_task_predicts(run: Run, tmp_path: Path,
     settings = read_settings(path)
     assert settings.evaluation is not None
     assert settings.evaluation.question is not None
-    require_form(load(name, EXAMPLES[name]), settings.evaluation.question.of(1))
+    question = settings.evaluation.question
+    require_form(load(name, EXAMPLES[name]), question.of(1))
+    assert question.centred == (question.prediction == "number")
 
 
 def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> None:

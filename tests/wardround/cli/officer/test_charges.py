@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from study_protocol.study.limit_statement import PlannedSteps, Progress, SumOfSquares
 from study_protocol.study.messages import RoundView
 from study_protocol.study.queries import Query
 from tests.factories.signed_answers import document, shown
-from wardround.cli.officer.charges import NEWEST, read_charges, show_charges
+from wardround.cli.officer.charges import NEWEST, LimitCharged, read_charges, show_charges
 
 ASKED = document("count", noise_multiplier=5.0, title="How many?")
 
@@ -47,9 +48,58 @@ def client(views: list[RoundView], queries: list[Query] | None = None) -> Any:
     return SimpleNamespace(rounds=rounds, queries=lambda study, after: listed)
 
 
-def statement(round_number: int, used: tuple[float, float] | None = None) -> Any:
-    limit = SimpleNamespace(epsilon=8.0, used=used)
-    return SimpleNamespace(round=round_number, limits=[limit, SimpleNamespace(epsilon=None, used=None)])
+def statement(round_number: int, counted: Progress | None = None) -> Any:
+    limit = SimpleNamespace(epsilon=8.0, counted=counted)
+    return SimpleNamespace(round=round_number, limits=[limit, SimpleNamespace(epsilon=None, counted=None)])
+
+
+def counted(*, steps: bool, squares: bool) -> Progress:
+    """A plan of 5 steps, or μ² = 0.2."""
+    planned = PlannedSteps(used=3, reserved=0, allowed=5) if steps else None
+    of_squares = SumOfSquares(used=0.05, reserved=0.0, allowed=0.2) if squares else None
+    return Progress(enforcement="fixed-plan" if steps else "gaussian-filter", steps=planned, squares=of_squares)
+
+
+def after(number: int, *, query: int | None = None, state: str = "released", **used: Any) -> RoundView:
+    """A round, and what it left steps and squares at."""
+    plain = view(number, 2.0, query=query, state=state)
+    assert plain.spent is not None
+    spent = plain.spent[0].model_copy(update=used)
+    return plain.model_copy(update={"spent": [spent]})
+
+
+@pytest.mark.parametrize(
+    ("steps", "squares", "expected"),
+    [
+        (True, False, ["step 1", "not charged", "step 2", "step 2"]),
+        (False, True, ["2.5 % so far", "not charged", "10.0 % so far", "25.0 % so far"]),
+        (
+            True,
+            True,
+            ["step 1, questions 2.5 %", "not charged", "step 2, questions 10.0 %", "step 2, questions 25.0 %"],
+        ),
+    ],
+)
+def test_counted_charges_say_how_far_the_limit_is_used_up(steps: bool, squares: bool, expected: list[str]) -> None:
+    """A cancelled round leaves both as they were, also where it is the first that is shown."""
+
+    def at(number: int, step: int, square: float, **fields: Any) -> RoundView:
+        # A question of patients who are set aside moves neither.
+        used = ({"steps": step} if steps else {}) | ({"squares": square} if squares else {})
+        return after(number, **used, **fields)
+
+    views = [at(1, 1, 0.005), at(2, 1, 0.005, state="abandoned"), at(3, 2, 0.02), at(4, 2, 0.05, query=1)]
+    told = statement(4, counted(steps=steps, squares=squares))
+    charges = read_charges(client(views), "s", told, everything=True)
+    assert [charge.cells() for charge in charges] == [[cell] for cell in expected]
+    first = read_charges(client([at(1, 0, 0.0, spent=0.0, state="abandoned")]), "s", told, everything=True)
+    assert [charge.cells() for charge in first] == [["not charged"]]
+
+
+def test_an_abandoned_round_of_a_limit_in_epsilon_says_whether_it_was_charged() -> None:
+    views = [view(1, 1.0), view(2, 1.0, state="abandoned"), view(3, 1.5, state="abandoned")]
+    charges = read_charges(client(views), "s", statement(3), everything=True)
+    assert [charge.cells() for charge in charges] == [["1.000 (+1.000)"], ["not charged"], ["1.500 (+0.500)"]]
 
 
 def test_every_round_adds_to_what_was_spent_before_it() -> None:
@@ -65,14 +115,16 @@ def test_of_many_charges_the_newest_are_read_with_the_one_before_them() -> None:
     views = [view(number, number / 10) for number in range(1, 41)]
     charges = read_charges(client(views), "s", statement(40), everything=False)
     assert [charge.view.round for charge in charges] == list(range(41 - NEWEST, 41))
-    assert charges[0].before == (pytest.approx(2.0),)
+    assert charges[0].before == (LimitCharged(2.0),)
     assert len(read_charges(client(views), "s", statement(40), everything=True)) == 40
 
 
 def test_a_query_is_named_and_charged_as_a_share_of_all_that_is_allowed() -> None:
     """Noise of 5 patients' effects costs 1/25 of μ² = 0.2: a fifth."""
     views = [view(1, 8.0, query=1), view(2, 8.0, query=2)]
-    charges = read_charges(client(views, [shown(ASKED)]), "s", statement(2, (0.04, 0.2)), everything=True)
+    charges = read_charges(
+        client(views, [shown(ASKED)]), "s", statement(2, counted(steps=False, squares=True)), everything=True
+    )
     assert [charge.title_in_words for charge in charges] == ["query 1: How many?", "query 2"]
     (share,) = charges[0].used
     assert share == pytest.approx(0.2, rel=1e-9)

@@ -1,0 +1,41 @@
+"""How far a limit is used up that is kept by counting: by planned steps, or by a sum of squares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from accounting.plan.limits import Enforcement
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was charged, what the round under way adds, and the most that both may become."""
+
+    used: float
+    reserved: float
+    allowed: float
+
+    @classmethod
+    def between(cls, used: float, after: float, allowed: float) -> Self:
+        """Return the part where `after` would be used with the round under way. The difference is rounded up."""
+        return cls(used, math.nextafter(after - used, math.inf) if after > used else 0.0, allowed)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a limit is used up.
+
+    steps    noised steps of a fixed plan
+    squares  Σ Δ²/s²: of rounds and questions under gaussian-filter, of questions on all patients under fixed-plan. None
+             for a fixed plan without questions
+    """
+
+    enforcement: Enforcement
+    steps: Part | None
+    squares: Part | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)

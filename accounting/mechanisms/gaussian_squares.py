@@ -1,0 +1,95 @@
+"""Gaussian releases that all records take part in, as one number: Σ Δ²/s² ≤ μ² is (ε, δ)-DP with δ in closed form.
+
+Releases that are chosen one after the other, each after the answers before, are together μ-Gaussian-differentially
+private if Σ Δ²/s² ≤ μ² on every path (Smith & Thakurta 2022, fully adaptive Gaussian filter). The same holds for one
+record and its own distances (Koskela, Tobaben & Honkela 2023). A step of a random sample counts as one of all records:
+given the coins, a record is in it or not.
+
+The drawn noise is discrete. It is the rounding of continuous noise whose variance is 1/12 of a grid step smaller, up
+to a total variation of `lattice_error` for each number. Both are counted here for the project's grids.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from accounting.mechanisms.conversion import SAMPLING_ERROR
+from accounting.mechanisms.lattice import LESS_VARIANCE
+from accounting.mechanisms.unsampled import GRID_STD, Steps, unsampled_delta, unsampled_epsilon
+from accounting.values import check_delta, check_nonnegative, check_positive
+
+# Total variation between a release as it is drawn and as rounded continuous noise, rounded up. A deviation has 2²² grid
+# steps for gradients of up to 10⁸ numbers, 2²⁰ for queries of up to 2¹⁷, and 2¹⁴·√d, at least 2¹⁶, for updates of d.
+RELEASE_ERROR = 1e-21 + SAMPLING_ERROR
+# Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
+_LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
+# So fine that nothing is added for a grid: its error comes off δ.
+_CONTINUOUS = 2.0**60
+
+
+def squares(distance: float, noise_std: float) -> float:
+    """Return Δ²/s² of one release on the project's grids, rounded up.
+
+    Args:
+        distance: L2 norm Δ of what one record moves the sum by, at least 0.
+        noise_std: standard deviation s of the noise, in the same unit.
+
+    Raises:
+        InvalidArgument: a number is negative, infinite or NaN, or there is no noise.
+    """
+    ratio = check_nonnegative("distance", distance) / check_positive("noise_std", noise_std)
+    return math.nextafter(ratio * ratio * _LATTICE, math.inf) if ratio > 0 else 0.0
+
+
+def release_slack(epsilon: float, releases: int) -> float:
+    """Return what discrete noise and its sampler add to δ over so many releases: n(1 + e^ε) times their error."""
+    # e^600 times the error is far above any δ already. e^710 would overflow.
+    return releases * (1 + math.exp(min(epsilon, 600.0))) * RELEASE_ERROR * (1 + 2.0**-50)
+
+
+def epsilon_of_squares(total: float, delta: float) -> float:
+    """Return ε of releases with Σ Δ²/s² = `total` in continuous noise, rounded up.
+
+    Raises:
+        InvalidArgument: `total` is negative or NaN, or delta is not between 0 and 1.
+
+    >>> round(epsilon_of_squares(1 / 16, 1e-5), 4)
+    0.9263
+    """
+    if check_nonnegative("total", total) == 0:
+        return 0.0
+    target = check_delta(delta)
+    # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
+    bound = (total / 2 + math.sqrt(2 * total * math.log(1 / target))) * (1 + 1e-12)
+    return unsampled_epsilon([_whole(total)], target, bound)
+
+
+@lru_cache(maxsize=256)
+def largest_squares(epsilon: float, delta: float) -> float:
+    """Return μ², the largest Σ Δ²/s² that is (ε, δ)-DP in continuous noise, rounded down by at most a share of 1e-12.
+
+    Raises:
+        InvalidArgument: epsilon is not positive and finite, or delta is not between 0 and 1.
+
+    >>> round(largest_squares(2.0, 1e-5), 4)
+    0.2516
+    """
+    check_positive("epsilon", epsilon)
+    check_delta(delta)
+    low, high = 0.0, 1.0
+    while _fits(high, epsilon, delta):
+        low, high = high, 4 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _fits(middle, epsilon, delta) else (low, middle)
+    return low
+
+
+def _fits(total: float, epsilon: float, delta: float) -> bool:
+    return unsampled_delta([_whole(total)], epsilon) <= delta
+
+
+def _whole(total: float) -> Steps:
+    """Return one release that dominates all of them."""
+    return Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)

@@ -1,0 +1,165 @@
+"""Do the hospital's own limits leave room for a whole study? Asked before anything is waited for."""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from accounting.errors import AccountingError
+from accounting.units import Level
+from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.charges import Charge, epsilon_spent
+from client_sdk.guard.individual import rule_of, spec_of, worst_cost
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan
+from client_sdk.guard.planned import PlannedStudy
+from client_sdk.guard.policy import IndividualLimit, LimitSection, SitePolicy
+from study_protocol.study.limits import LevelName
+from study_protocol.study.settings import StudySettings
+
+_LOG = logging.getLogger(__name__)
+# Beyond it a limit limits nothing, and none is proposed.
+_LARGEST = 1e4
+_WAY_OUT = "raise the entry, name another data set (join --dataset), or do not take part"
+
+
+def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: StudySettings) -> WholePlan | None:
+    """Require that every limit of the hospital's own has room for all that a study plans.
+
+    Questions for which the settings set nothing aside are compared when they are asked.
+
+    Returns:
+        What is reserved for the study if it is admitted whole, or None if each round is charged by itself.
+
+    Raises:
+        OwnBudgetExceeded: names the entry, how many rounds fit, and the smallest ε that would do, rounded up. Or the
+            study plans more than its own limit allows.
+        ConfigurationError: the policy names another rule than the ledger was begun under.
+    """
+    study, terms = PlannedStudy.of(settings), ledger.terms(policy.limits)
+    study.require_feasible()
+    if policy.individual is not None:
+        rule = rule_of(policy.individual, ledger.individual())
+        _require_patient(policy.individual, rule, Charge.of(settings, [1]))
+    # Once it has joined, a study stays admitted as it was.
+    whole, has_joined = ledger.whole_plans().get(name), ledger.opened(name) is not None
+    if whole is not None:
+        return whole
+    # A study charges one level alone.
+    level = Charge.of(settings).level
+    section = policy.limits.by_level().get(level)
+    if section is None:
+        return None
+    whole = None if has_joined else _admit_whole(study, ledger, level, section, terms)
+    if whole is None:
+        _require_rounds(study, ledger.charges(), level, section, terms)
+    if whole is None and study.has_open_questions:
+        _LOG.info(
+            "the study may ask questions for which it sets no budget aside: this hospital's own limits were compared "
+            "with its training alone, and each question is compared when it is asked"
+        )
+    return whole
+
+
+def _admit_whole(
+    study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
+) -> WholePlan | None:
+    account = study.fixed_limit(Level(level))
+    reserved = [plan for plan in ledger.whole_plans().values() if plan.level == level]
+    epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved)
+    # Half of what is left at most: another study may come.
+    delta = (terms.whole_plans * section.delta - math.fsum(plan.delta for plan in reserved)) / 2
+    if account is None or not (epsilon > 0 and delta > 0):
+        return None
+    delta = min(delta, account.limit.delta)
+    needed = study.whole_epsilon(account, delta, epsilon)
+    return WholePlan(level, needed, delta, study.steps) if needed <= epsilon else None
+
+
+def _require_rounds(
+    study: PlannedStudy, charges: Sequence[Charge], level: LevelName, section: LimitSection, terms: LedgerTerms
+) -> None:
+    once, planned = Charge.of(study.settings), study.rounds
+
+    def fits(rounds: int, epsilon: float) -> bool:
+        # An order that is not written down follows ε.
+        limit = section.model_copy(update={"epsilon": epsilon}).at(level, terms)
+        # Written so that NaN does not fit.
+        return epsilon_spent([*charges, *study.charges(rounds)], limit) <= limit.epsilon
+
+    if fits(planned, section.epsilon):
+        return
+    fitting = bisect_right(range(1, planned + 1), False, key=lambda rounds: not fits(rounds, section.epsilon))
+    needed = min_epsilon(lambda epsilon: fits(planned, epsilon), section.epsilon)
+    enough = f"at least {needed:g}" if needed is not None else "more noise: no epsilon is enough"
+    room, subject = ("no room for one round", "It needs")
+    if fitting:
+        room, subject = f"room for {fitting} of the {planned} rounds", f"All {planned} rounds need"
+    spent = ", with what other rounds on this data set have spent" if charges else ""
+    hints = [hint for hint, applies in _hints(once, study, terms) if applies]
+    raise OwnBudgetExceeded(
+        "own-budget-exceeded",
+        f"[limits.{level}] epsilon = {section.epsilon:g} in policy.toml leaves {room} of this study. "
+        f"{subject} {enough} at delta {section.delta:g}{spent}: {_WAY_OUT}{''.join(hints)}",
+    )
+
+
+def _hints(once: Charge, study: PlannedStudy, terms: LedgerTerms) -> list[tuple[str, bool]]:
+    return [
+        (
+            '. This ledger\'s rule "gaussian" counts a sampled step as one of all patients',
+            terms.rule == "gaussian" and once.sampling_rate < 1,
+        ),
+        (
+            '. This ledger\'s rule "gaussian" needs more noise on published histograms (privacy.histogram_noise)',
+            terms.rule == "gaussian" and study.plan.release is not None,
+        ),
+        (
+            f". Of the entry a share of {terms.whole_plans:g} is set aside for studies that are admitted whole",
+            terms.whole_plans > 0,
+        ),
+    ]
+
+
+def _require_patient(section: IndividualLimit, rule: LimitRule, first: Charge) -> None:
+    """Whether a patient without a charge so far could take part in a whole round at the clip norm."""
+    if _bears(first, rule, section):
+        return
+    needed = min_epsilon(
+        lambda epsilon: _bears(first, rule, section.model_copy(update={"epsilon": epsilon})), section.epsilon
+    )
+    enough = f"at least {needed:g}" if needed is not None else "a study with more noise: no epsilon is enough"
+    raise OwnBudgetExceeded(
+        "own-budget-exceeded",
+        f"[individual] epsilon = {section.epsilon:g} in policy.toml leaves no room for one round of this study. It "
+        f"needs {enough} at delta {section.delta:g}: {_WAY_OUT}",
+    )
+
+
+def _bears(first: Charge, rule: LimitRule, section: IndividualLimit) -> bool:
+    try:
+        spec = spec_of(section, rule)
+    except AccountingError:
+        return False
+    return worst_cost(first, spec) <= spec.bound
+
+
+def min_epsilon(fits: Callable[[float], bool], too_small: float) -> float | None:
+    """Return the smallest ε that fits, rounded up to three digits, or None where none up to 10 000 does.
+
+    The search doubles and halves. The result itself fits, whether or not a smaller ε does.
+    """
+    low, high = too_small, 2 * too_small
+    while not fits(high):
+        low, high = high, 2 * high
+        if high > _LARGEST:
+            return None
+    while high > low * 1.0005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    digits = 10.0 ** (math.floor(math.log10(high)) - 2)
+    # As it is printed and would be copied.
+    rounded = float(f"{math.ceil(high / digits) * digits:.6g}")
+    return rounded if fits(rounded) else None

@@ -1,0 +1,121 @@
+"""The chain of entries in a hospital's ledger: one SQLite file, one writing process, every commit synced.
+
+The entries are hash-chained like the coordinator's. What they mean is the business of `HospitalLedger`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, cast
+
+from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
+from client_sdk.guard import ledger_file
+
+# A kind that the coordinator's ledger does not have: what a person here, or the policy, has declared.
+DECLARED = cast(Kind, "declared")
+
+
+class LedgerChain:
+    """Entries that are only ever appended. One process opens them at a time, and others can open them read-only.
+
+    Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
+    """
+
+    def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
+        self._connection, self._lock, self._now = connection, lock, now
+        self._entries = [_entry_of(row) for row in connection.execute("SELECT * FROM entries ORDER BY sequence")]
+        try:
+            verify_chain(self._entries)
+        except LedgerError as error:
+            raise LedgerDamaged(f"the hospital's ledger is not what was written: {error}") from error
+
+    @classmethod
+    def open(
+        cls, path: Path, *, read_only: bool = False, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> Self:
+        """The ledger at `path`, a new one if there is none.
+
+        Raises:
+            LedgerInUse: another process has it open.
+            LedgerDamaged: not a ledger, or its chain is broken.
+            LedgerNotWritten: the disk is full, or the file may not be made, read or written.
+            ConfigurationError: read_only, and no ledger is there.
+        """
+        if read_only and not path.exists():
+            raise ConfigurationError(ledger_file.none_at(path))
+        lock: int | None = None
+        connection: sqlite3.Connection | None = None
+        try:
+            # Reading goes on beside a hospital that takes part.
+            lock = None if read_only else ledger_file.take_lock(path)
+            connection = ledger_file.connect(path, read_only=read_only)
+            return cls(connection, lock, now)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            ledger_file.release(lock)
+            if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
+                raise LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?") from error
+            if isinstance(error, sqlite3.DatabaseError):
+                raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
+            raise
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the entry that is written next."""
+        return self._entries[-1].sequence + 1 if self._entries else 1
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._connection.close()
+        ledger_file.release(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _of(self, study: str) -> Iterator[Entry]:
+        return (entry for entry in self._entries if entry.body["study"] == study)
+
+    def _moment(self) -> str:
+        return self._now().isoformat(timespec="seconds")
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        before = len(self._entries)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        # An interruption too: what is not committed may not stay in memory.
+        except BaseException as error:
+            del self._entries[before:]
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise LedgerNotWritten("the hospital's ledger cannot be written. Is the disk full?") from error
+            raise
+
+    def _append(self, kind: Kind, study: str, round_number: int | None, body: Mapping[str, Any]) -> None:
+        entry = append(self._entries[-1] if self._entries else None, kind, round_number, {"study": study, **body})
+        row = (entry.sequence, kind, study, round_number, json.dumps(dict(entry.body)), entry.previous, entry.sha256)
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._entries.append(entry)
+
+
+def _entry_of(row: tuple[Any, ...]) -> Entry:
+    sequence, kind, _, round, body, previous, sha256 = row
+    return Entry(sequence, kind, round, json.loads(body), previous, sha256)

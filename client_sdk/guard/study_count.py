@@ -1,0 +1,78 @@
+"""This hospital's own count of what it sent to a study, against the study's own limits.
+
+A vector that left uses a step or a question of the plan, whatever became of its round at the coordinator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from accounting.budget.accounts.charged import ChargedQueries
+from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
+from accounting.budget.enforcement import account_of
+from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost
+from accounting.units import Definition, Level
+from client_sdk.errors import OwnBudgetExceeded
+from client_sdk.guard.charges import Charge
+
+# Grid steps to the deviation of a question's noise: as fine as any, for what is known as a noise multiplier alone.
+_GRID_STD = 2.0**30
+
+
+def require_within_study(plan: Plan, sent: Sequence[Charge], next_one: Charge, charged: Iterable[int] = ()) -> None:
+    """Whether one more round or question keeps the study's own plan and classical limits, by this hospital's own count.
+
+    fixed-plan counts steps to T and questions to their share, gaussian-filter sums both, and renyi-order counts rounds
+    of training as the study's settings always meant it.
+
+    Args:
+        plan: of the study.
+        sent: charges of the study of which something may have left.
+        next_one: what is asked for now.
+        charged: numbers of the rounds of training that were charged, the next one included: some published histograms.
+
+    Raises:
+        OwnBudgetExceeded: the coordinator asks for more than the study allows.
+    """
+    rounds = _rounds_by_stage(plan, [*sent, next_one])
+    if sum(rounds) > plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
+    published = sum(plan.publishes(round) for round in charged)
+    for limit in plan.limits:
+        if limit.definition is not Definition.CLASSICAL:
+            continue
+        account = account_of(plan, limit)
+        counts_questions = limit.enforcement not in (None, "renyi-order") and limit.level is Level.INSTANCE
+        queries = _questions([*sent, next_one]) if counts_questions else ChargedQueries()
+        # Written so that NaN counts as passed.
+        if isinstance(account, WorstCaseLimit) and not (
+            account.epsilon_of(Charged(rounds, published, queries)) <= limit.epsilon
+        ):
+            what = "question" if next_one.asks else "round"
+            raise OwnBudgetExceeded(
+                "study-limit-exceeded", f"the {what} would pass the study's own classical limit at level {limit.level}"
+            )
+
+
+def _rounds_by_stage(plan: Plan, charges: Sequence[Charge]) -> tuple[int, ...]:
+    """Return how many rounds of training had the noise of each stage of the plan's schedule."""
+    noises = [plan.noise_of(stage) for stage in range(len(plan.stages))]
+    rounds = [0] * len(noises)
+    for charge in charges:
+        if not charge.asks:
+            # A noise that no stage has is counted at the least one.
+            known = charge.noise_multiplier if charge.noise_multiplier in noises else min(noises)
+            rounds[noises.index(known)] += charge.steps // plan.steps_per_round
+    return tuple(rounds)
+
+
+def _questions(charges: Sequence[Charge]) -> ChargedQueries:
+    queries = ChargedQueries()
+    for charge in charges:
+        if charge.asks:
+            sensitivity = math.nextafter(_GRID_STD / charge.noise_multiplier, math.inf)
+            bears = "evaluated" if charge.bears == "evaluated" else "all"
+            queries = queries.plus(QueryCost(_GRID_STD, sensitivity, 1, bears), charge.steps)
+    return queries

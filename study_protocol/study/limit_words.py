@@ -1,0 +1,76 @@
+"""What a limit guarantees, how far it is used up, and its ε so far: the same words for every reader.
+
+The guarantee stands first. It is never called ε so far, and ε so far never stands without its condition.
+"""
+
+from __future__ import annotations
+
+from accounting.units import RUNNING_CONDITION
+from study_protocol.study.limit_statement import LimitStatement, Progress, SumOfSquares
+from study_protocol.wire.rounded import exact, number, percent, significant
+
+# The beginning of the condition in a certificate's assumption.
+_CONDITION = "if the study ended here"
+NOT_CHARGED = "not charged"
+
+
+def guarantee_in_words(limit: LimitStatement) -> str:
+    """Return the (ε, δ) that holds in any case.
+
+    Raises:
+        ValueError: the level is not protected.
+    """
+    if limit.epsilon is None or limit.delta is None:
+        raise ValueError(f"level {limit.level} is not protected")
+    at_delta = f"at δ = {exact(limit.delta)}"
+    spent = "more than any finite ε" if limit.spent is None else f"ε {number(limit.spent)}"
+    if limit.counted is None or limit.spent is None:
+        return f"{spent} of at most {exact(limit.epsilon)} {at_delta}"
+    if not limit.spent:
+        return f"ε {exact(limit.epsilon)} {at_delta} at most, nothing is charged yet"
+    return f"{spent} {at_delta}, {_scope(limit.counted)}"
+
+
+def progress_in_words(limit: LimitStatement) -> str | None:
+    """Return how far the limit is used up, such as "step 12 of 254". None: it is kept in ε."""
+    counted = limit.counted
+    if counted is None:
+        return None
+    if counted.steps is None:
+        return "" if counted.squares is None else _squares(counted.squares)
+    steps = f"step {counted.steps.used} of {counted.steps.allowed}"
+    if counted.steps.reserved:
+        last = counted.steps.used + counted.steps.reserved
+        steps += f", step {last} is under way" if counted.steps.reserved == 1 else f", steps to {last} are under way"
+    return steps if counted.squares is None else f"{steps}; questions: {_squares(counted.squares)}"
+
+
+def running_in_words(limit: LimitStatement) -> str | None:
+    """Return ε so far with its condition. None: the guarantee is that ε, nothing is charged, or it was not computed."""
+    report = limit.running
+    if report is None:
+        return None
+    _, begun, rest = str(report.certificate["assumption"]).partition(_CONDITION)
+    # Without what the guarantee rests on, too, which stands beside it.
+    condition = begun + rest.partition(";")[0] if begun else RUNNING_CONDITION
+    return f"ε so far {number(report.epsilon)}, {condition}"
+
+
+def limit_in_words(limit: LimitStatement) -> str:
+    """Return the guarantee and how far the limit is used up. Raises ValueError: the level is not protected."""
+    return ": ".join(filter(None, (guarantee_in_words(limit), progress_in_words(limit))))
+
+
+def _scope(counted: Progress) -> str:
+    """Return for what the guarantee holds."""
+    if counted.steps is None:
+        return "whenever the study stops"
+    return f"of the whole plan of {counted.steps.allowed} steps, whenever the study stops"
+
+
+def _squares(squares: SumOfSquares) -> str:
+    share = min(1.0, squares.used / squares.allowed) if squares.allowed > 0 else 1.0
+    words = (
+        f"used {significant(squares.used)} of μ² = {significant(squares.allowed, round_down=True)}, {percent(share)}"
+    )
+    return f"{words}, {significant(squares.reserved)} is reserved" if squares.reserved else words
