@@ -20,6 +20,7 @@ import numpy as np
 
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.accounts.losses import most_histograms
+from accounting.budget.enforcement import tightest_rule
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.plan import Plan
 from research.enforcement.exact import GaussianSteps, exact_epsilon
@@ -98,18 +99,19 @@ def drawn(random: np.random.Generator) -> Study:
 
 
 def compared(study: Study) -> Comparison | None:
-    """None: the plan's ε is not between `LEAST` and `MOST`."""
+    """None: another rule is chosen for such a study, or its ε is not between `LEAST` and `MOST`."""
     plan = study.plan
     account = FixedPlanLimit(plan, plan.limits[0])
     stated = account.trained
-    if not LEAST <= stated <= MOST:
+    if tightest_rule(plan, plan.limits[0])[0] != "fixed-plan" or not LEAST <= stated <= MOST:
         return None
     parts = [GaussianSteps(study.noise, study.rate, study.count)]
     if account.question_squares:
         parts.append(GaussianSteps(1 / math.sqrt(account.question_squares), 1.0, 1))
     if published := most_histograms(plan, study.count):
         parts.append(GaussianSteps(study.histogram_noise / plan.rules.histogram_sensitivity, 1.0, published))
-    whole, left = (exact_epsilon(parts, delta, stated) for delta in (study.delta, account.delta))
+    left = exact_epsilon(parts, account.delta, stated)
+    whole = exact_epsilon(parts, study.delta, left)
     return Comparison(study, account.question_squares, stated, whole, left)
 
 

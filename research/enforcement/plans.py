@@ -29,7 +29,6 @@ def study_plan(
     limits = [LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, delta, None, enforcement=enforcement)]
     if release is not None:
         limits.append(LimitPlan(Level.INSTANCE, Definition.BAYESIAN, epsilon, delta, delta / 10))
-    allowance = None if release is None else 1.0
     return Plan(
         scheme="parallel",
         limits=tuple(limits),
@@ -45,5 +44,5 @@ def study_plan(
         disclosure="at-end" if release is None else "noised",
         release=release,
         observer=Observer.RELEASES,
-        queries=None if share is None else QueryPlan(_QUERIES, _CELLS, allowance, share=share),
+        queries=None if share is None else QueryPlan(_QUERIES, _CELLS, share=share),
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from research.attacks import audit
+from study_protocol.study.plan_of import plan_of
 from tests.factories.masked_memory import MaskedHospitals
 
 SEED, HOSPITALS, CANARIES = 1, 10, 20_000
@@ -30,6 +34,16 @@ def test_a_defect_is_seen_by_the_attack_that_can_see_it(name: str, one_run: bool
     low, high = (0.5, 0.6) if "sampled" in name else (1.9, 2.1)
     assert low < found.epsilon < high
     assert (found.at_least > found.epsilon) == one_run
+
+
+@pytest.mark.parametrize("rate", [1.0, audit.SAMPLED])
+def test_the_certificate_is_the_number_of_the_whole_plan(rate: float) -> None:
+    settings = audit.study(HOSPITALS, CANARIES, rate)
+    plan = plan_of(settings)
+    limit = replace(plan.limits[0], epsilon=2.0, enforcement="fixed-plan")
+    stated = FixedPlanLimit(replace(plan, limits=(limit,)), limit).trained
+    # What rounds the noise is taken off the stated one's δ.
+    assert 0 <= stated - audit.certificate(settings) < 1e-5
 
 
 def test_shuffled_batches_are_seen_by_their_sizes() -> None:
