@@ -41,10 +41,12 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield Stage(tmp_path, None, processes, MEMBERS)
 
 
-def test_no_place_of_a_schedule_is_used_twice_whatever_is_killed(stage: Stage) -> None:
+@pytest.mark.parametrize("rule", ["renyi-order", "fixed-plan"])
+def test_no_place_of_a_schedule_is_used_twice_whatever_is_killed(stage: Stage, rule: str) -> None:
+    limit = {"level": "instance", "definition": "classical", "epsilon": 4.0, "delta": 1e-3, "enforcement": rule}
     settings = tiny.settings(
         "parallel", clients=4, rounds=ROUNDS, bayesian=False, deadline_seconds=3600.0, step_seconds=STEP_SECONDS,
-        noise_schedule=FALLING,
+        limits=[limit], noise_schedule=FALLING,
     )  # fmt: skip
     stage.coordinator.prepare()
     stage.serve()

@@ -43,7 +43,7 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
         if limit["definition"] != "classical" or limit["spent"] is None:
             continue
         if limit.get("progress") is not None:
-            _counted_as_it_happened(limit, rounds, settings)
+            _counted_as_it_happened(limit, noises, settings)
             continue
         expected = 0.0
         for steps, bearers in sides:
@@ -55,15 +55,16 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
             raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
 
 
-def _counted_as_it_happened(limit: Mapping[str, Any], rounds: int, settings: StudySettings) -> None:
+def _counted_as_it_happened(limit: Mapping[str, Any], noises: Sequence[float], settings: StudySettings) -> None:
     """Steps of a fixed plan are those of all charged rounds. Squares are at least theirs, and the guarantee stands."""
+    rounds = len(noises)
     progress, guaranteed = limit["progress"], limit["spent"]
     if progress["enforcement"] == "fixed-plan":
         used, allowed = progress["steps"]["used"], progress["steps"]["allowed"]
         is_counted = used == rounds * settings.steps_per_round
     else:
         used, allowed = progress["squares"]["used"], progress["squares"]["allowed"]
-        trained = rounds * settings.steps_per_round / settings.privacy.noise_multiplier**2
+        trained = settings.steps_per_round * math.fsum(1 / noise**2 for noise in noises)
         is_counted = used >= trained * (1 - RELATIVE_TOLERANCE) and (rounds == 0 or guaranteed == limit["epsilon"])
     if not (is_counted and used <= allowed and guaranteed <= limit["epsilon"]):
         raise LawBroken(f"{limit['level']}: {used} of {allowed} and ε {guaranteed} are stated after {rounds} rounds")
