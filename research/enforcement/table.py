@@ -74,7 +74,7 @@ def peer_steps(
 
 def row(rate: float, noise: float, epsilon: float, delta: float) -> Row:
     """Count the steps of each way by bisection."""
-    plan = study_plan(noise=noise, rate=rate, count=1, epsilon=epsilon, delta=delta, enforcement="renyi-order")
+    plan = study_plan(noise=noise, rate=rate, count=1, epsilon=epsilon, delta=delta)
     tight = tightest(plan)
     by_losses = partial(PLDAccountant, value_discretization_interval=GRID)
     by_moments = partial(RdpAccountant, orders=ORDERS)
