@@ -95,7 +95,7 @@ class AdaptiveClip(Message):
 
         Every hospital checks each norm so. The size of the norm has no effect on privacy, as noise is drawn in units of
         it: the check keeps a coordinator from spoiling the study. That all hospitals of a masked sum have the same norm
-        does matter, where they share the noise. The ledger that the session's parameters name says it.
+        does matter, where they share the noise: it is in the ledger, whose head a session's parameters name.
 
         Args:
             norm: of the rounds that start from the model.
