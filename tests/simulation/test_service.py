@@ -58,6 +58,8 @@ POSTERIOR = MOMENTUM | {
 }
 FALLING = [{"rounds": 2, "factor": 1.5}, {"rounds": 5, "factor": 1.25}, {"rounds": 3, "factor": 1.0}]
 ADAM = {"optimiser": {"name": "adam", "learning_rate": 0.1}}
+# The bits of an adaptive norm are heard through the noise of their round.
+HALVED = [{"rounds": 4, "factor": 1.0}, {"rounds": 6, "factor": 0.5}]
 # From far too large a norm, which falls from round to round.
 ADAPTIVE = {
     "adaptive_clip": {"quantile": 0.5, "rate": 0.5},
@@ -83,6 +85,7 @@ STUDIES: dict[str, tuple[str, Json]] = {
     "parallel-adaptive": ("parallel", ADAPTIVE | {"robustness": {"aggregation": "median", "sum_radius": 20.0}}),
     "parallel-adaptive-masked": ("parallel", ADAPTIVE | {"masked": True, "training": ADAM}),
     "sequential-adaptive": ("sequential", ADAPTIVE | {"training": MOMENTUM}),
+    "sequential-adaptive-falling": ("sequential", ADAPTIVE | {"noise_schedule": HALVED}),
     "joint": ("joint", {"bayesian": True}),
     "client-falling": ("client", {"client_sampling_rate": 0.6, "limits": CLIENT_LIMITS, "noise_schedule": FALLING}),
     "shares-falling": ("client-distributed", {"limits": CLIENT_LIMITS, "noise_schedule": FALLING}),
