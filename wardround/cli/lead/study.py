@@ -325,6 +325,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 
 def _training(settings: AnySettings) -> list[list[str]]:
+    from study_protocol.study.noise_schedule import schedule_in_words
     from study_protocol.study.settings import StudySettings
     from study_protocol.terms import clip_norm_in_words
 
@@ -336,6 +337,8 @@ def _training(settings: AnySettings) -> list[list[str]]:
             ["disclosure", privacy.disclosure],
             ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {clip_norm_in_words(privacy)}"],
         ]
+        if privacy.noise_stages is not None:
+            rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
     if settings.statistics is not None:
         query_limits = settings.statistics
         rows.append(
