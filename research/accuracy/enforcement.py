@@ -82,8 +82,8 @@ def multiplier(study: DefaultsStudy) -> float:
 
 def reached(case: TableCase, study: DefaultsStudy, seeds: int) -> Floats:
     """Accuracies, shape (seeds,)."""
-    chosen, place = setting(case, study), AVERAGES.index("exponential")
-    return np.array([accuracies(case.split(s), case.classes, study, [chosen], s)[0, place] for s in range(seeds)])
+    suggested, place = setting(case, study), AVERAGES.index("exponential")
+    return np.array([accuracies(case.split(s), case.classes, study, [suggested], s)[0, place] for s in range(seeds)])
 
 
 def row(case: TableCase, epsilon: float, seeds: int = SEEDS) -> AccuracyRow:
@@ -116,15 +116,15 @@ def main() -> None:
     rows: list[AccuracyRow] = []
     for case in CASES.values():
         for epsilon in EPSILONS:
-            found = row(case, epsilon, options.seeds)
-            rows.append(found)
+            line = row(case, epsilon, options.seeds)
+            rows.append(line)
             print(
-                f"{found.case:16} {epsilon:2g}  {found.noise_before:6.4g} {found.noise_after:6.4g} "
-                f"{100 * found.lost_before:6.2f} {100 * found.lost_after:6.2f} {100 * found.gain:+6.2f} "
-                f"± {100 * found.gain_error:.2f}",
+                f"{line.case:16} {epsilon:2g}  {line.noise_before:6.4g} {line.noise_after:6.4g} "
+                f"{100 * line.lost_before:6.2f} {100 * line.lost_after:6.2f} {100 * line.gain:+6.2f} "
+                f"± {100 * line.gain_error:.2f}",
                 flush=True,
             )
-    gains = [found.gain for found in rows]
+    gains = [line.gain for line in rows]
     print(f"mean gain {100 * np.mean(gains):.2f} points, from {100 * min(gains):.2f} to {100 * max(gains):.2f}")
     if options.out is not None:
         result = {
@@ -133,7 +133,7 @@ def main() -> None:
             "rounds": suggestion.ROUNDS,
             "mean_gain": float(np.mean(gains)),
         }
-        options.out.write_text(json.dumps(result | {"rows": [asdict(found) for found in rows]}, indent=1) + "\n")
+        options.out.write_text(json.dumps(result | {"rows": [asdict(line) for line in rows]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -336,7 +336,7 @@ class AlarmCount:
     shown: tuple[float, float] | None = None
 
 
-def counted(attacks: Sequence[AttackResult], sizes: Sequence[bool] = ()) -> AlarmCount:
+def alarm_count(attacks: Sequence[AttackResult], sizes: Sequence[bool] = ()) -> AlarmCount:
     """The alarms of attacks on one study. sizes: of each seed, whether its batches raised one."""
     one_run = [attack.one_run < ALARM_ONE_RUN for attack in attacks]
     differences = [attack.differences < ALARM_LAW for attack in attacks]
@@ -360,7 +360,7 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, A
     for name, twin in TWINS.items():
         attacks = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
-        counts[name] = counted(attacks, sizes)
+        counts[name] = alarm_count(attacks, sizes)
         print(f"{name}: {counts[name]}", flush=True)
     sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
     counts["batches shuffled"] = AlarmCount(len(seeds), sum(sizes), 0, 0, sum(sizes))

@@ -22,7 +22,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.answers import noise_share
 from client_sdk.study.patients import AskedPatients
 from private_learning.records import Table
-from research.attacks.audit import SIGNAL, AlarmCount, AttackResult, ReusedNoise, counted
+from research.attacks.audit import SIGNAL, AlarmCount, AttackResult, ReusedNoise, alarm_count
 from research.attacks.one_run import DELTA, Floats, guessed, largest_refuted, p_value, too_small
 from server.domain.queries import shares_of
 from study_protocol.queries.question import BaseQuestion
@@ -169,6 +169,6 @@ def audit_queries(seeds: Sequence[int]) -> dict[str, AlarmCount]:
     counts: dict[str, AlarmCount] = {}
     for name, twin in TWINS.items():
         attacks = [attack(twin, seed=seed) for seed in seeds]
-        counts[name] = counted(attacks)
+        counts[name] = alarm_count(attacks)
         print(f"{name}: {counts[name]}", flush=True)
     return counts

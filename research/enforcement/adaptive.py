@@ -168,15 +168,15 @@ class GridSolver:
     def _moves(self, steps: int, histograms: int, units: int) -> Iterator[tuple[tuple[int, int, int], _Law]]:
         """What is left after each move, and the law of its loss."""
         game = self.game
-        for asked in range(1, units + 1):
-            yield (steps, histograms, units - asked), self._law(asked * game.squares / game.units, 1.0)
-        for told in range(histograms + 1):
-            squares = told / game.histogram_noise**2
-            if told:
-                yield (steps, histograms - told, units), self._law(squares, 1.0)
+        for size in range(1, units + 1):
+            yield (steps, histograms, units - size), self._law(size * game.squares / game.units, 1.0)
+        for joined in range(histograms + 1):
+            squares = joined / game.histogram_noise**2
+            if joined:
+                yield (steps, histograms - joined, units), self._law(squares, 1.0)
             if steps:
                 # Under one coin the two Gaussians are one, with the sum of their squares.
-                yield (steps - 1, histograms - told, units), self._law(game.noise**-2 + squares, game.rate)
+                yield (steps - 1, histograms - joined, units), self._law(game.noise**-2 + squares, game.rate)
 
     def _law_of(self, squares: float, rate: float) -> _Law:
         law = step_losses(math.sqrt(squares), rate, self.interval, TAIL, removal=self._removal)
@@ -198,9 +198,9 @@ class GridSolver:
         rounding = self._rounding(law.norm, float(np.linalg.norm(padded)))
         return np.minimum(np.maximum(expected, 0.0) + law.infinite + rounding, 1.0)
 
-    def _rounding(self, norm: float, other: float) -> float:
+    def _rounding(self, norm: float, factor: float) -> float:
         """Of one product of transforms: a few units for each level, times both norms."""
-        return 4 * UNIT * (math.log2(self._size) + 2) * norm * other
+        return 4 * UNIT * (math.log2(self._size) + 2) * norm * factor
 
     def _at_start(self, values: FloatArray) -> float:
         return float(values[-self._places[0]])
@@ -245,19 +245,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     print("  q    σ T    μ² histograms direction    ε  δ of the bound  best / bound at most")
-    found: list[Bracket] = []
-    for one in brackets():
-        found.append(one)
-        game = one.game
+    rows: list[Bracket] = []
+    for row in brackets():
+        rows.append(row)
+        game = row.game
         print(
-            f"{game.rate:4g} {game.noise:3g} {game.count} {game.squares:5g} {game.histograms:10} {one.direction:9} "
-            f"{game.epsilon:4.2f} {one.bound:15.5e} {1 + one.excess:21.7f}",
+            f"{game.rate:4g} {game.noise:3g} {game.count} {game.squares:5g} {game.histograms:10} {row.direction:9} "
+            f"{game.epsilon:4.2f} {row.bound:15.5e} {1 + row.excess:21.7f}",
             flush=True,
         )
-    print(f"largest: {1 + max(one.excess for one in found):.7f}")
+    print(f"largest: {1 + max(row.excess for row in rows):.7f}")
     if options.out is not None:
         options.out.write_text(
-            json.dumps({"interval": INTERVAL, "rows": [asdict(one) for one in found]}, indent=1) + "\n"
+            json.dumps({"interval": INTERVAL, "rows": [asdict(row) for row in rows]}, indent=1) + "\n"
         )
 
 

@@ -131,18 +131,18 @@ def exact_epsilon(parts: Sequence[GaussianSteps], delta: float, near: float) -> 
 
     Raises ValueError: `near` is further away, or the loss has too little spread for the sums.
     """
-    found = 0.0
+    epsilon = 0.0
     for removal in (True, False):
         direction = _Direction(parts, removal)
         # Below that, this direction does not decide, and it may have no loss as large as `near`.
         if direction.log_bound(_NEAR * near) > math.log(delta):
-            found = max(found, _least(_Curve(direction, near, delta), delta, near))
-    if not found:
+            epsilon = max(epsilon, _solved(_Curve(direction, near, delta), delta, near))
+    if not epsilon:
         raise ValueError(f"epsilon is below {_NEAR * near:g}")
-    return found
+    return epsilon
 
 
-def _least(curve: _Curve, delta: float, near: float) -> float:
+def _solved(curve: _Curve, delta: float, near: float) -> float:
     # Not far from the line's own place, where the sums keep their digits.
     low, high = _NEAR * near, near / _NEAR
     if curve.delta(low) <= delta:

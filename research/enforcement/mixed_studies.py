@@ -75,7 +75,7 @@ class Comparison:
         return self.stated - self.exact_after_slack
 
 
-def drawn(random: np.random.Generator) -> Study:
+def random_study(random: np.random.Generator) -> Study:
     """A study whose ε is about its limit: noise by the strong composition of its steps, up to a factor of two."""
     delta = 10.0 ** -random.uniform(4, 9)
     epsilon = float(np.exp(random.uniform(math.log(0.2), math.log(16))))
@@ -110,18 +110,18 @@ def compared(study: Study) -> Comparison | None:
         parts.append(GaussianSteps(1 / math.sqrt(account.question_squares), 1.0, 1))
     if published := most_histograms(plan, study.count):
         parts.append(GaussianSteps(study.histogram_noise / plan.rules.histogram_sensitivity, 1.0, published))
-    left = exact_epsilon(parts, account.delta, stated)
-    whole = exact_epsilon(parts, study.delta, left)
-    return Comparison(study, account.question_squares, stated, whole, left)
+    after_slack = exact_epsilon(parts, account.delta, stated)
+    whole = exact_epsilon(parts, study.delta, after_slack)
+    return Comparison(study, account.question_squares, stated, whole, after_slack)
 
 
 def comparisons(count: int) -> Iterator[Comparison]:
     """The first so many random studies whose ε is in range."""
-    random, found = np.random.default_rng(SEED), 0
-    while found < count:
-        if (one := compared(drawn(random))) is not None:
-            found += 1
-            yield one
+    random, done = np.random.default_rng(SEED), 0
+    while done < count:
+        if (row := compared(random_study(random))) is not None:
+            done += 1
+            yield row
 
 
 def summary(rows: list[Comparison]) -> dict[str, float]:
@@ -129,15 +129,15 @@ def summary(rows: list[Comparison]) -> dict[str, float]:
     parts = {"": (0, MOST), ", ε ≤ 2": (0, 2), ", 2 < ε ≤ 8": (2, 8), ", 8 < ε ≤ 13": (8, 13), ", ε > 13": (13, MOST)}
     out: dict[str, float] = {}
     for name, (low, high) in parts.items():
-        part = [one for one in rows if low < one.exact <= high]
-        excess = [one.excess for one in part]
+        part = [row for row in rows if low < row.exact <= high]
+        excess = [row.excess for row in part]
         out |= {
             f"studies{name}": len(part),
-            f"below the exact number{name}": sum(one.stated < one.exact for one in part),
+            f"below the exact number{name}": sum(row.stated < row.exact for row in part),
             f"more than {_LARGEST_EXCESS:g} above{name}": sum(value > _LARGEST_EXCESS for value in excess),
             f"largest excess{name}": max(excess, default=0.0),
             f"median excess{name}": float(np.median(excess)) if excess else 0.0,
-            f"largest cost of slack{name}": max((one.exact_after_slack - one.exact for one in part), default=0.0),
+            f"largest cost of slack{name}": max((row.exact_after_slack - row.exact for row in part), default=0.0),
         }
     return out
 
@@ -150,11 +150,11 @@ def main() -> None:
     rows = list(comparisons(options.studies))
     for name, value in summary(rows).items():
         print(f"{name:45} {value:.6g}")
-    worst = sorted(rows, key=lambda one: -one.excess)[:10]
-    for one in worst:
-        print(f"{one.excess:.2e} above {one.exact:.4f}: {one.study}")
+    worst = sorted(rows, key=lambda row: -row.excess)[:10]
+    for row in worst:
+        print(f"{row.excess:.2e} above {row.exact:.4f}: {row.study}")
     if options.out is not None:
-        result = {"seed": SEED, "summary": summary(rows), "worst": [asdict(one) for one in worst]}
+        result = {"seed": SEED, "summary": summary(rows), "worst": [asdict(row) for row in worst]}
         options.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -18,13 +18,14 @@ def study_plan(
     count: int,
     epsilon: float,
     delta: float,
-    enforcement: Enforcement,
+    enforcement: Enforcement | None = None,
     share: float | None = None,
     release: HistogramRelease | None = None,
 ) -> Plan:
     """One hospital's noise counts, and every round is one step.
 
-    share  of the limit that questions may use. None: there are none
+    enforcement  None: the limit is kept at one order, and `tightest` may choose a rule
+    share        of the limit that questions may use. None: there are none
     """
     limits = [LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, delta, None, enforcement=enforcement)]
     if release is not None:

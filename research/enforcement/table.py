@@ -74,7 +74,7 @@ def peer_steps(
 
 def row(rate: float, noise: float, epsilon: float, delta: float) -> Row:
     """Count the steps of each way by bisection."""
-    plan = study_plan(noise=noise, rate=rate, count=1, epsilon=epsilon, delta=delta, enforcement="renyi-order")
+    plan = study_plan(noise=noise, rate=rate, count=1, epsilon=epsilon, delta=delta)
     tight = tightest(plan)
     by_losses = partial(PLDAccountant, value_discretization_interval=GRID)
     by_moments = partial(RdpAccountant, orders=ORDERS)
@@ -101,15 +101,15 @@ def main() -> None:
     rows: list[Row] = []
     for rate, noise, epsilons, delta in ROWS:
         for epsilon in epsilons:
-            found = row(rate, noise, epsilon, delta)
-            rows.append(found)
+            line = row(rate, noise, epsilon, delta)
+            rows.append(line)
             print(
-                f"{rate:5g} {noise:6g} {epsilon:3g} {delta:6g} {found.rule:16} {found.renyi:7,} {found.peer_renyi:7,} "
-                f"{found.tight:7,} {found.peer_losses:7,} {found.gain:7.0%}",
+                f"{rate:5g} {noise:6g} {epsilon:3g} {delta:6g} {line.rule:16} {line.renyi:7,} {line.peer_renyi:7,} "
+                f"{line.tight:7,} {line.peer_losses:7,} {line.gain:7.0%}",
                 flush=True,
             )
     if options.out is not None:
-        result = {"dp-accounting": version("dp_accounting"), "grid": GRID, "rows": [asdict(found) for found in rows]}
+        result = {"dp-accounting": version("dp_accounting"), "grid": GRID, "rows": [asdict(line) for line in rows]}
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -36,7 +36,7 @@ class TradeResult:
     question_noise: float
     rare: float
     question: float
-    chosen: float
+    either: float
 
 
 def traded(trade: Trade, points: int = 40_001) -> TradeResult:
@@ -48,10 +48,10 @@ def traded(trade: Trade, points: int = 40_001) -> TradeResult:
     weights = np.exp(-released * released / 2) / math.sqrt(2 * math.pi) * (released[1] - released[0])
     ratio = 1 / trade.first_noise
     # What is left of ε after the first step's loss, where the record takes part.
-    left = trade.epsilon - (ratio * ratio / 2 + ratio * released)
+    remaining = trade.epsilon - (ratio * ratio / 2 + ratio * released)
 
     def deltas(noise: float, rate: float) -> FloatArray:
-        return hockey_stick(left, 1 / noise, rate, removal=True)
+        return hockey_stick(remaining, 1 / noise, rate, removal=True)
 
     rare = deltas(trade.rare_noise, trade.rate)
     low, high = 0.1, 1e4
@@ -63,17 +63,19 @@ def traded(trade: Trade, points: int = 40_001) -> TradeResult:
         question_noise=high,
         rare=float(weights @ rare),
         question=float(weights @ question),
-        chosen=float(weights @ np.maximum(rare, question)),
+        either=float(weights @ np.maximum(rare, question)),
     )
 
 
 def main() -> None:
     trade = Trade()
-    found = traded(trade)
+    result = traded(trade)
     print(f"first a step at noise {trade.first_noise:g}, then, at ε {trade.epsilon:g}:")
-    print(f"  a step at rate {trade.rate:g} and noise {trade.rare_noise:g}   δ {found.rare:.4e}")
-    print(f"  a question at noise {found.question_noise:.4f}        δ {found.question:.4e}")
-    print(f"  the one or the other, by the first release  δ {found.chosen:.4e}: {found.chosen / found.rare:.2f} times")
+    print(f"  a step at rate {trade.rate:g} and noise {trade.rare_noise:g}   δ {result.rare:.4e}")
+    print(f"  a question at noise {result.question_noise:.4f}        δ {result.question:.4e}")
+    print(
+        f"  the one or the other, by the first release  δ {result.either:.4e}: {result.either / result.rare:.2f} times"
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from research.enforcement.mixed_studies import comparisons, drawn, summary
+from research.enforcement.mixed_studies import comparisons, random_study, summary
 
 
 def test_whole_plans_are_never_below_the_exact_number_and_close_above() -> None:
@@ -15,6 +15,6 @@ def test_whole_plans_are_never_below_the_exact_number_and_close_above() -> None:
 
 
 def test_studies_are_drawn_by_their_seed() -> None:
-    first, second = (drawn(np.random.default_rng(1)) for _ in range(2))
+    first, second = (random_study(np.random.default_rng(1)) for _ in range(2))
     assert first == second
     assert first.plan.max_steps == first.count

@@ -18,10 +18,10 @@ def test_each_plan_keeps_delta_and_the_choice_between_them_nearly_doubles_it() -
     # In both directions, by the accountant.
     assert [composed_delta(plan, trade.epsilon, 1e-3) for plan in plans] == pytest.approx([found.rare] * 2, rel=2e-3)
     assert found.question <= found.rare * (1 + 1e-9)
-    assert found.chosen > 1.9 * found.rare
+    assert found.either > 1.9 * found.rare
     # It is no more than both together.
-    assert found.chosen < found.rare + found.question
+    assert found.either < found.rare + found.question
 
 
 def test_more_points_change_nothing() -> None:
-    assert traded(Trade(), points=10_001).chosen == pytest.approx(traded(Trade()).chosen, rel=1e-6)
+    assert traded(Trade(), points=10_001).either == pytest.approx(traded(Trade()).either, rel=1e-6)
