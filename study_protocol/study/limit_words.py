@@ -6,7 +6,7 @@ The guarantee stands first. It is never called ε so far, and ε so far never st
 from __future__ import annotations
 
 from accounting.units import RUNNING_CONDITION
-from study_protocol.study.limit_statement import LimitStatement, Progress, Spent, SumOfSquares
+from study_protocol.study.limit_statement import LimitProgress, LimitStatement, Spent, SumOfSquares
 from study_protocol.wire.rounded import exact, number, percent, significant
 
 # The beginning of the condition in a certificate's assumption.
@@ -77,7 +77,7 @@ def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: b
     return f"{name} {number(spent.spent)}{step}{squared}"
 
 
-def _scope(counted: Progress) -> str:
+def _scope(counted: LimitProgress) -> str:
     """Return for what the guarantee holds."""
     if counted.steps is None:
         return "whenever the study stops"
