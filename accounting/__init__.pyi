@@ -12,7 +12,13 @@ from .accountants.individual import FilterSpec as FilterSpec
 from .accountants.individual import IndividualFilter as IndividualFilter
 from .accountants.individual_gaussian import GaussianFilterSpec as GaussianFilterSpec
 from .accountants.odometer import Odometer as Odometer
+from .accountants.profile import PrivacyProfile as PrivacyProfile
+from .accountants.profile import gaussian_delta as gaussian_delta
+from .accountants.profile import mu_from_epsilon as mu_from_epsilon
 from .budget.enforcement import tightest as tightest
+from .budget.exchange import ReleasedEvents as ReleasedEvents
+from .budget.exchange import budget_events as budget_events
+from .budget.exchange import ledger_events as ledger_events
 from .budget.forecast import Forecast as Forecast
 from .budget.forecast import LimitForecast as LimitForecast
 from .budget.forecast import forecast as forecast
@@ -58,6 +64,8 @@ from .mechanisms.general import OutcomePair as OutcomePair
 from .mechanisms.general import RandomisedResponse as RandomisedResponse
 from .mechanisms.general import subsampled_moment as subsampled_moment
 from .mechanisms.inference import fit_distance as fit_distance
+from .mechanisms.interchange import from_dp_accounting as from_dp_accounting
+from .mechanisms.interchange import to_dp_accounting as to_dp_accounting
 from .plan.limits import BayesianPlan as BayesianPlan
 from .plan.limits import HistogramRelease as HistogramRelease
 from .plan.limits import LimitPlan as LimitPlan

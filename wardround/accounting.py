@@ -7,12 +7,18 @@ Accountants
     the cost of a step aside before the step is taken.
 
 Events
-    ClassicalAccountant composes every Event. GaussianEvent, DiscreteGaussianEvent, LaplaceEvent, PairEvent and
-    NothingEvent are single mechanisms. PoissonSampledEvent, SelfComposedEvent and ComposedEvent contain other events.
+    ClassicalAccountant composes every Event. GaussianEvent, DiscreteGaussianEvent, LaplaceEvent, DiscreteLaplaceEvent,
+    ZCDPEvent, PairEvent and NothingEvent are single mechanisms. PoissonSampledEvent, SelfComposedEvent and
+    ComposedEvent contain other events. to_dp_accounting and from_dp_accounting translate them. ledger_events and
+    budget_events return the ReleasedEvents of a study.
+
+Curves
+    A PrivacyProfile has δ at many ε, and the errors of a test of membership. gaussian_delta and mu_from_epsilon are for
+    Gaussian differential privacy.
 
 Moments
-    log_moment, replace_one_moment and subsampled_moment give the cost of one step for a GaussianPair, a LaplacePair, an
-    OutcomePair or a RandomisedResponse. upper_mean and binary_upper_mean bound the mean of a population by a sample.
+    log_moment, replace_one_moment and subsampled_moment give the cost of one step for a GaussianPair, a LaplacePair, a
+    FinitePair, an OutcomePair or a RandomisedResponse. upper_mean and binary_upper_mean bound the mean of a population by a sample.
     epsilon_from_moments, delta_from_moments, epsilon_delta_curve, largest_moment, group, percentile_delta,
     population_fraction, posterior_bounds and attack_success convert sums of moments. fit_distance bounds the effect of
     one record on a fitted model.

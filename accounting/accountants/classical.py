@@ -16,16 +16,19 @@ from accounting.mechanisms.chains import chained_delta, chained_epsilon
 from accounting.mechanisms.closed_forms import gdp_square, zcdp_rho
 from accounting.mechanisms.conversion import deltas_of, epsilons_of
 from accounting.mechanisms.events import (
+    ComposedEvent,
     Event,
     GaussianEvent,
     Kind,
     NothingEvent,
     PoissonSampledEvent,
+    SelfComposedEvent,
     kind_from_json,
     kind_to_json,
     kinds_of,
 )
 from accounting.mechanisms.gaussian_mixtures import MOST_RECORDS
+from accounting.mechanisms.interchange import to_dp_accounting
 from accounting.mechanisms.run_losses import grouped, run_losses
 from accounting.units import Definition, Guarantee, Level, Observer, Relation
 from accounting.values import (
@@ -218,6 +221,15 @@ class ClassicalAccountant:
             resolution=_RESOLUTION.get(used, "rounded up"),
         )
 
+    def events(self) -> ComposedEvent:
+        """Return all that was charged, as one event: to be composed elsewhere, or given to `to_dp_accounting`."""
+        runs = ((PoissonSampledEvent(kind.rate, kind.atom), count) for kind, count in self._counts.items())
+        return ComposedEvent(tuple(SelfComposedEvent(event, count) for event, count in runs))
+
+    def to_dp_accounting(self) -> Any:
+        """Return all that was charged as a `dp_accounting.DpEvent`. Errors: as of the function of this name."""
+        return to_dp_accounting(self.events())
+
     def state(self) -> dict[str, Any]:
         """JSON-safe. `restore` of it answers the same ε."""
         return {
@@ -269,10 +281,10 @@ class ClassicalAccountant:
             return 0.0, "pld" if self.method == "pld" else by_moments, 0
         bound, asked = self._bound(kinds, epsilons_of, delta, records, chained_epsilon)
         losses = run_losses(kinds, self.relation, records) if self.method == "pld" and bound > 0 else None
-        # Rényi bounds of several records and of exchanged ones may be far above the loss distribution's.
+        # Otherwise a Rényi bound may be far above the loss distribution's, or infinite.
         if losses is None or (bound > MAX_EPSILON and losses.is_plain):
             return bound, by_moments, asked
-        epsilon = losses.epsilon(delta, bound)
+        epsilon = losses.epsilon(delta, min(bound, MAX_EPSILON))
         # Both hold.
         return (epsilon, losses.method, 0) if epsilon < bound else (bound, by_moments, asked)
 

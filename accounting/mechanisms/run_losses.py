@@ -22,6 +22,7 @@ from accounting.mechanisms.events import (
 )
 from accounting.mechanisms.finite_pairs import MOST_LOSSES, FiniteLosses, discrete_laplace_pair, finite_pair_of
 from accounting.mechanisms.gaussian_mixtures import GaussianMixtures, rounded_noise
+from accounting.mechanisms.step_losses import LossLaw
 from accounting.mechanisms.unsampled import GRID_STD, LEAST_GRID_STD, Steps, unsampled_delta, unsampled_epsilon
 from accounting.units import Relation
 from accounting.values import FloatArray
@@ -48,8 +49,8 @@ class RunLosses:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the steps are of one record that is added or removed, alone."""
-        return self.links == 1 and not any(isinstance(step.law, GaussianMixtures) for step in self.steps)
+        """Whether Rényi divergences are close to all of the steps: Gaussian or Laplace noise, and one record."""
+        return self.links == 1 and not any(isinstance(step.law, LossLaw) for step in self.steps)
 
     def epsilon(self, delta: float, bound: float) -> float:
         """Least ε with δ(ε) ≤ delta, rounded up, or inf without an answer. bound: an upper bound on it."""

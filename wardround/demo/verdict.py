@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accounting.units import PRIVACY_LOSS_DISTRIBUTION
-from study_protocol.study.messages import LimitStatement
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import running_in_words
 from wardround.cli.shared.shared import number
 
 
@@ -37,21 +37,18 @@ def _unbeaten(accuracy: float, local_accuracies: Mapping[str, float]) -> str:
 
 
 def meaning(limit: LimitStatement) -> str | None:
-    """A limit's guaranteed ε, its running one, and the chance of an attacker's right guess; None: unbounded."""
+    """A limit's enforced ε, its tighter reading, and the chance of an attacker's right guess; None: unbounded."""
     if limit.epsilon is None or limit.attack_success is None:
         return None
     whom = f"any one {_unit(limit)}" if limit.definition == "classical" else f"a typical {_unit(limit)}"
     guess = math.ceil(1000 * limit.attack_success) / 10
-    tighter = "".join(f" ({_name(report.name)}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
+    running = running_in_words(limit)
+    tighter = "".join(f" ({report.name}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
+    tighter = tighter if running is None else f" ({running})"
     return (
         f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows "
         f"all other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
     )
-
-
-def _name(report: str) -> str:
-    # As the table of rounds names it, with its condition above.
-    return "running" if report == PRIVACY_LOSS_DISTRIBUTION else report
 
 
 def _unit(limit: LimitStatement) -> str:

@@ -1,0 +1,106 @@
+"""The events that a study has released, by its ledger: what any accountant needs to compute a classical ε again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from accounting.budget.accounts.base import Account
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
+from accounting.budget.accounts.losses import most_histograms
+from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
+from accounting.budget.budget import Budget, replay
+from accounting.budget.ledger import Entry
+from accounting.mechanisms.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    PoissonSampledEvent,
+    SelfComposedEvent,
+)
+from accounting.plan.limits import LimitPlan
+from accounting.plan.queries import Bears
+from accounting.units import Definition, Relation
+
+
+@dataclass(frozen=True)
+class ReleasedEvents:
+    """What the patients of one kind have borne under one classical limit.
+
+    limit     of the settings
+    bears     "all": patients who are trained on and asked about. "evaluated": those set aside for evaluation
+    relation  the neighbouring relation that the noise multipliers belong to
+    event     all releases together
+    """
+
+    limit: LimitPlan
+    bears: Bears
+    relation: Relation
+    event: Event
+
+
+def ledger_events(entries: Iterable[Entry | Mapping[str, Any]], *, planned: bool = False) -> list[ReleasedEvents]:
+    """Return the events of a study's exported ledger, for each classical limit and each kind of patients.
+
+    The chain of hashes is verified on the way. Give an `event` to `ClassicalAccountant.compose`, or through
+    `to_dp_accounting` to another accountant.
+
+    Args:
+        entries: the ledger's entries, or their JSON objects, from the first one on.
+        planned: the whole plan of limits with enforcement "fixed-plan", in place of what was charged so far. The ε that
+            they state is that of the whole plan.
+
+    Raises:
+        LedgerError: they are no ledger, or a broken one.
+    """
+    parsed = (entry if isinstance(entry, Entry) else Entry.from_dict(entry) for entry in entries)
+    return budget_events(replay(parsed), planned=planned)
+
+
+def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEvents]:
+    """Return the same of a budget: of a plan and what was charged to it. `planned`: as in `ledger_events`."""
+    borne: list[ReleasedEvents] = []
+    for account in budget.accounts:
+        if account.limit.definition is not Definition.CLASSICAL:
+            continue
+        relation = account.mechanism.relation if isinstance(account, WorstCaseLimit) else Relation.ADD_REMOVE
+        # Patients who are set aside bear the questions about all, too.
+        sets_aside = any(True for _ in account.queries.events("evaluated"))
+        for bears in get_args(Bears) if sets_aside else ("all",):
+            events = _events_of(account, bears, planned=planned)
+            if events:
+                borne.append(ReleasedEvents(account.limit, bears, relation, ComposedEvent(tuple(events))))
+    return borne
+
+
+def _events_of(account: Account, bears: Bears, *, planned: bool) -> list[Event]:
+    if planned and bears == "all" and isinstance(account, FixedPlanLimit):
+        plan, squares = account.plan, account.question_squares
+        rounds = tuple(stage.rounds for stage in plan.stages)
+        whole = _training(account, Charged(rounds, most_histograms(plan, plan.rounds)))
+        # Questions whose Σ Δ²/s² is at most μ² are together at most one Gaussian release.
+        return [*whole, GaussianEvent(1 / math.sqrt(squares))] if squares > 0 else whole
+    trained = _training(account, account.charged) if bears == "all" and isinstance(account, WorstCaseLimit) else []
+    return [*trained, *_repeated(account.queries.events("all", bears))]
+
+
+def _training(account: WorstCaseLimit, charged: Charged) -> list[Event]:
+    steps = [
+        (
+            PoissonSampledEvent(step.sampling_rate, GaussianEvent(step.noise_multiplier)),
+            rounds * step.steps_per_round,
+        )
+        for step, rounds in zip(account.mechanisms, charged.rounds, strict=True)
+    ]
+    plan = account.plan
+    if plan.release is None:
+        return _repeated(steps)
+    histogram = DiscreteGaussianEvent(plan.release.std, plan.rules.histogram_sensitivity)
+    return _repeated([*steps, (histogram, charged.published)])
+
+
+def _repeated(events: Iterable[tuple[Event, int]]) -> list[Event]:
+    return [SelfComposedEvent(event, count) for event, count in events if count]
