@@ -42,8 +42,8 @@ class AdaptiveClip(Message):
     """A clip norm that moves after every round towards a quantile of the gradients' norms."""
 
     quantile: Probability = Field(
-        description="share of the patients whose gradient is not cut off, which the norm is moved towards. 0.5 needs "
-        "no exact guess of the batch size"
+        description="share of the patients whose gradient is not cut off, which the norm is moved towards: 0.2 to 0.5. "
+        "Below 0.5, rounds with fewer patients than expected lower the norm further"
     )
     rate: Rate = Field(description="after a round the norm is multiplied by at most e^rate. 0.2 is usual")
     min: ClipNorm | None = Field(
@@ -95,7 +95,7 @@ class AdaptiveClip(Message):
 
         Every hospital checks each norm so. The size of the norm has no effect on privacy, as noise is drawn in units of
         it: the check keeps a coordinator from spoiling the study. That all hospitals of a masked sum have the same norm
-        does matter, where they share the noise. The ledger that the session's parameters name says it.
+        does matter, where they share the noise: it is in the ledger, whose head a session's parameters name.
 
         Args:
             norm: of the rounds that start from the model.

@@ -109,3 +109,23 @@ def test_rounds_end_with_the_budget_and_the_end_is_the_last_event() -> None:
         None,
         {"reason": "max-steps-reached", "report": None},
     )
+
+
+def test_an_adaptive_clip_norm_moves_by_the_noised_bits_and_is_kept() -> None:
+    """Two of three clients with whole batches of short gradients: by e^(−0.2 · (share − 0.5))."""
+    chosen = settings(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5, expected_clients=3.0)
+    simulated = SimulatedCoordinator(chosen, NAMES, START, SeededRandomness(1, allow_insecure=True))
+    bits = chosen.privacy.clip_bits
+    assert bits is not None
+    opening = simulated.begin()
+    assert opening is not None
+    signs = (1.0, 1.0, -1.0)
+    gradients = {f"update/{name}": np.zeros_like(array) for name, array in START.items()}
+    updates = [Arrays(gradients | {"update/clip-bits": np.array([sign * bits.half], np.float32)}) for sign in signs]
+    simulated.close(opening, RoundAnswers(updates, tuple(Findings(None, None) for _ in signs), {}))
+    assert simulated.clip_norm == pytest.approx(np.exp(-0.2 * (2 / 3 - 0.5)), rel=1e-6)
+    assert set(simulated.weights) == set(START)
+    saved, arrays = simulated.state()
+    again = SimulatedCoordinator(chosen, NAMES, START, SeededRandomness(1, allow_insecure=True))
+    again.restore(json.loads(json.dumps(saved)), arrays)
+    assert again.clip_norm == simulated.clip_norm

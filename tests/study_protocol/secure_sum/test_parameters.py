@@ -180,8 +180,7 @@ def test_whoever_checks_arrives_at_what_was_signed() -> None:
     assert other.due(made) == made.model_copy(update={"model": "0c" * 32})
 
 
-def test_with_an_adaptive_clip_norm_the_vectors_follow_it_and_the_ledger_is_named() -> None:
-    """Shares of noise are in units of the norm: a session that names no ledger could say another one to each."""
+def test_the_vectors_follow_an_adaptive_clip_norm() -> None:
     adaptive = {"quantile": 0.5, "rate": 0.2}
     chosen = study_settings("parallel", masked=True, adaptive_clip=adaptive, noise_multiplier=0.5)
     names: dict[str, Any] = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32}
@@ -193,9 +192,6 @@ def test_with_an_adaptive_clip_norm_the_vectors_follow_it_and_the_ledger_is_name
     assert quarter.vectors[0].scale_bits == first.vectors[0].scale_bits + 2
     assert first.vectors[0].length == 1 + sum(math.prod(shape) for shape, _ in MODEL.values())
     assert first.settings == chosen.digest()
-    old = of_norm(1.0).parameters(5, session=bytes(32), now=0.0, version=1)
-    assert of_norm(1.0).due(old) == first
-    assert session_plan(chosen).due(old) == old
 
 
 def test_a_study_without_masks_has_no_session() -> None:
