@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from accounting.units import PRIVACY_LOSS_DISTRIBUTION
 from simulation.baselines import Baselines
 from simulation.engine import RoundShown, SimulationOutcome
 from study_protocol.study.settings import StudySettings
@@ -105,6 +106,19 @@ class SimulationReport:
                 ReportPoint(number, self._spread(view.metrics for view in views), tuple(map(_max_spent, spent)))
             )
         return points
+
+    def running(self) -> dict[str, float | None]:
+        """Return by limit the running ε at the end, of the costliest seed, as a budget states it beside the guarantee.
+
+        None where no finite one covers it.
+        """
+        epsilons: dict[str, list[float | None]] = {}
+        for run in self.runs:
+            for limit in run.outcome.statements:
+                found = [one["epsilon"] for one in limit["reports"] if one["name"] == PRIVACY_LOSS_DISTRIBUTION]
+                if found:
+                    epsilons.setdefault(f"{limit['level']} {limit['definition']}", []).extend(found)
+        return {name: _max_spent(values) for name, values in epsilons.items()}
 
     @property
     def reached(self) -> SeedSpread | None:

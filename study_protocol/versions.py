@@ -62,6 +62,15 @@ def _adaptively_clipped(settings: Settings) -> bool:
     return settings["privacy"].get("adaptive_clip") is not None
 
 
+def _named_rules(settings: Settings) -> bool:
+    return any(limit.get("enforcement") is not None for limit in settings["privacy"]["limits"])
+
+
+def _shared_with_questions(settings: Settings) -> bool:
+    statistics: Settings | None = settings.get("statistics")
+    return statistics is not None and statistics.get("share") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -69,6 +78,8 @@ REQUIREMENTS = (
     Requirement(2, "answers in slots", _in_slots),
     Requirement(CENTRED_SQUARES, "centred squares in scheduled evaluations", _centred_by_schedule),
     Requirement(3, "an adaptive clip norm", _adaptively_clipped),
+    Requirement(3, "a named rule for a limit (enforcement)", _named_rules),
+    Requirement(3, "a share of the budget for questions", _shared_with_questions),
 )
 
 

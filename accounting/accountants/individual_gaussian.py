@@ -21,7 +21,7 @@ class GaussianFilterSpec:
     """The (limit_epsilon, delta) that no record passes, kept by Gaussian differential privacy. Raises InvalidArgument.
 
     The record's own steps are μ-Gaussian-differentially private while Σ d²/s² ≤ μ² on every path (Koskela, Tobaben &
-    Honkela 2023, Theorem 8). There is no credit for sampling. A step counts at rate 1 for the records that are in it,
+    Honkela 2023). There is no credit for sampling. A step counts at rate 1 for the records that are in it,
     and nothing for the others.
 
     releases  most noised sums: what discrete noise and its sampler may add over them comes off delta before it is

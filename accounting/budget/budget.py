@@ -13,7 +13,7 @@ from accounting.budget import statements
 from accounting.budget.accounts import Account, GaussianLimit
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.enforcement import account_of, accounts_of
-from accounting.budget.feasibility import require_evaluations, require_feasible, require_questions
+from accounting.budget.feasibility import require_evaluations, require_feasible, require_planned, require_questions
 from accounting.budget.ledger import GENESIS, Entry, Kind, LedgerError, verify_chain
 from accounting.errors import AccountingError, InvalidArgument
 from accounting.plan.plan import Plan
@@ -379,6 +379,9 @@ def opened_by(entry: Entry) -> Budget:
     """
     settings_in(entry)
     try:
-        return Budget(plan_from_dict(event_in(entry)["plan"]))
+        budget = Budget(plan_from_dict(event_in(entry)["plan"]))
+        if isinstance(budget.plan, Plan):
+            require_planned(budget.plan, budget.accounts)
+        return budget
     except (AccountingError, ValueError, ArithmeticError) as error:
         raise LedgerError(entry.sequence, str(error)) from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from accounting.accountants.calibration import most_steps
-from accounting.budget.accounts.base import LimitAccount
+from accounting.budget.accounts.base import Account, LimitAccount
 from accounting.budget.accounts.fixed_plan import OPENING_MARGIN, FixedPlanLimit
 from accounting.budget.accounts.gaussian import GaussianLimit
 from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
@@ -39,6 +39,17 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         if noise_of_one is None:
             raise PlanError(*_obstacle(offending))
         raise FirstRoundOverspends(offending.limit, noise_of_one, whole)
+
+
+def require_planned(plan: Plan, accounts: Iterable[Account]) -> None:
+    """Pass if no limit that is kept by a fixed plan is below its ε, as a reader of a ledger computes it.
+
+    Raises:
+        WholePlanOverspends: as `require_feasible`, but without the margin of an opening.
+    """
+    for account in accounts:
+        if isinstance(account, FixedPlanLimit) and not account.is_feasible:
+            raise _overspends(plan, account)
 
 
 def _overspends(plan: Plan, account: FixedPlanLimit) -> WholePlanOverspends:

@@ -28,6 +28,8 @@ from accounting.values import FloatArray
 
 # A grid this fine against one step's spread adds less than 2e-5 to the variance of the sum.
 _FINENESS = 0.01
+# Nats that the grid may add to ε, about. It decides where ε is large, or a large release hides how small others are.
+_LARGEST_EXCESS = 2e-4
 MOST_BINS = 2**21
 _MOST_STEP_BINS = 2**20
 _COARSE = 2**12
@@ -218,7 +220,9 @@ def _composed(
     low, high, move = _window(coarse, order, deviation)
     if not 0 < high - low < math.inf:
         return None
-    interval = _interval(parts, tail, scale, deviation, high - low, removal=removal)
+    # At the order θ a grid adds about (θ + 1)/12 of its square to ε, once a step.
+    finest = math.sqrt(12 * _LARGEST_EXCESS / (order + 1) / total)
+    interval = _interval(parts, tail, min(finest, scale / 2000), deviation, high - low, removal=removal)
     if interval > _COARSEST:
         return None
     direction = _laws(parts, interval, tail, removal=removal)
@@ -244,7 +248,7 @@ def _span(parts: Sequence[Steps], tail: float, *, removal: bool) -> float:
 
 
 def _interval(
-    parts: Sequence[Steps], tail: float, scale: float, deviation: float, width: float, *, removal: bool
+    parts: Sequence[Steps], tail: float, coarsest: float, deviation: float, width: float, *, removal: bool
 ) -> float:
     """A grid that is fine against one step's spread and against the answer, as far as the arrays allow."""
     steps = sum(part.count for part in parts)
@@ -252,7 +256,7 @@ def _interval(
     # Where rare large losses make the sum, the tilted spread is what counts.
     spread = max(math.sqrt(variance / steps), 0.1 * deviation / math.sqrt(steps))
     span = _span(parts, tail, removal=removal)
-    fine = min(_FINENESS * spread, max(scale, 1e-9) / 2000)
+    fine = min(_FINENESS * spread, max(coarsest, 1e-9 / 2000))
     if any(part.law != "gaussian" for part in parts):
         # Bounded losses end sharply: a grid coarser than the one that chose the window would leave it.
         fine = min(fine, span / _COARSE)

@@ -44,44 +44,44 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
         rule = rule_of(policy.individual, ledger.individual())
         _require_patient(policy.individual, rule, Charge.of(settings, [1]))
     # Once it has joined, a study stays admitted as it was.
-    whole, has_joined = ledger.whole_plans().get(name), ledger.opened(name) is not None
-    if whole is not None:
-        return whole
+    whole_plan, has_joined = ledger.whole_plans().get(name), ledger.opened(name) is not None
+    if whole_plan is not None:
+        return whole_plan
     # A study charges one level alone.
     level = Charge.of(settings).level
     section = policy.limits.by_level().get(level)
     if section is None:
         return None
-    whole = None if has_joined else _admit_whole(study, ledger, level, section, terms)
-    if whole is None:
+    whole_plan = None if has_joined else _admit_whole(study, ledger, level, section, terms)
+    if whole_plan is None:
         _require_rounds(study, ledger.charges(), level, section, terms)
-    if whole is None and study.has_open_questions:
+    if whole_plan is None and study.has_open_questions:
         _LOG.info(
             "the study may ask questions for which it sets no budget aside: this hospital's own limits were compared "
             "with its training alone, and each question is compared when it is asked"
         )
-    return whole
+    return whole_plan
 
 
 def _admit_whole(
     study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> WholePlan | None:
     account = study.fixed_limit(Level(level))
-    reserved = [plan for plan in ledger.whole_plans().values() if plan.level == level]
-    epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved)
+    reserved_plans = [plan for plan in ledger.whole_plans().values() if plan.level == level]
+    epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved_plans)
     # Half of what is left at most: another study may come.
-    delta = (terms.whole_plans * section.delta - math.fsum(plan.delta for plan in reserved)) / 2
+    delta = (terms.whole_plans * section.delta - math.fsum(plan.delta for plan in reserved_plans)) / 2
     if account is None or not (epsilon > 0 and delta > 0):
         return None
     delta = min(delta, account.limit.delta)
-    needed = study.whole_epsilon(account, delta, epsilon)
-    return WholePlan(level, needed, delta, study.steps) if needed <= epsilon else None
+    epsilon_needed = study.whole_epsilon(account, delta, epsilon)
+    return WholePlan(level, epsilon_needed, delta, study.steps) if epsilon_needed <= epsilon else None
 
 
 def _require_rounds(
     study: PlannedStudy, charges: Sequence[Charge], level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> None:
-    once, planned = Charge.of(study.settings), study.rounds
+    per_round, planned_rounds = Charge.of(study.settings), study.rounds
 
     def fits(rounds: int, epsilon: float) -> bool:
         # An order that is not written down follows ε.
@@ -89,16 +89,18 @@ def _require_rounds(
         # Written so that NaN does not fit.
         return epsilon_spent([*charges, *study.charges(rounds)], limit) <= limit.epsilon
 
-    if fits(planned, section.epsilon):
+    if fits(planned_rounds, section.epsilon):
         return
-    fitting = bisect_right(range(1, planned + 1), False, key=lambda rounds: not fits(rounds, section.epsilon))
-    needed = min_epsilon(lambda epsilon: fits(planned, epsilon), section.epsilon)
+    fitting_rounds = bisect_right(
+        range(1, planned_rounds + 1), False, key=lambda rounds: not fits(rounds, section.epsilon)
+    )
+    needed = min_epsilon(lambda epsilon: fits(planned_rounds, epsilon), section.epsilon)
     enough = f"at least {needed:g}" if needed is not None else "more noise: no epsilon is enough"
     room, subject = ("no room for one round", "It needs")
-    if fitting:
-        room, subject = f"room for {fitting} of the {planned} rounds", f"All {planned} rounds need"
+    if fitting_rounds:
+        room, subject = f"room for {fitting_rounds} of the {planned_rounds} rounds", f"All {planned_rounds} rounds need"
     spent = ", with what other rounds on this data set have spent" if charges else ""
-    hints = [hint for hint, applies in _hints(once, study, terms) if applies]
+    hints = [hint for hint, applies in _hints(per_round, study, terms) if applies]
     raise OwnBudgetExceeded(
         "own-budget-exceeded",
         f"[limits.{level}] epsilon = {section.epsilon:g} in policy.toml leaves {room} of this study. "
@@ -106,11 +108,11 @@ def _require_rounds(
     )
 
 
-def _hints(once: Charge, study: PlannedStudy, terms: LedgerTerms) -> list[tuple[str, bool]]:
+def _hints(per_round: Charge, study: PlannedStudy, terms: LedgerTerms) -> list[tuple[str, bool]]:
     return [
         (
             '. This ledger\'s rule "gaussian" counts a sampled step as one of all patients',
-            terms.rule == "gaussian" and once.sampling_rate < 1,
+            terms.rule == "gaussian" and per_round.sampling_rate < 1,
         ),
         (
             '. This ledger\'s rule "gaussian" needs more noise on published histograms (privacy.histogram_noise)',

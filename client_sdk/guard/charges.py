@@ -110,14 +110,14 @@ def epsilon_spent(charges: Sequence[Charge], limit: OwnLimit) -> float:
     gaussian  a filter on Σ Δ²/s² (Smith & Thakurta 2022). Infinite where discrete noise may add more to δ than is set
               aside for it
     """
-    own = [charge for charge in charges if charge.level == limit.level]
+    level_charges = [charge for charge in charges if charge.level == limit.level]
     if limit.rule == "gaussian":
-        if (1 + math.exp(min(limit.epsilon, 600.0))) * _noise_error(own) > _NOISE_SHARE * limit.delta:
+        if (1 + math.exp(min(limit.epsilon, 600.0))) * _noise_error(level_charges) > _NOISE_SHARE * limit.delta:
             return math.inf
-        used = squares_spent(own, limit.level)
+        used = squares_spent(level_charges, limit.level)
         return math.inf if math.isinf(used) else epsilon_of_squares(used, limit.delta * (1 - _NOISE_SHARE))
-    releases = sum(charge.steps + charge.histograms for charge in own)
-    return max((_epsilon(side, limit, releases) for side in _sides(own)), default=0.0)
+    releases = sum(charge.steps + charge.histograms for charge in level_charges)
+    return max((_epsilon(side, limit, releases) for side in _sides(level_charges)), default=0.0)
 
 
 def squares_spent(charges: Sequence[Charge], level: LevelName) -> float:
@@ -125,8 +125,8 @@ def squares_spent(charges: Sequence[Charge], level: LevelName) -> float:
 
     A sampled step counts as one of all patients: there is no credit for sampling.
     """
-    own = [charge for charge in charges if charge.level == level]
-    return max(math.fsum(map(_squares, side)) * _UP for side in _sides(own))
+    level_charges = [charge for charge in charges if charge.level == level]
+    return max(math.fsum(map(_squares, side)) * _UP for side in _sides(level_charges))
 
 
 def _squares(charge: Charge) -> float:

@@ -86,15 +86,16 @@ def agreed(kept: LedgerTerms, rule: LimitRule | None, whole_plans: float | None,
     Raises:
         ConfigurationError: the policy names other terms than a ledger that is in use.
     """
-    wanted = LedgerTerms(rule or kept.rule, kept.whole_plans if whole_plans is None else whole_plans)
-    if is_new or wanted == kept:
-        return wanted
-    entry, ours, theirs = (
-        ("rule", f'"{wanted.rule}"', f'"{kept.rule}"')
-        if wanted.rule != kept.rule
-        else ("whole_plans", f"{wanted.whole_plans:g}", f"{kept.whole_plans:g}")
+    policy_terms = LedgerTerms(rule or kept.rule, kept.whole_plans if whole_plans is None else whole_plans)
+    if is_new or policy_terms == kept:
+        return policy_terms
+    entry, policy_value, ledger_value = (
+        ("rule", f'"{policy_terms.rule}"', f'"{kept.rule}"')
+        if policy_terms.rule != kept.rule
+        else ("whole_plans", f"{policy_terms.whole_plans:g}", f"{kept.whole_plans:g}")
     )
     raise ConfigurationError(
-        f"[limits] {entry} = {ours} in policy.toml, and the ledger of this data set was begun under {theirs}, which "
-        f"holds for ever: set {entry} = {theirs}, or name another data set if these are other patients (--dataset)"
+        f"[limits] {entry} = {policy_value} in policy.toml, and the ledger of this data set was begun under "
+        f"{ledger_value}, which holds for ever: set {entry} = {ledger_value}, or name another data set if these are "
+        "other patients (--dataset)"
     )

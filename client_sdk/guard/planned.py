@@ -12,13 +12,12 @@ from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_squares,
     most_histograms,
-    rounding_slack,
     squares_within,
     steps_of_squares,
 )
 from accounting.budget.accounts.worst_case import WorstCaseLimit
 from accounting.budget.enforcement import account_of
-from accounting.mechanisms.conversion import sampling_slack
+from accounting.mechanisms.gaussian_squares import release_slack
 from accounting.mechanisms.guessing import rounded_steps
 from accounting.mechanisms.unsampled import LEAST_GRID_STD, Steps
 from accounting.plan.plan import Plan
@@ -79,11 +78,11 @@ class PlannedStudy:
         fitting = range(1, self.plan.rounds + 1)
         # A fixed plan has all of its rounds: `require_feasible`.
         limits = [account for account in self.accounts if not isinstance(account, FixedPlanLimit)]
-        begun = [
+        round_counts = [
             bisect_right(fitting, account.limit.epsilon, key=partial(account.epsilon_at_worst, published=0))
             for account in limits
         ]
-        return min([self.plan.rounds, *begun])
+        return min([self.plan.rounds, *round_counts])
 
     @property
     def has_open_questions(self) -> bool:
@@ -93,38 +92,40 @@ class PlannedStudy:
 
     def charges(self, rounds: int) -> list[Charge]:
         """Return the charges of the first rounds, with the evaluations and questions that the settings plan."""
-        stages, once = self.plan.first_rounds(rounds), Charge.of(self.settings)
+        stages, per_round = self.plan.first_rounds(rounds), Charge.of(self.settings)
         training = [
-            replace(once, noise_multiplier=self.plan.noise_of(stage), steps=once.steps * count)
+            replace(per_round, noise_multiplier=self.plan.noise_of(stage), steps=per_round.steps * count)
             for stage, count in enumerate(stages)
             if count
         ]
-        published = most_histograms(self.plan, rounds)
-        if published:
+        histogram_count = most_histograms(self.plan, rounds)
+        if histogram_count:
             # The first round that publishes says what a histogram costs.
             due = next(number for number in range(1, self.plan.rounds + 2) if self.plan.publishes(number))
-            training.append(replace(Charge.of(self.settings, [due]), steps=0, histograms=published))
+            training.append(replace(Charge.of(self.settings, [due]), steps=0, histograms=histogram_count))
         return training + self._evaluations(rounds) + _of_squares(self.question_squares)
 
     @property
     def question_squares(self) -> float:
         """The most Σ Δ²/s² of questions on all patients that the settings set aside, or 0."""
         queries = self.plan.queries
-        planned = [account.question_squares for account in self.accounts if isinstance(account, FixedPlanLimit)]
+        squares_of_limits = [
+            account.question_squares for account in self.accounts if isinstance(account, FixedPlanLimit)
+        ]
         allowance = 0.0 if queries is None or queries.allowance is None else queries.allowance
-        return max([allowance, *planned])
+        return max([allowance, *squares_of_limits])
 
     def _evaluations(self, rounds: int) -> list[Charge]:
         evaluation = None if self.plan.queries is None else self.plan.queries.evaluation
         if evaluation is None or evaluation.cost is None:
             return []
-        once = Charge.of_query(evaluation.cost)
-        return [replace(once, steps=evaluation.due_by(rounds))] if evaluation.due_by(rounds) else []
+        per_round = Charge.of_query(evaluation.cost)
+        return [replace(per_round, steps=evaluation.due_by(rounds))] if evaluation.due_by(rounds) else []
 
     def fixed_limit(self, level: Level) -> FixedPlanLimit | None:
         """Return the account of the study's limit at this level if it is kept by a fixed plan."""
-        fixed = (account for account in self.accounts if isinstance(account, FixedPlanLimit))
-        return next((account for account in fixed if account.limit.level is level), None)
+        fixed_accounts = (account for account in self.accounts if isinstance(account, FixedPlanLimit))
+        return next((account for account in fixed_accounts if account.limit.level is level), None)
 
     def whole_epsilon(self, account: FixedPlanLimit, delta: float, most: float) -> float:
         """Return ε of the whole plan at this δ, with this hospital's own noise alone, rounded up.
@@ -135,7 +136,8 @@ class PlannedStudy:
             most: the largest ε that is of use. A larger one may be returned as infinite.
         """
         releases = 2 * self.plan.max_steps + (0 if self.plan.queries is None else self.plan.queries.max_queries)
-        delta_left = delta - rounding_slack(self.plan, most) - sampling_slack(most, releases)
+        # Discrete histograms keep their own lattice in their loss.
+        delta_left = delta - release_slack(most, releases)
         if not delta_left > 0:
             return math.inf
         steps: list[Steps] = []
@@ -147,8 +149,8 @@ class PlannedStudy:
                     return math.inf
                 steps.append(Steps(charge.histogram_noise, 1.0, charge.histograms, charge.histogram_noise))
         trained = epsilon_of_losses((*steps, *steps_of_squares(self.question_squares)), delta_left)
-        whole = max(trained, self._evaluated(account, delta_left))
-        return rounded_up(whole, 9) if whole <= most else math.inf
+        epsilon = max(trained, self._evaluated(account, delta_left))
+        return rounded_up(epsilon, 9) if epsilon <= most else math.inf
 
     def _evaluated(self, account: FixedPlanLimit, delta: float) -> float:
         """Return ε of those who are set aside for evaluation. Their questions may use all of the study's limit."""

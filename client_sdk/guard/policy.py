@@ -24,6 +24,7 @@ from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
+_SMALLEST = math.nextafter(0.0, 1.0)
 Set = Annotated[frozenset[Name], Field(min_length=1)]
 
 
@@ -53,20 +54,19 @@ class LimitSection(_Section):
         default=None, description="the one order λ by which it is enforced. Left out: 2 ln(1/δ) / ε"
     )
 
-    def fixed_order(self, share: float = 1.0) -> float:
+    def fixed_order(self) -> float:
         """The one Rényi moment order at which the limit is kept.
 
         Left out, the best where Gaussian noise without sampling reaches (epsilon, delta): 2 ln(1/δ) / ε.
-
-        Args:
-            share: the part of epsilon and delta that this order keeps.
         """
-        return 2 * math.log(1 / (share * self.delta)) / (share * self.epsilon) if self.order is None else self.order
+        return 2 * math.log(1 / self.delta) / self.epsilon if self.order is None else self.order
 
     def at(self, level: LevelName, terms: LedgerTerms) -> OwnLimit:
         """The limit of what is charged round by round, with the order at which it is enforced."""
-        share = terms.rest
-        return OwnLimit(level, share * self.epsilon, share * self.delta, self.fixed_order(share), terms.rule)
+        # Of the smallest float a part is 0, which is no limit.
+        epsilon, delta = (max(terms.rest * value, _SMALLEST) for value in (self.epsilon, self.delta))
+        rest = self.model_copy(update={"epsilon": epsilon, "delta": delta})
+        return OwnLimit(level, epsilon, delta, rest.fixed_order(), terms.rule)
 
 
 class Limits(_Section):

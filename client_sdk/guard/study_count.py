@@ -50,9 +50,10 @@ def require_within_study(plan: Plan, sent: Sequence[Charge], next_one: Charge, c
         if isinstance(account, WorstCaseLimit) and not (
             account.epsilon_of(Charged(rounds, published, queries)) <= limit.epsilon
         ):
-            what = "question" if next_one.asks else "round"
+            subject = "question" if next_one.asks else "round"
             raise OwnBudgetExceeded(
-                "study-limit-exceeded", f"the {what} would pass the study's own classical limit at level {limit.level}"
+                "study-limit-exceeded",
+                f"the {subject} would pass the study's own classical limit at level {limit.level}",
             )
 
 
@@ -63,8 +64,8 @@ def _rounds_by_stage(plan: Plan, charges: Sequence[Charge]) -> tuple[int, ...]:
     for charge in charges:
         if not charge.asks:
             # A noise that no stage has is counted at the least one.
-            known = charge.noise_multiplier if charge.noise_multiplier in noises else min(noises)
-            rounds[noises.index(known)] += charge.steps // plan.steps_per_round
+            stage_noise = charge.noise_multiplier if charge.noise_multiplier in noises else min(noises)
+            rounds[noises.index(stage_noise)] += charge.steps // plan.steps_per_round
     return tuple(rounds)
 
 

@@ -74,7 +74,7 @@ def freeze(
     if ledger.opened(membership.study) is None:
         settings = capabilities.settings
         is_training = isinstance(settings, StudySettings)
-        whole = admit(policy, ledger, membership.study, settings) if is_training else None
+        whole_plan = admit(policy, ledger, membership.study, settings) if is_training else None
         choice = None if capabilities.training is None else capabilities.training.require_trainable()
         facts: dict[str, Any] = {
             "client": membership.client,
@@ -84,9 +84,16 @@ def freeze(
             "protocol": joined_with(None, settings),
             "gradients": None if choice is None else choice.to_dict(),
             # Left out where there is none, as in entries of earlier versions.
-            **({} if whole is None else {"whole_plan": whole.to_dict()}),
+            **({} if whole_plan is None else {"whole_plan": whole_plan.to_dict()}),
         }
         ledger.open_study(membership.study, facts, split)
+        if whole_plan is not None:
+            _LOG.info(
+                "admitted whole: epsilon %g at delta %g of this hospital's own limit are reserved for all %d steps",
+                whole_plan.epsilon,
+                whole_plan.delta,
+                whole_plan.steps,
+            )
 
 
 def accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, settings: AnySettings) -> None:

@@ -16,8 +16,8 @@ from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.units import PRIVACY_LOSS_DISTRIBUTION
 from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, squares_spent
 from client_sdk.guard.ledger import BodyKind, HospitalLedger
-from study_protocol.study.limit_statement import LimitStatement
-from study_protocol.study.limit_words import progress_in_words
+from study_protocol.study.limit_statement import LimitStatement, SumOfSquares
+from study_protocol.study.limit_words import progress_in_words, squares_in_words
 from study_protocol.study.messages import BudgetStatement
 
 
@@ -153,8 +153,15 @@ def _fixed_term(limit: LimitStatement) -> float | None:
 
 
 def own_spent(charges: Sequence[Charge], limit: OwnLimit) -> LimitSpent:
-    """Return how far one of the hospital's own limits is used up. An infinite ε reads None."""
-    spent = epsilon_spent(charges, limit)
-    stated = spent if math.isfinite(spent) else None
-    used = (squares_spent(charges, limit.level), limit.squares) if limit.rule == "gaussian" else None
-    return LimitSpent(limit.level, "classical", stated, limit.epsilon, limit.delta, used=used)
+    """Return how far one of the hospital's own limits is used up. An infinite ε reads None.
+
+    Under the Gaussian rule the limit holds in any case, from the first charge on. ε so far is `tight` then.
+    """
+    epsilon = epsilon_spent(charges, limit)
+    spent = epsilon if math.isfinite(epsilon) else None
+    if limit.rule == "renyi" or spent is None:
+        return LimitSpent(limit.level, "classical", spent, limit.epsilon, limit.delta)
+    used = squares_spent(charges, limit.level)
+    words = squares_in_words(SumOfSquares(used=used, reserved=0.0, allowed=limit.squares))
+    stated, sums = max(spent, limit.epsilon) if used else 0.0, (used, limit.squares)
+    return LimitSpent(limit.level, "classical", stated, limit.epsilon, limit.delta, spent, None, words, sums)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accounting.budget.solve import least_noise
-from accounting.plan.limits import LimitPlan
+from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Level, Observer
 from research.accuracy.defaults_data import Floats, Labels, SiteSplit
@@ -31,11 +31,15 @@ COLLUDERS = 1
 
 @dataclass(frozen=True)
 class DefaultsStudy:
-    """Who takes part under which limit. scheme: parallel or sequential (masked, all hospitals needed)."""
+    """Who takes part under which limit. scheme: parallel or sequential (masked, all hospitals needed).
+
+    enforcement  the rule by which the limit is kept
+    """
 
     scheme: str
     epsilon: float
     hospitals: int
+    enforcement: Enforcement = "renyi-order"
 
     @property
     def counted(self) -> int:
@@ -61,9 +65,16 @@ class DefaultsSetting:
 
 
 @cache
-def noise_multiplier(scheme: str, records: int, epsilon: float, sampling_rate: float, rounds: int) -> float:
+def noise_multiplier(
+    scheme: str,
+    records: int,
+    epsilon: float,
+    sampling_rate: float,
+    rounds: int,
+    enforcement: Enforcement = "renyi-order",
+) -> float:
     """Of one hospital's noise: the least with which so many rounds keep the limit."""
-    limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, DELTA, estimator_failure_probability=None)
+    limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, epsilon, DELTA, None, enforcement=enforcement)
     plan = Plan(
         scheme="sequential" if scheme == "sequential" else "parallel",
         limits=(limit,),
@@ -85,7 +96,8 @@ def noise_multiplier(scheme: str, records: int, epsilon: float, sampling_rate: f
 
 def pooled_noise(study: DefaultsStudy, setting: DefaultsSetting) -> float:
     """Of all hospitals' noise together, as a multiple of the clip norm."""
-    noise = noise_multiplier(study.scheme, study.counted, study.epsilon, setting.sampling_rate, setting.rounds)
+    numbers = (study.epsilon, setting.sampling_rate, setting.rounds, study.enforcement)
+    noise = noise_multiplier(study.scheme, study.counted, *numbers)
     return noise * study.hospitals**0.5
 
 

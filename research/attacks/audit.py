@@ -1,6 +1,6 @@
 """A privacy audit of whole masked studies, each attacked in one run, and of studies with a defect planted in them.
 
-    python -m research.attacks.audit                     20 seeds of each: some minutes on one core
+    python -m research.attacks.audit --out research/benchmarks/results/audit.json    20 seeds: some minutes on one core
     python -m research.attacks.audit --seeds 2 --canaries 4000 --hospitals 4
 
 Canaries lie in ten times as many dimensions as there are of them, each in a direction of its own, and every one takes
@@ -21,6 +21,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,21 @@ from torch import Tensor, nn
 from accounting import ClassicalAccountant
 from client_sdk.secure_sum.delivery import ring_vectors_of
 from private_learning.gradients import ClippedSum, PerRecordGradients
+from private_learning.gradients.slots import Indexed
 from private_learning.records import Records
 from private_learning.tasks import Task, TaskDataset
 from private_learning.training import LocalTraining, weights_of
 from private_learning.training.gradients import PrivateGradients
+from research.attacks.one_run import (
+    ALARM_LAW,
+    ALARM_ONE_RUN,
+    DELTA,
+    Floats,
+    guessed,
+    largest_refuted,
+    p_value,
+    too_small,
+)
 from server.domain.bounds import longest_update
 from server.domain.optimiser import begin, released
 from server.domain.release import OpenedSum, noised_sum
@@ -48,15 +60,14 @@ from study_protocol.wire.tensor_files import Arrays
 from study_protocol.wire.tensors import spec_of
 from tests.factories.masked_memory import MaskedHospitals
 
-DELTA, ROUNDS = 1e-5, 3
+ROUNDS = 3
 # μ = √rounds / noise of one canary's score, what the certificate is about: at 1/2 a halved noise shows best.
 SIGNAL = 0.5
-# Of the canaries, guessed at each end; and how much longer their gradients are than the clip norm.
-GUESSED, UNCLIPPED = 0.015, 4.0
-# An attack raises an alarm below this p-value. The two laws are exact, the one-run bound has much room.
-ALARM_ONE_RUN, ALARM_LAW = 0.05, 1e-3
+# Of the studies whose ε counts on sampling.
+SAMPLED = 0.25
+# How much longer the canaries' gradients are than the clip norm.
+UNCLIPPED = 4.0
 DIMENSIONS = 10
-Floats = NDArray[np.float64]
 
 
 class Canaries(Task):
@@ -96,10 +107,16 @@ class ReusedNoise(SeededRandomness):
 
 @dataclass(frozen=True)
 class Twin:
-    """A study as it should be, or with one defect."""
+    """A study as it should be, or with one defect.
+
+    rate     the sampling rate of the settings
+    samples  False: every record takes part in every round, whatever the rate
+    """
 
     noise_factor: float = 1.0
     clip_factor: float = 1.0
+    rate: float = 1.0
+    samples: bool = True
     randomness: Callable[[int], SeededRandomness] = lambda seed: SeededRandomness(seed, allow_insecure=True)
 
 
@@ -109,6 +126,9 @@ TWINS = {
     # What is clipped to a norm that nobody reaches is not clipped; the noise stays what it was.
     "clip forgotten": Twin(clip_factor=UNCLIPPED, noise_factor=1 / UNCLIPPED),
     "noise reused": Twin(randomness=lambda seed: ReusedNoise(seed, allow_insecure=True)),
+    "sampled, sound": Twin(rate=SAMPLED),
+    "sampled, noise halved": Twin(rate=SAMPLED, noise_factor=0.5),
+    "sampled, everybody takes part": Twin(rate=SAMPLED, samples=False),
 }
 
 
@@ -126,7 +146,7 @@ class AttackResult:
         return self.one_run < ALARM_ONE_RUN or self.differences < ALARM_LAW
 
 
-def study(hospitals: int, canaries: int) -> StudySettings:
+def study(hospitals: int, canaries: int, rate: float = 1.0) -> StudySettings:
     """Scheme sequential: the sum holds no more noise than the certificate counts on, but for one colluder's share."""
     honest = hospitals - 1
     return StudySettings.model_validate(
@@ -138,8 +158,8 @@ def study(hospitals: int, canaries: int) -> StudySettings:
                 "clip_norm": 1.0,
                 "client_clip_norm": None,
                 "noise_multiplier": math.sqrt(ROUNDS / honest) / SIGNAL,
-                "sampling_rate": 1.0,
-                "expected_batch_size": canaries / hospitals / 2,
+                "sampling_rate": rate,
+                "expected_batch_size": rate * canaries / hospitals / 2,
                 "client_sampling_rate": 1.0,
                 "expected_clients": float(hospitals),
                 "max_steps": ROUNDS,
@@ -184,6 +204,7 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
         | {
             "clip_norm": privacy["clip_norm"] * twin.clip_factor,
             "noise_multiplier": privacy["noise_multiplier"] * twin.noise_factor,
+            "sampling_rate": privacy["sampling_rate"] if twin.samples else 1.0,
         }
     }
     trainings = {
@@ -215,12 +236,13 @@ def released_sums(twin: Twin, settings: StudySettings, members: Sequence[NDArray
 
 def settings_canaries(settings: StudySettings) -> int:
     """How many canaries `study` was made for."""
-    return round(settings.privacy.expected_batch_size * settings.privacy.expected_clients * 2)
+    privacy = settings.privacy
+    return round(privacy.expected_batch_size / privacy.sampling_rate * privacy.expected_clients * 2)
 
 
 def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackResult:
     """Run one study and attack what it released."""
-    settings, coins = study(hospitals, canaries), np.random.default_rng(seed)
+    settings, coins = study(hospitals, canaries, twin.rate), np.random.default_rng(seed)
     inside = coins.random(canaries) < 0.5
     members = [np.flatnonzero(inside[start::hospitals]) * hospitals + start for start in range(hospitals)]
     sums = released_sums(twin, settings, members, seed)
@@ -234,40 +256,6 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackRes
         one_run=p_value(canaries, guesses, right, epsilon),
         differences=too_small(np.diff(free, axis=0), math.sqrt(2) * noise),
     )
-
-
-def guessed(scores: Floats, inside: NDArray[np.bool_]) -> tuple[int, int]:
-    """(guesses, right ones): the highest scores are said to be in, the lowest to be out."""
-    guesses, order = round(GUESSED * len(scores)), np.argsort(scores)
-    return 2 * guesses, int(inside[order[-guesses:]].sum() + (~inside[order[:guesses]]).sum())
-
-
-def p_value(canaries: int, guesses: int, right: int, epsilon: float) -> float:
-    """Bound on the probability of so many right guesses under (ε, DELTA)-DP (Theorem 5.2 and its Appendix D)."""
-    chance = 1 / (1 + math.exp(-epsilon))
-    beyond = float(stats.binom.sf(right - 1, guesses, chance))
-    i = np.arange(1, right + 1)
-    # P[right > X ≥ right − i], for every i.
-    near = np.cumsum(stats.binom.pmf(right - i, guesses, chance))
-    return min(1.0, beyond + 2 * canaries * DELTA * float(np.max(near / i, initial=0.0)))
-
-
-def largest_refuted(canaries: int, guesses: int, right: int) -> float:
-    """The largest ε, to two digits, at which the guesses would raise an alarm."""
-    low, high = 0.0, 20.0
-    while high - low > 0.005:
-        middle = (low + high) / 2
-        low, high = (middle, high) if p_value(canaries, guesses, right, middle) < ALARM_ONE_RUN else (low, middle)
-    return round(low, 2)
-
-
-def too_small(values: Floats, std: float) -> float:
-    """p-value of normal values, of neighbouring rows with one row in common, being as large as they should be.
-
-    Neighbours are correlated by −1/2: every second row is used, and those are independent.
-    """
-    used = values[::2]
-    return float(stats.chi2.cdf(float((used / std).__pow__(2).sum()), used.size))
 
 
 # -- batches: at rate 1 there are none to look at, so these are steps of one hospital at another rate
@@ -303,8 +291,8 @@ class _Watched(PerRecordGradients):
 
     sizes: list[int]
 
-    def clipped_sum(self, inputs: Tensor, targets: Tensor, **options: Any) -> ClippedSum:
-        self.sizes.append(len(inputs))
+    def clipped_sum(self, inputs: Tensor | Indexed, targets: Tensor, **options: Any) -> ClippedSum:
+        self.sizes.append(len(targets))
         return super().clipped_sum(inputs, targets, **options)
 
 
@@ -334,13 +322,36 @@ def batches(randomness: SeededRandomness) -> float:
 
 @dataclass(frozen=True)
 class AlarmCount:
-    """How many of so many seeds raised an alarm, by which attack."""
+    """How many of so many seeds raised an alarm, by which attack.
+
+    epsilon  as the certificate states it. shown: the least and the most that the guesses of one run show of it
+    """
 
     seeds: int
     caught: int
     by_one_run: int
     by_differences: int
     by_batches: int
+    epsilon: float | None = None
+    shown: tuple[float, float] | None = None
+
+
+def alarm_count(attacks: Sequence[AttackResult], sizes: Sequence[bool] = ()) -> AlarmCount:
+    """The alarms of attacks on one study. sizes: of each seed, whether its batches raised one."""
+    one_run = [attack.one_run < ALARM_ONE_RUN for attack in attacks]
+    differences = [attack.differences < ALARM_LAW for attack in attacks]
+    batch_alarms = list(sizes) or [False] * len(attacks)
+    caught = sum(map(any, zip(one_run, differences, batch_alarms, strict=True)))
+    bounds = [attack.at_least for attack in attacks]
+    return AlarmCount(
+        seeds=len(attacks),
+        caught=caught,
+        by_one_run=sum(one_run),
+        by_differences=sum(differences),
+        by_batches=sum(batch_alarms),
+        epsilon=attacks[0].epsilon,
+        shown=(min(bounds), max(bounds)),
+    )
 
 
 def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, AlarmCount]:
@@ -349,14 +360,8 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, A
     for name, twin in TWINS.items():
         attacks = [attack(twin, hospitals=hospitals, canaries=canaries, seed=seed) for seed in seeds]
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
-        one_run, differences = (
-            [f.one_run < ALARM_ONE_RUN for f in attacks],
-            [f.differences < ALARM_LAW for f in attacks],
-        )
-        caught = sum(map(any, zip(one_run, differences, sizes, strict=True)))
-        counts[name] = AlarmCount(len(seeds), caught, sum(one_run), sum(differences), sum(sizes))
-        bounds = [f.at_least for f in attacks]
-        print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
+        counts[name] = alarm_count(attacks, sizes)
+        print(f"{name}: {counts[name]}", flush=True)
     sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
     counts["batches shuffled"] = AlarmCount(len(seeds), sum(sizes), 0, 0, sum(sizes))
     print(f"batches shuffled: {counts['batches shuffled']}", flush=True)
@@ -368,6 +373,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=20)
     options.add_argument("--canaries", type=int, default=20_000)
     options.add_argument("--hospitals", type=int, default=10)
+    options.add_argument("--out", type=Path)
     arguments = options.parse_args()
     torch.set_num_threads(1)
     # Here, because it uses the attacks above.
@@ -375,7 +381,11 @@ def main() -> None:
 
     seeds = range(1, arguments.seeds + 1)
     counts = audit(seeds, hospitals=arguments.hospitals, canaries=arguments.canaries) | audit_queries(seeds)
-    print(json.dumps({name: asdict(count) for name, count in counts.items()}))
+    text = json.dumps({name: asdict(count) for name, count in counts.items()}, indent=1)
+    if arguments.out is None:
+        print(text)
+    else:
+        arguments.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -22,20 +22,8 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.answers import noise_share
 from client_sdk.study.patients import AskedPatients
 from private_learning.records import Table
-from research.attacks.audit import (
-    ALARM_LAW,
-    ALARM_ONE_RUN,
-    DELTA,
-    SIGNAL,
-    AlarmCount,
-    AttackResult,
-    Floats,
-    ReusedNoise,
-    guessed,
-    largest_refuted,
-    p_value,
-    too_small,
-)
+from research.attacks.audit import SIGNAL, AlarmCount, AttackResult, ReusedNoise, alarm_count
+from research.attacks.one_run import DELTA, Floats, guessed, largest_refuted, p_value, too_small
 from server.domain.queries import shares_of
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.randomness.source import Purpose, SeededRandomness
@@ -181,11 +169,6 @@ def audit_queries(seeds: Sequence[int]) -> dict[str, AlarmCount]:
     counts: dict[str, AlarmCount] = {}
     for name, twin in TWINS.items():
         attacks = [attack(twin, seed=seed) for seed in seeds]
-        one_run, differences = (
-            [f.one_run < ALARM_ONE_RUN for f in attacks],
-            [f.differences < ALARM_LAW for f in attacks],
-        )
-        counts[name] = AlarmCount(len(seeds), sum(f.caught for f in attacks), sum(one_run), sum(differences), 0)
-        bounds = [f.at_least for f in attacks]
-        print(f"{name}: {counts[name]}; ε {attacks[0].epsilon:.3f}, shown {min(bounds)} to {max(bounds)}", flush=True)
+        counts[name] = alarm_count(attacks)
+        print(f"{name}: {counts[name]}", flush=True)
     return counts

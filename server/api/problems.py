@@ -114,6 +114,7 @@ CATALOGUE: dict[str, ProblemKind] = {
     "norm-exceeded": ProblemKind(422, "The update is longer than the study allows"),
     "log-moments-missing": ProblemKind(422, "The log-moments are missing"),
     "first-round-overspends": ProblemKind(422, "The first round would overspend"),
+    "whole-plan-overspends": ProblemKind(422, "The whole plan would overspend"),
     "beyond-bounds": ProblemKind(422, "The guarantee would be too weak"),
     # The coordinator itself
     "unavailable": ProblemKind(503, "The coordinator cannot answer now"),

@@ -14,7 +14,7 @@ _WITHOUT_A_STORE = ("/version", "/livez")
 _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite")
 _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
 _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
-    "create_study": ("study-exists", "first-round-overspends", "beyond-bounds"),
+    "create_study": ("study-exists", "first-round-overspends", "whole-plan-overspends", "beyond-bounds"),
     "start_study": ("model-missing", "study-not-running", "too-few-enrolled"),
     "pause_study": ("model-missing", "study-not-running"),
     "resume_study": ("model-missing", "study-not-running"),

@@ -174,7 +174,7 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         settings_sha256=settings.digest(),
         round=account.round,
         model=model,
-        summary=_summary(limits, members, _counted_rounds(settings, rounds, account.round)),
+        summary=_summary(limits, members, _counted_rounds(settings, rounds, account.round, limits)),
         limits=limits,
         percentiles=list(account.percentiles),
         mechanism=_mechanism(settings, plan),
@@ -238,24 +238,31 @@ def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counte
     ]
 
 
-def _counted_rounds(settings: StudySettings, rounds: CertifiedRounds, last: int) -> str:
+def _counted_rounds(
+    settings: StudySettings, rounds: CertifiedRounds, last: int, limits: Sequence[CertifiedLimit]
+) -> str:
     """Return a sentence about the rounds that the numbers count.
 
-    A reader of a later round learns more than they say.
+    A reader of a later round learns more than they say, unless every guarantee is that of the whole study.
     """
     statistics, trained = settings.statistics, training_rounds(rounds, plan_of(settings).steps_per_round)
+    up_to = _up_to if any(limit.epsilon and limit.counted is None for limit in limits) else _whole_up_to
     if statistics is None:
-        return f"{trained} of at most {rounds.most} rounds are counted{_up_to(trained == rounds.most, last)}"
+        return f"{trained} of at most {rounds.most} rounds are counted{up_to(trained == rounds.most, last)}"
     answered = rounds.charged - trained
     whole = (trained, answered) == (rounds.most, statistics.max_queries)
     of_questions = f"{answered} of at most {questions(statistics.max_queries)}"
-    return f"{trained} of at most {rounds.most} rounds of training and {of_questions} are counted{_up_to(whole, last)}"
+    return f"{trained} of at most {rounds.most} rounds of training and {of_questions} are counted{up_to(whole, last)}"
 
 
 def _up_to(whole: bool, last: int) -> str:
     if whole:
         return ""
     return f", up to round {last}; what a later round gives away is not" if last else "; what a round gives away is not"
+
+
+def _whole_up_to(whole: bool, last: int) -> str:
+    return "" if whole else f", up to round {last}; the guarantee covers later ones as well" if last else ""
 
 
 def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:

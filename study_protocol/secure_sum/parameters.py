@@ -69,6 +69,7 @@ class SessionPlan:
     query, model      digests of the query, and of the model that is trained or asked about. None: there is none
     training_seconds  how long the clients may train
     vectors           planned number of clients -> vectors to be summed. It may raise ParameterFault
+    clip_norm         of the round, where the study's is adaptive
     """
 
     study: str
@@ -81,6 +82,7 @@ class SessionPlan:
     masking: Masking
     training_seconds: float
     vectors: Callable[[int], tuple[VectorSpec, ...]]
+    clip_norm: float | None = None
 
     @classmethod
     def of(
@@ -109,7 +111,8 @@ class SessionPlan:
             raise ValueError("masking: this study has no sums under masks")
         seconds = settings.schedule.round_deadline_seconds
         vectors = partial(vectors_of, settings.at_clip_norm(clip_norm), spec)
-        return cls(study, round_number, settings.digest(), ledger, roster, None, model, masking, seconds, vectors)
+        digest = settings.digest()
+        return cls(study, round_number, digest, ledger, roster, None, model, masking, seconds, vectors, clip_norm)
 
     @classmethod
     def of_query(
@@ -208,7 +211,9 @@ class SessionPlan:
         """
         try:
             now = self.start(signed)
-            return self.parameters(signed.clients, session=signed.session, now=now, version=signed.version)
+            # Shares of noise are in units of the norm. The ledger that version 2 names says one norm to all hospitals.
+            version = signed.version if self.clip_norm is None else 2
+            return self.parameters(signed.clients, session=signed.session, now=now, version=version)
         except ValidationError as error:
             raise ParameterFault("unordered-deadlines", "the deadlines are no times of a study") from error
 

@@ -93,8 +93,9 @@ class AdaptiveClip(Message):
     def fault(self, norm: float | None, before: float | None, first: float) -> str | None:
         """Return why a released model cannot have this norm, or None.
 
-        Every hospital checks each norm so. Neither the norm nor this check has an effect on privacy, as noise is drawn
-        in units of the norm: the check keeps a coordinator from spoiling the study by it.
+        Every hospital checks each norm so. The size of the norm has no effect on privacy, as noise is drawn in units of
+        it: the check keeps a coordinator from spoiling the study. That all hospitals of a masked sum have the same norm
+        does matter, where they share the noise. The ledger that the session's parameters name says it.
 
         Args:
             norm: of the rounds that start from the model.
@@ -107,7 +108,7 @@ class AdaptiveClip(Message):
             return None if norm == first else f"the study begins with clip norm {first:g}, not {norm:g}"
         if not smallest <= norm <= largest:
             return f"clip norm {norm:g} is not between {smallest:g} and {largest:g}"
-        if not before / self.max_factor <= norm * _SAME <= before * self.max_factor * _SAME * _SAME:
+        if not (before <= norm * self.max_factor * _SAME and norm <= before * self.max_factor * _SAME):
             return f"clip norm {norm:g} is more than a factor of {self.max_factor:.4g} from {before:g} before it"
         return None
 

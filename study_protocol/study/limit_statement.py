@@ -21,6 +21,26 @@ class Report(Message):
     certificate: dict[str, Any] = Field(description="what it rests on")
 
 
+class Spent(Message):
+    """The amount that one limit had spent at some time. epsilon is the limit."""
+
+    level: LevelName = Field(description="who is protected")
+    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
+    epsilon: Positive = Field(description="the limit")
+    spent: Finite = Field(description="ε so far")
+    # Both are left out where a limit is kept in ε: rounds of earlier studies stay as they were written.
+    steps: Whole | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description="fixed-plan: noised steps so far. As many as after the round before: this one was not charged",
+    )
+    squares: Finite | None = Field(
+        default=None,
+        exclude_if=lambda squares: squares is None,
+        description="Σ Δ²/s² so far, where the limit's `progress.squares` counts it",
+    )
+
+
 class PlannedSteps(Message):
     used: Whole = Field(ge=0, description="noised steps that were charged")
     reserved: Whole = Field(ge=0, description="those of the round under way")

@@ -6,7 +6,7 @@ The guarantee stands first. It is never called ε so far, and ε so far never st
 from __future__ import annotations
 
 from accounting.units import RUNNING_CONDITION
-from study_protocol.study.limit_statement import LimitStatement, Progress, SumOfSquares
+from study_protocol.study.limit_statement import LimitStatement, Progress, Spent, SumOfSquares
 from study_protocol.wire.rounded import exact, number, percent, significant
 
 # The beginning of the condition in a certificate's assumption.
@@ -37,12 +37,12 @@ def progress_in_words(limit: LimitStatement) -> str | None:
     if counted is None:
         return None
     if counted.steps is None:
-        return "" if counted.squares is None else _squares(counted.squares)
+        return "" if counted.squares is None else squares_in_words(counted.squares)
     steps = f"step {counted.steps.used} of {counted.steps.allowed}"
     if counted.steps.reserved:
         last = counted.steps.used + counted.steps.reserved
         steps += f", step {last} is under way" if counted.steps.reserved == 1 else f", steps to {last} are under way"
-    return steps if counted.squares is None else f"{steps}; questions: {_squares(counted.squares)}"
+    return steps if counted.squares is None else f"{steps}; questions: {squares_in_words(counted.squares)}"
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
@@ -61,6 +61,13 @@ def limit_in_words(limit: LimitStatement) -> str:
     return ": ".join(filter(None, (guarantee_in_words(limit), progress_in_words(limit))))
 
 
+def spent_in_words(spent: Spent) -> str:
+    """Return what one limit had spent once a round was charged, and at which step of its plan."""
+    step = "" if spent.steps is None else f", step {spent.steps}"
+    squares = "" if spent.squares is None else f", Σ Δ²/s² {significant(spent.squares)}"
+    return f"{spent.level} {spent.definition} {number(spent.spent)}{step}{squares}"
+
+
 def _scope(counted: Progress) -> str:
     """Return for what the guarantee holds."""
     if counted.steps is None:
@@ -68,7 +75,8 @@ def _scope(counted: Progress) -> str:
     return f"of the whole plan of {counted.steps.allowed} steps, whenever the study stops"
 
 
-def _squares(squares: SumOfSquares) -> str:
+def squares_in_words(squares: SumOfSquares) -> str:
+    """Return how much of μ² is used, such as "used 0.251 of μ² = 0.5, 50.2 %"."""
     share = min(1.0, squares.used / squares.allowed) if squares.allowed > 0 else 1.0
     words = (
         f"used {significant(squares.used)} of μ² = {significant(squares.allowed, round_down=True)}, {percent(share)}"

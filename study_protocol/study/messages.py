@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field
 
 from study_protocol.study.any_settings import Settings
-from study_protocol.study.limit_statement import LimitStatement
-from study_protocol.study.limits import LevelName
+from study_protocol.study.limit_statement import LimitStatement, Spent
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked
 from study_protocol.wire.octets import EncodedKey, Octets, Signature, SignatureOctets, as_text
 from study_protocol.wire.text import Text
-from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256, Whole
+from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
 
 StudyState = Literal["draft", "enrolling", "running", "paused", "finished"]
 StopReason = Literal[
@@ -208,26 +207,6 @@ class Metrics(Message):
     evaluation_set: Text = Field(min_length=1, max_length=200, description="on which records")
     values: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")], Finite] = Field(
         min_length=1, max_length=32, description="by name"
-    )
-
-
-class Spent(Message):
-    """The amount that one limit had spent at some time. epsilon is the limit."""
-
-    level: LevelName = Field(description="who is protected")
-    definition: Literal["classical", "bayesian"] = Field(description="in which sense")
-    epsilon: Positive = Field(description="the limit")
-    spent: Finite = Field(description="ε so far")
-    # Both are left out where a limit is kept in ε: rounds of earlier studies stay as they were written.
-    steps: Whole | None = Field(
-        default=None,
-        exclude_if=lambda steps: steps is None,
-        description="fixed-plan: noised steps so far. As many as after the round before: this one was not charged",
-    )
-    squares: Finite | None = Field(
-        default=None,
-        exclude_if=lambda squares: squares is None,
-        description="Σ Δ²/s² so far, where the limit's `progress.squares` counts it",
     )
 
 

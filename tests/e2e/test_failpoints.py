@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import client_sdk.study.enrolment  # these three register their failpoints
+import client_sdk.study.enrolment  # these four register their failpoints
+import client_sdk.study.joining
 import client_sdk.study.participation  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
@@ -25,7 +26,7 @@ from study_protocol.wire.failpoints import EXIT_CODE, names
 from study_protocol.wire.tensors import encode
 from tests.harness import laws, tiny
 from tests.harness.dying_processes import HIT_SECONDS, MASKED, Stage
-from tests.harness.forked import ForkedProcesses
+from tests.harness.forked import ForkedProcesses, become_wardround_with_room
 from tests.harness.object_store import ObjectStore
 from wardround.demo.live import LiveHospital, embedded_postgres, site_policy
 from wardround.demo.processes import Process, Processes, ProcessFailed, until
@@ -93,13 +94,17 @@ class Scene(Stage):
         return {name: self.hospitals[name].home for name in self.members[study]}
 
 
+class _Processes(ForkedProcesses):
+    become = staticmethod(become_wardround_with_room)
+
+
 # Masked rounds are killed on PostgreSQL first: tests/e2e/test_masked_failpoints.py.
 @pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("postgresql", "objects"))])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """objects: PostgreSQL and an object store, which is all that is left of a coordinator that died."""
     store = request.getfixturevalue("object_store") if request.param == "objects" else None
     database = nullcontext(None) if request.param == "sqlite" else embedded_postgres()
-    with database as url, ForkedProcesses() as processes:
+    with database as url, _Processes() as processes:
         yield Scene(tmp_path, url, processes, store)
 
 

@@ -30,13 +30,14 @@ from server.db.tables import SessionMessageRow
 from server.domain.bounds import longest_update
 from server.services.secure_sum import lists
 from study_protocol.secure_sum.messages import SessionParameters
+from study_protocol.study.adaptive_clip import AdaptiveClip
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import encode
 from tests.factories import laws
 from tests.factories.dying import Killed
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.live_coordinator import Live, live
-from tests.factories.settings import settings
+from tests.factories.settings import limit, settings
 from tests.factories.studies import FakeClock
 
 VECTORS = 2  # update and log-moments
@@ -79,8 +80,9 @@ def here(database_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Live]:
         yield coordinator
 
 
-def enrolled(here: Live, tmp_path: Path) -> list[Site]:
-    chosen = settings(masked=True, bayesian=True, max_steps=3, schedule={"round_deadline_seconds": 60.0})
+def enrolled(here: Live, tmp_path: Path, **options: Any) -> list[Site]:
+    options = options or {"bayesian": True}
+    chosen = settings(masked=True, max_steps=3, schedule={"round_deadline_seconds": 60.0}, **options)
     model = tasks.load(chosen.training.task, chosen.training.task_parameters).model()
     here.open_study("sepsis", chosen, model=False)
     stored = here.operator("PUT", "/v1/studies/sepsis/models/0", content=encode(weights_of(model)))
@@ -102,11 +104,10 @@ def drive(here: Live, until_done: list[Site], seconds: float) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.quick("sqlite")
-def test_one_hospital_dies_in_round_two_and_comes_back(
-    here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sites = enrolled(here, tmp_path)
+def dead_in_round_two(
+    here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: list[Site]
+) -> Site:
+    """Run the study, whose last hospital dies after its shares of round 2. Return how it came back for round 3."""
     victim = sites[-1]
     passages = 0
 
@@ -132,6 +133,16 @@ def test_one_hospital_dies_in_round_two_and_comes_back(
     again = Site(here, tmp_path / victim.name, victim.name, len(sites) - 1)
     again.start()
     drive(here, [*sites[:-1], again], 60)
+    return again
+
+
+@pytest.mark.quick("sqlite")
+def test_one_hospital_dies_in_round_two_and_comes_back(
+    here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = enrolled(here, tmp_path)
+    victim = sites[-1]
+    again = dead_in_round_two(here, clock, tmp_path, monkeypatch, sites)
 
     assert [site.error for site in (*sites[:-1], again)] == [None] * 5
     assert {site.outcome.rounds_sent for site in sites[:-1]} == {3}
@@ -144,6 +155,30 @@ def test_one_hospital_dies_in_round_two_and_comes_back(
     with HospitalLedger.open(ledger_path(tmp_path / victim.name, "icu"), read_only=True) as ledger:
         assert ledger.charged_round("sepsis", 1) is not None
         assert ledger.charged_round("sepsis", 2) is None, "killed before anything was paid or computed"
+
+
+@pytest.mark.slow
+def test_a_clip_norm_adapts_in_rounds_that_lose_a_hospital(
+    here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dies after its shares in round 2: its masks come off, its bits are missing, and the norm moves on."""
+    adaptive = AdaptiveClip(quantile=0.5, rate=1.0)
+    options = {"adaptive_clip": adaptive.model_dump(), "clip_norm": 8.0, "noise_multiplier": 0.5}
+    sites = enrolled(here, tmp_path, **options, limits=[limit("instance", epsilon=900.0)])
+    again = dead_in_round_two(here, clock, tmp_path, monkeypatch, sites)
+    assert [site.error for site in (*sites[:-1], again)] == [None] * 5
+    laws.check_ledger(laws.facts(here.coordinator))
+    entries = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
+    norms = [entry["body"]["clip_norm"] for entry in entries if entry["kind"] == "released"]
+    # Nearly every gradient is shorter than the first norm.
+    assert norms[0] == 8.0
+    assert all(1.3 < before / after <= adaptive.max_factor * (1 + 1e-9) for before, after in itertools.pairwise(norms))
+    shown = here.operator("GET", "/v1/studies/sepsis/rounds").json()["rounds"]
+    assert [round["clip_norm"] for round in shown] == norms[1:]
+    # The grid of the masked vectors follows the norm: 8, then less than half of it.
+    grids = [vector.scale_bits for round in (1, 2, 3) for vector in parameters(here, round).vectors]
+    assert grids == sorted(grids)
+    assert grids[0] < grids[2]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load, save
+from sqlalchemy import text
 
 from client_sdk.errors import BadAssignment, EvidenceKept, NotTrusted
 from client_sdk.study.audit import audited
@@ -23,6 +24,7 @@ from server.services.rounds import assign
 from study_protocol.documents import check
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import TensorError, metadata_in
 from tests.factories.asking import operator
 from tests.factories.live_coordinator import Live, live
@@ -31,6 +33,7 @@ from tests.factories.settings import settings
 
 pytestmark = pytest.mark.timeout(240)
 CHOSEN = settings(max_steps=3, expected_clients=4.0)
+MOVING = settings(max_steps=3, adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.75)
 NAMES = ("mercy", "grace", "hope", "faith")
 
 
@@ -67,8 +70,8 @@ def swapped(here: Live, version: int) -> ModelInfo:
     return here.coordinator.database.write("swap", work)
 
 
-def one_round(here: Live, folder: Path) -> list[Ward]:
-    wards = started(here, folder, CHOSEN, *NAMES)
+def one_round(here: Live, folder: Path, chosen: StudySettings = CHOSEN) -> list[Ward]:
+    wards = started(here, folder, chosen, *NAMES)
     assert together(*(lambda ward=ward: ward.join(until=1) for ward in wards)) == [None] * 4
     return wards
 
@@ -132,6 +135,30 @@ def test_one_hospital_that_is_given_a_model_of_its_own_finds_out(
     # The others are served the true digest; the file that they fetch by it is not there any more.
     with pytest.raises(NotTrusted, match="the model is not the one that the assignment names"):
         wards[0].join(until=2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("dishonest")
+def test_nor_with_another_clip_norm_than_the_ledger_names(here: Live, tmp_path: Path) -> None:
+    wards = one_round(here, tmp_path, MOVING)
+    here.work()
+    with here.coordinator.database.engine.begin() as connection:
+        connection.execute(text("UPDATE models SET clip_norm = clip_norm * 1.01 WHERE version = 1"))
+    with pytest.raises(BadAssignment, match="another file or clip norm"):
+        wards[0].join(until=2)
+    assert wards[0].proof.exists()
+
+
+@pytest.mark.slow
+def test_nor_does_an_honest_coordinator_go_on_with_it(here: Live, tmp_path: Path) -> None:
+    wards = one_round(here, tmp_path, MOVING)
+    here.work()
+    with here.coordinator.database.engine.begin() as connection:
+        connection.execute(text("UPDATE models SET clip_norm = NULL WHERE version = 1"))
+    together(*(lambda ward=ward: ward.join(until=2) for ward in wards))
+    assert not any(ward.proof.exists() for ward in wards)
+    here.work()
+    assert here.operator("GET", "/v1/studies/sepsis").json()["stop_reason"] == "database-differs"
 
 
 @pytest.mark.quick("sqlite")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accounting.budget.budget import Budget
 from accounting.budget.ledger import Entry
@@ -39,6 +40,9 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
     for limit in budget.statements():
         if limit["definition"] != "classical" or limit["spent"] is None:
             continue
+        if limit.get("progress") is not None:
+            _counted_as_it_happened(limit, rounds, settings)
+            continue
         expected = 0.0
         for times, bearers in sides:
             costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked_costs if cost["bears"] in bearers]
@@ -47,6 +51,20 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
                 expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
         if not abs(limit["spent"] - expected) <= RELATIVE_TOLERANCE * max(1.0, expected):
             raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
+
+
+def _counted_as_it_happened(limit: Mapping[str, Any], rounds: int, settings: StudySettings) -> None:
+    """Steps of a fixed plan are those of all charged rounds. Squares are at least theirs, and the guarantee stands."""
+    progress, guaranteed = limit["progress"], limit["spent"]
+    if progress["enforcement"] == "fixed-plan":
+        used, allowed = progress["steps"]["used"], progress["steps"]["allowed"]
+        is_counted = used == rounds * settings.steps_per_round
+    else:
+        used, allowed = progress["squares"]["used"], progress["squares"]["allowed"]
+        trained = rounds * settings.steps_per_round / settings.privacy.noise_multiplier**2
+        is_counted = used >= trained * (1 - RELATIVE_TOLERANCE) and (rounds == 0 or guaranteed == limit["epsilon"])
+    if not (is_counted and used <= allowed and guaranteed <= limit["epsilon"]):
+        raise LawBroken(f"{limit['level']}: {used} of {allowed} and ε {guaranteed} are stated after {rounds} rounds")
 
 
 def _rate(settings: StudySettings) -> float:

@@ -54,6 +54,15 @@ def become_wardround(arguments: list[str], env: dict[str, str], log: str) -> Non
     main()
 
 
+def become_wardround_with_room(arguments: list[str], env: dict[str, str], log: str) -> None:
+    """Run the command as a hospital whose own limit had room for the whole study when it joined."""
+    from client_sdk.study import agreed
+
+    # Another study on these records has spent it since: rounds are refused one by one.
+    agreed.admit = lambda *_: None
+    become_wardround(arguments, env, log)
+
+
 class ForkedProcesses(Processes):
     """As `Processes`; only what runs `wardround` is forked.
 

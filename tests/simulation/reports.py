@@ -29,9 +29,9 @@ def rounds(*accuracies: float | None, spent: float = 1.0) -> tuple[RoundShown, .
 
 def run(seed: int, *accuracies: float | None, spent: float = 1.0, compared: bool = True) -> SeedRun:
     events = (LedgerEvent("reserved", 1, {}), LedgerEvent("settled", 1, {"report": None}))
-    outcome = SimulationOutcome(
-        rounds(*accuracies, spent=spent), "max-steps-reached", [{"level": "instance"}], events, {}, {}
-    )
+    running = [{"name": "privacy-loss distribution", "epsilon": 0.8 * spent}]
+    statements = [{"level": "instance", "definition": "classical", "reports": running}]
+    outcome = SimulationOutcome(rounds(*accuracies, spent=spent), "max-steps-reached", statements, events, {}, {})
     beside = Baselines({"accuracy": 0.9}, ({"accuracy": 0.5}, {"accuracy": 0.7}), 0.4) if compared else None
     return SeedRun(seed, 3, 90, outcome, rounds(0.8) if compared else None, beside)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from accounting.budget.forecast import forecast
 from accounting.errors import AccountingError
 from client_sdk.errors import ConfigurationError
 from private_learning.gradients.layers import logistic
@@ -22,6 +23,7 @@ from simulation.engine import Engine, RoundShown, SimulationOutcome
 from simulation.local_work import LocalWork
 from simulation.population import Population
 from study_protocol.randomness.source import SeededRandomness
+from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import canonical_json
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, limit, settings
@@ -134,6 +136,31 @@ def test_a_study_ends_where_its_budget_does() -> None:
     spent = [shown.spent[0] or 0.0 for shown in found.rounds]
     assert spent == sorted(spent)
     assert spent[-1] <= 9.0
+
+
+RULES = {
+    "fixed-plan": {"max_steps": 4, "sampling_rate": 0.5, "noise_multiplier": 2.0},
+    "gaussian-filter": {"max_steps": 50, "sampling_rate": 1.0, "noise_multiplier": 3.0},
+    "renyi-order": {"max_steps": 50, "sampling_rate": 0.5, "noise_multiplier": 2.0},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_simulation_a_plan_and_a_budget_name_one_number(rule: str) -> None:
+    chosen = settings(limits=[limit("instance", epsilon=9.0, enforcement=rule)], **RULES[rule])
+    found, planned = Engine(chosen, clients(4), 1, Loop).run(), forecast(plan_of(chosen))
+    (of_limit,), stated = planned.limits, found.statements[0]
+    assert len(found.rounds) == planned.rounds > 1
+    assert found.rounds[-1].spent[0] == stated["spent"] == stated["certificate"]["epsilon"] == of_limit.epsilon
+    assert found.rounds[0].spent[0] == of_limit.first_round
+    # The running number stands beside it, and is one number, too.
+    assert [report["epsilon"] for report in stated["reports"]] == [report.epsilon for _, report in of_limit.reports]
+
+
+def test_a_plan_with_one_step_too_many_is_refused() -> None:
+    kept = {"limits": [limit("instance", epsilon=2.0, enforcement="fixed-plan")], "noise_multiplier": 2.0}
+    with pytest.raises(AccountingError, match="the whole plan of 500 steps spends"):
+        Engine(settings(max_steps=500, **kept), clients(4), 1, Loop).run()
 
 
 def test_a_first_round_that_does_not_fit_is_refused() -> None:

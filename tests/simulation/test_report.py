@@ -37,6 +37,12 @@ def test_where_a_seed_has_no_finite_epsilon_there_is_none() -> None:
     assert shown.points()[0].spent == (None, None)
 
 
+def test_the_running_number_is_that_of_the_costliest_seed() -> None:
+    assert report(run(1, 0.5), run(2, 0.5, spent=2.0)).running() == {"instance classical": 1.6}
+    assert report(run(1, 0.5), run(2, 0.5, spent=math.inf)).running() == {"instance classical": None}
+    assert report().running() == {}
+
+
 def test_what_is_compared_with_is_a_mean_over_seeds() -> None:
     shown = report(run(0, 0.5, 0.7), run(1, 0.9))
     assert shown.metric == "accuracy"

@@ -21,7 +21,7 @@ def test_the_example_policy_is_valid_and_names_every_entry() -> None:
     assert [(limit.level, limit.epsilon) for limit in policy.own_limits()] == [("instance", 8.0)]
     text = (DOCS / "site-policy.toml").read_text()
     assert all(f"{name} = " in text or re.search(rf"^\[{name}[.\]]", text, re.M) for name in SitePolicy.model_fields)
-    assert set(Limits.model_fields) == {"instance", "client"}
+    assert set(Limits.model_fields) == {"instance", "client", "rule", "whole_plans"}
 
 
 @pytest.mark.slow

@@ -16,6 +16,12 @@ def test_who_is_not_protected_is_said_as_well() -> None:
     assert ("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)") in words
 
 
+def test_an_adaptive_clip_norm_is_told_with_the_first_one() -> None:
+    chosen = settings(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5, clip_norm=0.75)
+    noise = dict(in_words(chosen, mine=True))["noise"]
+    assert noise.endswith("at clip norm adaptive, starting at 0.75")
+
+
 @pytest.mark.parametrize(
     ("algorithm", "steps", "said"),
     [

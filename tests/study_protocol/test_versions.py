@@ -29,6 +29,16 @@ def test_a_study_needs_the_number_of_what_it_uses() -> None:
     assert needed_for(MASKED, 2) == []
 
 
+@pytest.mark.parametrize("rule", ["fixed-plan", "renyi-order"])
+def test_a_limit_that_names_its_rule_needs_programs_that_know_it(rule: str) -> None:
+    limit = {"level": "instance", "definition": "classical", "epsilon": 20.0, "delta": 1e-3, "enforcement": rule}
+    named = tiny.settings("parallel", clients=4, rounds=2, bayesian=False, limits=[limit]).as_json()
+    assert needed_for(named, 2) == ["a named rule for a limit (enforcement)"]
+    assert min_protocol(named) == 3
+    asking = named | {"statistics": {"share": 0.2}}
+    assert needed_for(asking, 2)[1:] == ["a share of the budget for questions"]
+
+
 def test_of_several_requirements_the_largest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     more = Requirement(7, "something new", lambda settings: settings["schedule"]["min_clients"] == 4)
     monkeypatch.setattr(versions, "REQUIREMENTS", (*REQUIREMENTS, more))

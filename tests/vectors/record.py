@@ -251,9 +251,59 @@ def scheduled(at: Callable[..., Recording]) -> None:
     study.train()
 
 
+def fixed_plan(at: Callable[..., Recording]) -> None:
+    """A plan of eight steps with a share for questions: a round cancelled, one charged in full, stopped early."""
+    chosen = settings(
+        statistics={"max_queries": 9, "max_cells": 100, "share": 0.1},
+        limits=[limit("instance", epsilon=4.0, enforcement="fixed-plan")],
+        noise_multiplier=2.0,
+        sampling_rate=0.2,
+        max_steps=8,
+    )
+    study = at(chosen, 4)
+    study.ask(None, noise_multiplier=15.0)
+    study.train(0)
+    study.train(1)
+    study.stop()
+
+
+def planned_pending(at: Callable[..., Recording]) -> None:
+    """A plan of six steps whose second round is under way."""
+    limits = [limit("instance", epsilon=4.0, enforcement="fixed-plan")]
+    at(settings(limits=limits, noise_multiplier=2.0, sampling_rate=0.2, max_steps=6), 4).train()
+
+
+def gaussian_filter(at: Callable[..., Recording]) -> None:
+    """All records in every round, and questions, under one sum of squares; a round under way."""
+    chosen = settings(
+        statistics={"max_queries": 9, "max_cells": 100},
+        limits=[limit("instance", epsilon=6.0, enforcement="gaussian-filter")],
+        noise_multiplier=4.0,
+        sampling_rate=1.0,
+        expected_batch_size=40.0,
+        max_steps=8,
+    )
+    study = at(chosen, 4)
+    study.ask(None, noise_multiplier=5.0)
+    study.train(0)
+    study.train(1)
+    study.train()
+
+
 CLEAR: Mapping[str, tuple[Callable[[Callable[..., Recording]], None], str]] = {
     each.__name__.replace("_", "-"): (each, each.__doc__ or "")
-    for each in (client_central, client_sampled, parallel_sampled, parallel_finished, questions, mixed, scheduled)
+    for each in (
+        client_central,
+        client_sampled,
+        parallel_sampled,
+        parallel_finished,
+        questions,
+        mixed,
+        scheduled,
+        fixed_plan,
+        planned_pending,
+        gaussian_filter,
+    )
 }
 
 

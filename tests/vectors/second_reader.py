@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.vectors.second_epsilon import mpf
 from tests.vectors.second_formats import digest, entry_hash, is_document_signed, roster_fingerprint
 from tests.vectors.second_limits import Classical, Questions, limit_of
+from tests.vectors.second_plans import CountedLimit, counted_of
 from tests.vectors.second_study import Json, Study, Wrong, require
 
 # How far above the exact value a statement may be: log-moments are rounded up by less than 1e-6 of themselves.
@@ -103,7 +104,60 @@ def capped(study: Study, limit: Json, *, told: bool = False, certified: bool = F
     return min([epsilon, *beside[:1]])
 
 
+def _counted(study: Study, account: CountedLimit, stated: Json) -> Iterable[str]:
+    """A limit that is kept by counting: one ε from the first charge on."""
+    limit, certificate, progress = account.limit, stated["certificate"], stated["progress"]
+    after = account if study.pending is None else type(account)(study.ahead(), limit)
+    spent, reserved = account.spent(), after.spent()
+    yield from _between("spent", stated["spent"], spent.low * (1 - BELOW), spent.high * (1 + BELOW))
+    yield from _off("the certificate's epsilon", certificate["epsilon"], mpf(stated["spent"]))
+    yield from _off("the certificate's delta", certificate["delta"], mpf(limit["delta"]))
+    # Once charged, nothing is added.
+    added = mpf(0) if account.begun else reserved.high
+    least = mpf(0) if account.begun else reserved.low * (1 - BELOW)
+    yield from _between("reserved", stated["reserved"], least, added * (1 + BELOW))
+    left = limit["epsilon"] - mpf(stated["spent"]) - mpf(stated["reserved"])
+    slack = BELOW * mpf(limit["epsilon"])
+    yield from _between("remaining", stated["remaining"], left - slack, max(mpf(0), left) + slack)
+    if progress["enforcement"] != account.enforcement:
+        yield f"it is kept by {account.enforcement}"
+    per_round, trains = account.step.per_round, study.pending is not None and study.pending[1] is None
+    steps = {
+        "used": len(study.rounds) * per_round,
+        "reserved": trains * per_round,
+        "allowed": account.rounds * per_round,
+    }
+    if progress["steps"] != (steps if account.enforcement == "fixed-plan" else None):
+        yield f"its steps are not {steps}"
+    allowed, squares = account.allowed(), progress["squares"]
+    if (squares is None) != (allowed.high == 0):
+        yield "its squares are stated where none are allowed, or not where some are"
+    elif squares is not None:
+        yield from _between("allowed", squares["allowed"], allowed.low, allowed.high)
+        yield from _off("used", squares["used"], account.used())
+        yield from _between("reserved squares", squares["reserved"], *_added(account, after))
+        for name in ("used", "allowed"):
+            yield from _off(f"the certificate's {name}", certificate[name], mpf(squares[name]))
+    if [report["name"] for report in stated["reports"]] != ["privacy-loss distribution"]:
+        yield "its report is not the privacy-loss distribution"
+        return
+    (report,), running = stated["reports"], account.running()
+    yield from _off("delta of the report", report["certificate"]["delta"], mpf(limit["delta"]))
+    for epsilon in (report["epsilon"], report["certificate"]["epsilon"]):
+        yield from _between("running", epsilon, running.low * (1 - BELOW), running.high * (1 + ABOVE))
+
+
+def _added(account: CountedLimit, after: CountedLimit) -> tuple[mpf, mpf]:
+    added = after.used() - account.used()
+    return added * (1 - BELOW) - BELOW * account.used(), (added + BELOW * after.used()) * (1 + BELOW)
+
+
 def _limit(study: Study, limit: Json, stated: Json) -> Iterable[str]:
+    if (counted := counted_of(study, limit)) is not None:
+        yield from _off("epsilon", stated["epsilon"], mpf(limit["epsilon"]))
+        yield from _off("delta", stated["delta"], mpf(limit["delta"]))
+        yield from _counted(study, counted, stated)
+        return
     account = limit_of(study, limit, told=study.finished)
     spent, certificate = capped(study, limit), stated["certificate"]
     after = spent if study.pending is None else capped(study.ahead(), limit)

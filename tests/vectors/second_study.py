@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,9 @@ class Study:
 
     plan: Json
     rounds: list[tuple[Any, bool]] = field(default_factory=list)
+    # Of each charged round, how many rounds of training had begun with it.
+    places: list[int] = field(default_factory=list)
+    begun: int = 0
     published: int = 0
     # Histograms of cancelled rounds, after how many charged ones.
     lost: list[int] = field(default_factory=list)
@@ -81,6 +85,7 @@ class Study:
             cost = body["cost"] if kind == "asked" else None
             query = None if cost is None else Query(cost["noise_std"], cost["sensitivity"], cost["bears"])
             self.pending, self.last = (number, query), number
+            self.begun += query is None
             return
         require(self.pending is not None and self.pending[0] == number, "a round ends that is not under way")
         query, self.pending = self.pending[1], None
@@ -93,6 +98,7 @@ class Study:
             self.queries[query] += 1
         else:
             self.rounds.append((body.get("report"), self.publishes(number)))
+            self.places.append(self.begun)
             self.published += self.publishes(number)
 
     def precision(self, *bears: str) -> mpf:
@@ -101,10 +107,11 @@ class Study:
     def ahead(self) -> Study:
         """With the round under way, or one more, charged at its most."""
         number, query = self.pending or (self.last + 1, None)
-        after = Study(self.plan, list(self.rounds), self.published, list(self.lost), Counter(self.queries))
+        after = copy.deepcopy(self)
         if query is not None:
             after.queries[query] += 1
         elif self.plan["scheme"] != "statistics":
             after.rounds.append((None, self.publishes(number)))
+            after.places.append(self.begun + (self.pending is None))
             after.published += self.publishes(number)
         return after

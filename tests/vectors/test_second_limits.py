@@ -183,8 +183,31 @@ class Course:
         return found
 
 
-def follow(seed: int) -> list[str]:
-    course = Course(seed)
+class CountedCourse(Course):
+    """A plan whose limits are kept by counting, with questions and a falling noise in some of them."""
+
+    def _plan(self) -> Json:
+        draw, plan = self.draw, super()._plan()
+        while plan["scheme"] == "statistics":
+            plan = super()._plan()
+        plan |= {"bayesian": None, "disclosure": "plain", "release": None}
+        rule = draw.choice(["fixed-plan", "gaussian-filter"])
+        plan["limits"] = [
+            one | {"enforcement": rule, "epsilon": draw.choice([2.0, 6.0])}
+            for one in plan["limits"]
+            if one["definition"] == "classical"
+        ]
+        plan["sampling_rate"] = 1.0 if rule == "gaussian-filter" else draw.choice([0.1, 0.4])
+        if plan["queries"] is not None:
+            plan["queries"] |= {"allowance": None} | ({"share": 0.3} if rule == "fixed-plan" else {})
+        if draw.random() < 0.4:
+            rounds = plan["max_steps"] // plan["steps_per_round"]
+            plan["noise_schedule"] = [{"rounds": rounds - 1, "factor": 1.25}, {"rounds": 1, "factor": 1.0}]
+        return plan
+
+
+def follow(seed: int, kind: type[Course] = Course) -> list[str]:
+    course = kind(seed)
     course.run()
     return course.wrong()
 
@@ -198,6 +221,17 @@ def test_random_courses_cost_what_the_reader_says(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12, 150))
 def test_more_random_courses_cost_what_the_reader_says(seed: int) -> None:
     assert follow(seed) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_counted_courses_are_what_the_reader_says(seed: int) -> None:
+    assert follow(seed, CountedCourse) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 80))
+def test_more_random_counted_courses_are_what_the_reader_says(seed: int) -> None:
+    assert follow(seed, CountedCourse) == []
 
 
 def older(entries: list[Json]) -> Study:

@@ -20,9 +20,9 @@ load_records load_task plan_of propose_format queries read_study_settings record
 """,
     "wardround.accounting": """
 AccountingError AveragedAccountant BayesianAccountant BayesianPlan BayesianSpec ClassicalAccountant ComposedEvent
-Definition DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent GaussianFilterSpec
-GaussianPair Guarantee HistogramRelease IndividualFilter InvalidArgument LaplaceEvent LaplacePair Level LimitExceeded LimitForecast
-LimitPlan MaxStepsExceeded NothingEvent Observer Odometer OutcomePair PairEvent Plan PlanError PoissonSampledEvent
+Definition DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent
+GaussianFilterSpec GaussianPair Guarantee HistogramRelease IndividualFilter InvalidArgument LaplaceEvent LaplacePair
+Level LimitExceeded LimitForecast LimitPlan MaxStepsExceeded NothingEvent Observer Odometer OutcomePair PairEvent Plan PlanError PoissonSampledEvent
 RandomisedResponse Relation Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable attack_success
 best_orders binary_upper_mean calibrate_noise delta_from_moments epsilon_delta_curve epsilon_from_moments fit_distance
 forecast group largest_moment least_epsilon least_noise log_moment most_rounds most_steps percentile_delta

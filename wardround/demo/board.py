@@ -12,8 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from accounting.units import PRIVACY_LOSS_DISTRIBUTION, RUNNING
-from study_protocol.study.messages import BudgetStatement, LimitStatement, RoundView
+from accounting.units import RUNNING_CONDITION
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.messages import BudgetStatement, RoundView
 from study_protocol.study.reasons import ENDINGS
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import number
@@ -23,6 +24,7 @@ from wardround.demo.verdict import meaning, verdict
 
 BAR = 8
 WIDTH = 100
+EXACTLY = "privacy-loss distribution"
 _SHOWN = {
     "plain": "Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the classical "
     "number does not hold against observers who see them.",
@@ -38,9 +40,10 @@ class Board:
         self._console, self._settings = console, settings
         self._columns = [("round", 6), ("rounds left", 7), ("budget", BAR + 6)]
         self._columns += [(f"ε {limit.level} {limit.definition}", 13) for limit in settings.privacy.limits]
-        # The running number beside the guarantee, where there is room.
-        self._has_running = len(settings.privacy.limits) <= 2
-        self._columns += [("running ε", 9)] * self._has_running
+        # The exact reading of the same noise beside the enforced one, where there is room.
+        self._tight = len(settings.privacy.limits) <= 2
+        self._counted = any(limit.enforcement in ("fixed-plan", "gaussian-filter") for limit in settings.privacy.limits)
+        self._columns += [("ε so far" if self._counted else "ε read exactly", 11)] * self._tight
         self._columns += [("accuracy", 10), ("clients", 8)]
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
@@ -64,12 +67,13 @@ class Board:
         self._console.print(Panel("\n".join(lines), title="Wardround", title_align="left", width=WIDTH))
 
     def heading(self) -> None:
-        lines = ["A classical ε is guaranteed from round 1 on, whatever ends the study. Budget: the used part of it."]
-        if self._has_running:
-            lines.append(f"Running: {RUNNING}.")
-        if self._settings.privacy.bayesian is not None:
-            lines.append("A Bayesian ε is enforced at one order, which adds the same term to every number.")
-        self._console.print(f"[dim]{' '.join(lines)}[/]", width=WIDTH, highlight=False)
+        words = (
+            f"ε is guaranteed whenever the study stops, from round 1 on. ε so far holds {RUNNING_CONDITION}."
+            if self._counted
+            else "ε is enforced at one order fixed before round 1, which adds the same term to every number: hence the "
+            "jump in round 1. What is read exactly comes from the same noise."
+        )
+        self._console.print(f"[dim]{words}[/]", width=WIDTH, highlight=False)
         self._row([Text(name, style="bold") for name, _ in self._columns], wrap=True)
 
     def round(self, view: RoundView, limits: Sequence[Mapping[str, Any]]) -> None:
@@ -80,7 +84,7 @@ class Board:
         protected = [limit for limit in limits if limit["epsilon"] is not None]
         left = min(limit["rounds_left_estimate"] for limit in protected)
         cells = [Text(str(view.round)), Text(str(left), style="bold"), _share(protected), *map(_spent, protected)]
-        cells += [_running(protected)] * self._has_running
+        cells += [_exactly(protected)] * self._tight
         self._row(
             [*cells, Text(view.state if accuracy is None else f"{accuracy:.3f}"), Text(f"{received}/{len(clients)}")]
         )
@@ -196,30 +200,23 @@ def _drawn(rate: float) -> str:
 
 def _share(limits: Sequence[Mapping[str, Any]]) -> Text:
     """Of the limit that is nearest to its end."""
-    share = max(min(1.0, _used(limit)) for limit in limits)
+    shares = (LimitStatement.model_validate(limit).spent_share for limit in limits)
+    share = max(min(1.0, share) for share in shares if share is not None)
     full = int(share * BAR)
     style = "red" if share > 0.9 else "yellow" if share > 0.6 else "green"
     return Text("█" * full + "·" * (BAR - full) + f" {math.ceil(100 * share)}%", style=style)
 
 
-def _used(limit: Mapping[str, Any]) -> float:
-    """Share of a limit that is used: of its steps, of its sum of squares, or of its ε."""
-    certificate = limit["certificate"]
-    if certificate["composition"] == "fixed-plan":
-        return certificate["steps"] / certificate["max_steps"]
-    if certificate["used"] is not None:
-        return certificate["used"] / certificate["allowed"]
-    return 1.0 if limit["spent"] is None else limit["spent"] / limit["epsilon"]
-
-
 def _spent(limit: Mapping[str, Any]) -> Text:
-    return Text(f"{number(limit['spent'], 2)} / {limit['epsilon']:g}")
+    progress, spent = LimitStatement.model_validate(limit).progress, number(limit["spent"], 2)
+    if progress is None or progress.steps is None:
+        return Text(f"{spent} / {limit['epsilon']:g}")
+    return Text(f"{spent}, {progress.steps.used}/{progress.steps.allowed}")
 
 
-def _running(limits: Sequence[Mapping[str, Any]]) -> Text:
-    name = PRIVACY_LOSS_DISTRIBUTION
-    epsilons = (report["epsilon"] for limit in limits for report in limit["reports"] if report["name"] == name)
-    return Text(number(next(epsilons, None), 2))
+def _exactly(limits: Sequence[Mapping[str, Any]]) -> Text:
+    found = (report["epsilon"] for limit in limits for report in limit["reports"] if report["name"] == EXACTLY)
+    return Text(number(next(found, None), 2))
 
 
 def _line(name: str, value: float | None, words: str) -> str:

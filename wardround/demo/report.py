@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget.ledger import Entry
-from study_protocol.study.messages import BudgetStatement, LimitStatement
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limit_words import progress_in_words
+from study_protocol.study.messages import BudgetStatement
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import number
 from wardround.demo.board import Accuracies
@@ -73,7 +75,7 @@ def _page(
         "",
         f"Ended after {accuracies.rounds} rounds: {budget.stop_reason}.",
         "",
-        "| level | definition | ε spent | limit | δ | enforced by |",
+        "| level | definition | ε guaranteed | limit | δ | enforced by |",
         "|---|---|---|---|---|---|",
     ]
     lines += map(_limit_row, budget.limits)
@@ -98,4 +100,6 @@ def _limit_row(limit: LimitStatement) -> str:
     if limit.epsilon is None:
         return f"| {limit.level} | unbounded: this scheme does not protect it | | | | |"
     numbers = f"{number(limit.spent, 4)} | {limit.epsilon:g} | {limit.delta:g}"
-    return f"| {limit.level} | {limit.definition} | {numbers} | {limit.enforced_by} |"
+    progress = progress_in_words(limit)
+    enforced_by = limit.enforced_by if progress is None else f"{limit.enforced_by}: {progress}"
+    return f"| {limit.level} | {limit.definition} | {numbers} | {enforced_by} |"

@@ -9,7 +9,7 @@ from sqlalchemy import exists, func, or_, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
-from accounting.plan.limits import FirstRoundOverspends, PlanError
+from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
 from accounting.plan.statistics import AnyPlan
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -39,7 +39,7 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
     """Open a study with its budget and the first ledger entry. The same request again: created False.
 
     Raises:
-        Rejected: `study-exists` (other settings under this name), `first-round-overspends` (extra
+        Rejected: `study-exists` (other settings under this name), `whole-plan-overspends`, `first-round-overspends` (extra
             noise_one_round, noise_max_steps), `beyond-bounds` (unless the settings say that this is wanted),
             `invalid-request` (settings no budget can be kept for).
     """
@@ -246,6 +246,9 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
         raise Rejected("first-round-overspends", str(error), **fitting) from error
+    except WholePlanOverspends as error:
+        fitting = {"epsilon": error.epsilon, "max_steps": error.steps, "noise_max_steps": error.noise}
+        raise Rejected("whole-plan-overspends", str(error), **fitting) from error
     except PlanError as error:
         raise Rejected("invalid-request", str(error), fields=[error.field]) from error
     except AccountingError as error:

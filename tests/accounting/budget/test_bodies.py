@@ -98,6 +98,12 @@ def test_every_field_of_an_event_is_needed(kind):
             event_in(append(opened(plan())[0], kind, round, fewer))
 
 
+def test_a_release_may_name_a_clip_norm():
+    round, event = EVENT["released"]
+    entry = after(opened(plan()), "released", round, **event, clip_norm=0.5)
+    assert event_in(entry) == event | {"clip_norm": 0.5}
+
+
 @pytest.mark.parametrize(
     ("kind", "round", "change"),
     [
@@ -113,6 +119,10 @@ def test_every_field_of_an_event_is_needed(kind):
         ("settled", 1, {"report": []}),
         ("released", 1, {"sha256": "A" * 64}),
         ("released", 1, {"bytes": 0}),
+        ("released", 1, {"clip_norm": 0.0}),
+        ("released", 1, {"clip_norm": True}),
+        ("released", 1, {"clip_norm": None}),
+        ("settled", 1, {"clip_norm": 1.0}),
         ("released", None, {"bytes": True}),
         ("released", None, {"bytes": 2**53 + 1}),
         ("finished", None, {"report": {}}),

@@ -163,6 +163,17 @@ def test_tiny_steps_have_a_grid_that_is_fine_enough() -> None:
     assert 0.8434 <= found <= 0.8440
 
 
+def test_one_large_release_beside_many_small_ones_does_not_coarsen_their_grid() -> None:
+    """With a grid for the mean spread of all releases ε read .037 more."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    found = composed_epsilon([Steps(0.5, 0.003163, 2545), Steps(0.3486, 1.0, 1)], 1e-6, 25.0)
+    small = pld.from_gaussian_mechanism(0.5, sampling_prob=0.003163, value_discretization_interval=5e-4)
+    large = pld.from_gaussian_mechanism(0.3486, value_discretization_interval=5e-4)
+    peer = small.self_compose(2545).compose(large).get_epsilon_for_delta(1e-6)
+    assert found == pytest.approx(peer, abs=3e-4)
+
+
 @pytest.mark.quick("0.8-0.01-3000")
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps"), [(1.1, 256 / 60000, 14062), (0.8, 0.01, 3000), (5.0, 0.001, 10**6)]

@@ -81,6 +81,9 @@ def test_what_is_set_aside_and_the_rest_are_never_more_than_the_limit() -> None:
         assert limit.epsilon + share * 8.0 <= 8.0
         assert limit.delta + share * 1e-6 <= 1e-6
     assert LedgerTerms().rest == 1.0
+    tiny = Limits.model_validate({"instance": {"epsilon": 5e-324, "delta": 5e-324}}).instance
+    assert tiny is not None
+    assert tiny.at("instance", LedgerTerms("gaussian", 0.9)).delta > 0
 
 
 def test_a_rule_that_was_rewritten_is_noticed(tmp_path: Path) -> None:

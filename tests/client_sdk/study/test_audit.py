@@ -229,3 +229,21 @@ def test_bounds_below_what_the_accounting_sample_can_show_are_refused() -> None:
     tiny = {"filter": 1e-9, "moments": [1e-9] * len(ORDERS), "complete": False}
     with pytest.raises(LedgerNotExtended, match=r"entry 3: .*below what 40 records can show"):
         audited("s", honest(chosen, tiny))
+
+
+def test_a_clip_norm_that_jumps_is_found_in_the_ledger() -> None:
+    chosen = settings(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5, max_steps=4)
+
+    def book(*norms: float) -> list[Entry]:
+        entries = opened(plan_of(chosen), chosen.as_json())
+        for number, norm in enumerate(norms):
+            if number:
+                entries.append(after(entries, "reserved", number))
+                entries.append(after(entries, "settled", number, report=None))
+            file = {"sha256": f"{number}" * 64, "bytes": 160, "clip_norm": norm}
+            entries.append(after(entries, "released", number or None, **file))
+        return entries
+
+    assert audited("s", book(1.0, 0.95, 1.04)).names_models
+    with pytest.raises(LedgerNotExtended, match=r"more than a factor of 1\.105 from 0\.95"):
+        audited("s", book(1.0, 0.95, 1.1))

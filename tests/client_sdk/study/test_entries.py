@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from accounting.budget.ledger import Entry, append
 from accounting.plan.report import DISTANCE_BINS
-from client_sdk.errors import LedgerContradicted, OwnBudgetExceeded
+from client_sdk.errors import BadAssignment, LedgerContradicted, OwnBudgetExceeded
 from client_sdk.guard.ledger import OwnRound
 from client_sdk.study.entries import EntryChecks
+from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings
@@ -215,3 +217,54 @@ def test_the_first_entry_opens_the_study_that_was_joined(field: str) -> None:
     book.checks = book.reader()
     with pytest.raises(LedgerContradicted):
         book.add("opened", **event | {field: wrong[field]})
+
+
+MOVING = settings(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5, max_steps=9)
+
+
+def released(book: Book, round: int | None, **norm: float) -> None:
+    if round is not None:
+        book.settle(round, None)
+    book.add("released", round, sha256=f"{round or 0}" * 64, bytes=160, **norm)
+
+
+def test_an_adaptive_clip_norm_moves_by_a_public_factor_from_model_to_model() -> None:
+    book = Book(MOVING)
+    released(book, None, clip_norm=1.0)
+    released(book, 1, clip_norm=1.1)
+    # A round that came to nothing moves nothing.
+    book.settle(2, None)
+    released(book, 3, clip_norm=1.0)
+    for norm, words in (
+        (1.2, "more than a factor of 1.105 from 1"),
+        (0.9, "more than a factor"),
+        (None, "no clip norm"),
+    ):
+        wrong = Book(MOVING)
+        released(wrong, None, clip_norm=1.0)
+        with pytest.raises(LedgerContradicted, match=words):
+            released(wrong, 1, **({} if norm is None else {"clip_norm": norm}))
+    with pytest.raises(LedgerContradicted, match="begins with clip norm 1, not 3"):
+        released(Book(MOVING), None, clip_norm=3.0)
+
+
+def test_a_constant_clip_norm_is_named_by_no_model() -> None:
+    book = Book(settings())
+    released(book, None)
+    with pytest.raises(LedgerContradicted, match="names a clip norm, and the study's is constant"):
+        released(book, 1, clip_norm=1.0)
+
+
+def test_an_assignment_has_the_clip_norm_that_the_ledger_names() -> None:
+    book = Book(MOVING)
+    released(book, None, clip_norm=1.0)
+    model = ModelInfo(version=0, sha256="0" * 64, bytes=160, clip_norm=1.0)
+    book.checks.require_models(model, None)
+    # As after a restart.
+    again = book.reader().load(json.loads(json.dumps(book.checks.to_json())))
+    again.require_models(model, None)
+    for other in (1.05, None):
+        with pytest.raises(BadAssignment, match="another file or clip norm"):
+            again.require_models(model.model_copy(update={"clip_norm": other}), None)
+    with pytest.raises(BadAssignment, match="no clip norm of the study's adaptive one"):
+        Book(MOVING).checks.require_models(model, None)

@@ -24,7 +24,7 @@ from study_protocol.wire.signing import encode_public_key
 from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
-from tests.factories.settings import settings
+from tests.factories.settings import limit, settings
 from tests.factories.wire_answers import problem
 
 # -- what is not believed ------------------------------------------------------------------------------------------
@@ -246,11 +246,16 @@ def test_another_update_under_this_name_stops_the_hospital(tmp_path: Path) -> No
         join(here)
 
 
-@pytest.mark.parametrize("study", [{"max_steps": 3}, {"max_steps": 9, "limits": None}])
+FIXED_PLAN = [limit("instance", epsilon=12.0, enforcement="fixed-plan")]
+
+
+@pytest.mark.parametrize(
+    "study", [{"max_steps": 3}, {"max_steps": 9, "limits": None}, {"max_steps": 3, "limits": FIXED_PLAN}]
+)
 def test_a_coordinator_that_goes_on_past_the_studys_own_limits_is_refused(
     tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "limits" in study:
+    if study.get("limits", FIXED_PLAN) is None:
         charge = Charge.of(settings())
         three = epsilon_spent([charge] * 3, OwnLimit("instance", 1.0, 1e-5, 4.0))
         # The study's own account takes the noise's cut tails off δ for all its steps, not for these three alone.

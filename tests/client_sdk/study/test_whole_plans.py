@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
@@ -19,6 +20,7 @@ from client_sdk.guard.limit_terms import WholePlan
 from client_sdk.guard.policy import SitePolicy
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire import failpoints
+from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
 from tests.factories.settings import limit, settings
 
@@ -191,3 +193,22 @@ def test_entries_of_earlier_versions_are_no_whole_plans(tmp_path: Path) -> None:
         assert ledger.whole_plans() == {}
         ledger.open_study("stroke", {"whole_plan": WholePlan("instance", 1.0, 1e-6, 3).to_dict()})
         assert ledger.whole_plans() == {"stroke": WholePlan("instance", 1.0, 1e-6, 3)}
+
+
+def test_an_abandoned_round_used_a_step_of_the_plan(tmp_path: Path) -> None:
+    """The coordinator gives round 1 back after the vector has left, and asks for three more rounds."""
+    other = coordinator(study())
+
+    def meddle(request: httpx.Request) -> httpx.Response | None:
+        if "/rounds/1/updates/" not in request.url.path:
+            return None
+        if other.budget.pending == 1:
+            other.budget.cancel(1, "too-few-clients")
+            other._append("cancelled", 1, {"reason": "too-few-clients"})
+        return problem(410, "round-closed")
+
+    other.meddle = meddle
+    outcome = join(other, tmp_path)
+    assert (outcome.rounds_sent, outcome.rounds_refused) == (2, 1)
+    assert sorted(number for number, sent in other.updates.items() if sent) == [2, 3]
+    assert other.refusals[4]["mercy"].code == "max-steps-exceeded"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
-import numpy as np
 import pytest
-from scipy import stats
 
+from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from research.attacks import audit
+from study_protocol.study.plan_of import plan_of
 from tests.factories.masked_memory import MaskedHospitals
 
 SEED, HOSPITALS, CANARIES = 1, 10, 20_000
 
 
-@pytest.mark.quick("clip forgotten-True-False", "noise halved-True-True", "sound-False-False")
+@pytest.mark.quick("clip forgotten-True-False", "noise halved-True-True", "sampled, sound-False-False")
 @pytest.mark.parametrize(
     ("name", "one_run", "differences"),
     [
@@ -22,6 +22,8 @@ SEED, HOSPITALS, CANARIES = 1, 10, 20_000
         ("noise halved", True, True),
         ("clip forgotten", True, False),
         ("noise reused", False, True),
+        ("sampled, sound", False, False),
+        ("sampled, everybody takes part", True, False),
     ],
 )
 def test_a_defect_is_seen_by_the_attack_that_can_see_it(name: str, one_run: bool, differences: bool) -> None:
@@ -29,38 +31,24 @@ def test_a_defect_is_seen_by_the_attack_that_can_see_it(name: str, one_run: bool
     found = audit.attack(audit.TWINS[name], hospitals=HOSPITALS, canaries=CANARIES, seed=SEED)
     assert (found.one_run < audit.ALARM_ONE_RUN, found.differences < audit.ALARM_LAW) == (one_run, differences)
     assert found.caught == (one_run or differences)
-    assert 1.9 < found.epsilon < 2.1
+    low, high = (0.5, 0.6) if "sampled" in name else (1.9, 2.1)
+    assert low < found.epsilon < high
     assert (found.at_least > found.epsilon) == one_run
+
+
+@pytest.mark.parametrize("rate", [1.0, audit.SAMPLED])
+def test_the_certificate_is_the_number_of_the_whole_plan(rate: float) -> None:
+    settings = audit.study(HOSPITALS, CANARIES, rate)
+    plan = plan_of(settings)
+    limit = replace(plan.limits[0], epsilon=2.0, enforcement="fixed-plan")
+    stated = FixedPlanLimit(replace(plan, limits=(limit,)), limit).trained
+    # What rounds the noise is taken off the stated one's δ.
+    assert 0 <= stated - audit.certificate(settings) < 1e-5
 
 
 def test_shuffled_batches_are_seen_by_their_sizes() -> None:
     assert audit.batches(audit.TWINS["sound"].randomness(SEED)) > audit.ALARM_LAW
     assert audit.batches(audit.Shuffled(SEED, allow_insecure=True)) < audit.ALARM_LAW
-
-
-def test_the_bound_without_delta_is_a_coin_s() -> None:
-    """Under pure ε every guess is right with probability at most e^ε/(1 + e^ε) (Theorem 5.2 with δ = 0)."""
-    for right in (300, 330, 400):
-        found = audit.p_value(0, 600, right, 0.2)
-        assert found == pytest.approx(stats.binom.sf(right - 1, 600, math.exp(0.2) / (1 + math.exp(0.2))))
-    assert audit.p_value(20_000, 600, 500, 0.2) > audit.p_value(0, 600, 500, 0.2)
-    assert audit.p_value(20_000, 600, 100, 0.2) == 1.0
-
-
-def test_an_honest_score_raises_no_alarm_and_a_clear_one_does() -> None:
-    draw, alarms = np.random.default_rng(2), 0
-    inside = draw.random(CANARIES) < 0.5
-    for signal, caught in ((audit.SIGNAL, False), (2 * audit.SIGNAL, True)):
-        guesses, right = audit.guessed(signal * inside + draw.normal(size=CANARIES), inside)
-        alarms += (audit.p_value(CANARIES, guesses, right, 1.99) < audit.ALARM_ONE_RUN) == caught
-    assert alarms == 2
-
-
-def test_neighbouring_differences_of_noise_have_the_law_that_is_tested() -> None:
-    draw = np.random.default_rng(3)
-    found = [audit.too_small(np.diff(draw.normal(size=(3, 500)), axis=0), math.sqrt(2)) for _ in range(300)]
-    assert stats.kstest(found, "uniform").pvalue > 1e-4
-    assert audit.too_small(np.zeros((2, 500)), 1.0) == 0.0
 
 
 def test_only_masked_studies_are_summed_under_masks() -> None:

@@ -40,6 +40,25 @@ def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(h
     assert here.operator("POST", "/v1/studies", json=request).status_code == 201
 
 
+def test_a_plan_with_one_step_too_many_is_refused_and_told_how_many_fit(here: Live, study: str) -> None:
+    limit = {"level": "instance", "definition": "classical", "epsilon": 2.0, "delta": 1e-5}
+    sampled = {"limits": [limit | {"enforcement": "fixed-plan"}], "sampling_rate": 0.1, "noise_multiplier": 2.0}
+    request = {"study": study, "settings": settings_json(**sampled, max_steps=1000)}
+    fitting = here.operator("POST", "/v1/studies", json=request).json()["extra"]
+    steps = fitting["max_steps"]
+    # An independent accountant finds at most as many (docs/decisions/fixed-order.md).
+    assert 70 <= steps <= 73
+    assert fitting["epsilon"] > 2.0
+    assert fitting["noise_max_steps"] > 2.0
+    request["settings"] = settings_json(**sampled, max_steps=steps + 1)
+    answer = here.operator("POST", "/v1/studies", json=request)
+    assert code_of(answer) == (422, "whole-plan-overspends")
+    assert f"the whole plan of {steps + 1} steps spends" in answer.json()["detail"]
+    assert code_of(here.operator("GET", f"/v1/studies/{study}")) == (404, "unknown-study")
+    request["settings"] = settings_json(**sampled, max_steps=steps)
+    assert here.operator("POST", "/v1/studies", json=request).status_code == 201
+
+
 def test_a_study_needs_its_model_before_it_starts(here: Live, study: str) -> None:
     here.open_study(study, model=False)
     assert code_of(here.operator("POST", f"/v1/studies/{study}/start")) == (409, "model-missing")

@@ -15,8 +15,8 @@ from server.services.studies import enrolment
 from server.services.views import at, locate_model, read_budget, refusal_of, roster
 from tests.factories.forging import forge
 from tests.factories.hospital_double import update
-from tests.factories.settings import settings
-from tests.factories.studies import open_study, work
+from tests.factories.settings import limit, settings
+from tests.factories.studies import FakeClock, open_study, work
 
 
 @pytest.mark.quick("sqlite")
@@ -87,3 +87,38 @@ def test_a_models_file_may_be_gone_although_its_row_is_there(coordinator: Coordi
         locate_model(coordinator, "sepsis", 0).open()
     with pytest.raises(Rejected, match="unknown-model"):
         locate_model(coordinator, "sepsis", 1)
+
+
+@pytest.mark.quick("sqlite")
+def test_a_plan_is_stated_with_its_steps_and_rounds_say_where_they_were(
+    coordinator: Coordinator, clock: FakeClock
+) -> None:
+    """One round that is settled, and one that nobody answered."""
+    limits = [limit("instance", epsilon=4.0, enforcement="fixed-plan")]
+    hospitals = open_study(coordinator, limits=limits, noise_multiplier=2.0, sampling_rate=0.2, max_steps=6)
+    work(coordinator)
+    stated = read_budget(coordinator, "sepsis").limits[0]
+    assert (stated.spent, stated.running) == (0.0, None)
+    whole = stated.reserved
+    for hospital in hospitals:
+        hospital.send(1, update())
+    work(coordinator)
+    clock.sleep(601.0)
+    work(coordinator)
+    stated = read_budget(coordinator, "sepsis").limits[0]
+    assert stated.progress is not None
+    assert stated.progress.model_dump() == {
+        "enforcement": "fixed-plan",
+        "steps": {"used": 1, "reserved": 0, "allowed": 6},
+        "squares": None,
+    }
+    assert (stated.spent, stated.reserved) == (whole, 0.0)
+    assert stated.running is not None
+    assert stated.spent is not None
+    assert stated.running.epsilon is not None
+    assert stated.running.epsilon < stated.spent
+    rounds = views.list_rounds(coordinator, "sepsis", with_clients=False).rounds
+    assert [(each.state, [spent.steps for spent in each.spent or []]) for each in rounds] == [
+        ("released", [1]),
+        ("abandoned", [1]),
+    ]

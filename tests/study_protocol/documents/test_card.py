@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from study_protocol.documents.card import OUTSIDE, TO_WRITE, Card, Notes
 from study_protocol.documents.markdown import as_markdown
-from study_protocol.documents.registry import entry
+from study_protocol.documents.registry import _mechanisms, entry
 from study_protocol.study.messages import Metrics
-from tests.factories.certificates import ONE, sealed, study
+from tests.factories.certificates import ONE, sealed, signed, study
 from tests.factories.settings import settings
 
 
@@ -31,6 +31,20 @@ def test_a_card_says_which_part_was_trained_on_which_file() -> None:
     assert "2.bias" in text
     assert "ab" * 32 in text
     assert "Trained part" not in as_markdown(Card(study("Sepsis"), ONE.certificate, ()))
+
+
+def test_card_certificate_and_registry_say_that_a_clip_norm_is_adaptive() -> None:
+    moving = {"adaptive_clip": {"quantile": 0.5, "rate": 0.2}, "noise_multiplier": 0.5}
+    stated = signed(**moving, named=False)
+    said = "clip norm adaptive, starting at 1"
+    assert [level.adaptive for level in stated.certificate.mechanism.levels] == [True]
+    assert any(said in answer.answer for answer in stated.certificate.nist)
+    assert any(said in line for line in _mechanisms(stated.certificate))
+    chosen = settings(max_steps=6, **moving)
+    text = as_markdown(Card(study("Sepsis").model_copy(update={"settings": chosen}), stated.certificate, ()))
+    assert "adaptive, starting at 1" in text
+    # Of a constant norm nothing is written that earlier versions did not write.
+    assert all("adaptive" not in level for level in ONE.raw["certificate"]["mechanism"]["levels"])
 
 
 def test_a_card_has_its_sections_in_the_order_of_mitchell_and_others() -> None:

@@ -16,11 +16,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from study_protocol.documents import check
 from study_protocol.documents.check import NoCertificate, open_certificate
 from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.rounded import number
 from study_protocol.wire.signing import CERTIFICATE, encode_public_key, sign_document
 from study_protocol.wire.tensor_files import encode_model
-from tests.factories.certificates import ONE, PUBLIC, leaves, ledger, sealed
+from tests.factories.certificates import ONE, PUBLIC, leaves, ledger, sealed, signed
 from tests.factories.ledgers import after
-from tests.factories.settings import settings
+from tests.factories.settings import limit, settings
 
 LEAVES = list(leaves(ONE.raw))
 
@@ -175,3 +176,70 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
 def test_what_is_no_certificate_is_refused_in_words(body: bytes) -> None:
     with pytest.raises(NoCertificate, match="no certificate that this version can read, or it was changed"):
         open_certificate(body)
+
+
+PLANNED: dict[str, Any] = {
+    "limits": [limit("instance", epsilon=4.0, enforcement="fixed-plan")],
+    "noise_multiplier": 2.0,
+    "sampling_rate": 0.2,
+}
+
+
+def _checked(change: Callable[[dict[str, Any]], None]) -> dict[str, check.Check]:
+    value = copy.deepcopy(signed(**PLANNED).raw["certificate"])
+    change(value)
+    return {one.subject: one for one in check.check_ledger(sealed(value).certificate, ledger(**PLANNED))}
+
+
+def _scaled(factor: float) -> Callable[[dict[str, Any]], None]:
+    def change(value: dict[str, Any]) -> None:
+        stated = value["limits"][0]
+        stated["spent"] = stated["certificate"]["epsilon"] = stated["spent"] * factor
+        stated["remaining"] = stated["epsilon"] - stated["spent"]
+        for point in value["spent_after"]:
+            point["spent"][0] = stated["spent"]
+
+    return change
+
+
+def test_the_whole_plan_is_computed_again_from_the_settings() -> None:
+    found = _checked(lambda value: None)
+    assert {one.result for one in found.values()} == {"good"}
+    words = found["ε, instance classical"].words
+    assert "a fixed plan of 6 steps, computed again from the settings" in words
+    assert "step 2 of 6" in words
+
+
+def test_a_forged_smaller_number_of_a_plan_is_refused() -> None:
+    """The running ε in place of the plan's is far below it; a thousandth less is found, too."""
+    for factor in (0.5, 0.999, 1 - 1e-5, 1.001):
+        assert _checked(_scaled(factor))["ε, instance classical"].result == "bad"
+
+
+def test_the_last_digit_of_another_processor_is_not_known_and_not_bad() -> None:
+    """Nine digits are stated, and a Fourier transform's last bits may choose the ninth."""
+    found = _checked(_scaled(1 + 1e-8))
+    assert found["ε, instance classical"].result == "not known"
+    assert found["everything else"].result == "good"
+
+
+@pytest.mark.parametrize(("part", "value"), [("used", 1), ("allowed", 7), ("reserved", 1)])
+def test_another_step_of_a_plan_is_found(part: str, value: int) -> None:
+    def change(stated: dict[str, Any]) -> None:
+        stated["limits"][0]["progress"]["steps"][part] = value
+
+    assert f"steps.{part}" in _checked(change)["ε, instance classical"].words
+
+
+def test_a_certificate_names_the_guarantee_of_the_plan_first() -> None:
+    stated = signed(**PLANNED).certificate
+    guarantee, running = stated.limits[0].spent, stated.limits[0].running
+    assert guarantee is not None
+    assert running is not None
+    assert running.epsilon is not None
+    assert guarantee > running.epsilon
+    assert stated.limits[0].meaning.startswith(f"Guaranteed: ε {number(guarantee)} at δ")
+    assert "step 2 of 6" in stated.limits[0].meaning
+    # Nothing but its own report has the ε so far.
+    assert number(running.epsilon) not in " ".join([*stated.summary, *(one.answer for one in stated.nist)])
+    assert any("the guarantee covers later ones as well" in line for line in stated.summary)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from study_protocol.documents.compare import difference, in_form_of
+from study_protocol.documents.compare import difference, in_form_of, tolerance_of
 
 LIMIT: dict[str, Any] = {"spent": 1.5, "reports": [{"epsilon": 2.0}], "certificate": {"order": 4.0, "steps": 2}}
 
@@ -73,3 +73,14 @@ def test_a_limit_takes_the_form_of_a_version_that_did_not_say_where_the_guess_is
     assert earlier["reports"] == [{"name": "tighter", "certificate": {"order": 8.0}}]
     assert in_form_of({"certificate": {"order": 4.0, "guess_from": "epsilon"}}, now) is now
     assert in_form_of({}, now) is now
+
+
+def test_counts_are_exact_whatever_the_tolerance() -> None:
+    assert difference({"steps": 10**7}, {"steps": 10**7 + 1}, "limit", tolerance=2e-6) == "limit.steps"
+    assert difference({"epsilon": 1.0}, {"epsilon": 1.0 + 1e-6}, "limit", tolerance=2e-6) is None
+    assert difference({"epsilon": 1.0}, {"epsilon": 1.0 + 1e-6}, "limit") == "limit.epsilon"
+
+
+def test_the_tolerance_follows_from_the_ledger_alone() -> None:
+    assert tolerance_of([{"progress": {"steps": None}}]) > tolerance_of([{}])
+    assert tolerance_of([{}, {"progress": None}]) == 1e-9

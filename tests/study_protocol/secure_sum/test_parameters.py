@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +14,7 @@ from study_protocol.secure_sum.messages import Deadlines, ParameterFault, Sessio
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.settings import StudySettings
+from tests.factories.settings import settings as study_settings
 from tests.study_protocol.study.test_settings import MASKING, masked
 
 MODEL = {"bias": ((2,), "float32"), "weight": ((3, 2), "float32")}
@@ -30,7 +33,7 @@ def settings(clients: int, colluders: int, min_survivors: int, allow_three: bool
 
 
 def session_plan(chosen: StudySettings, **changes: str) -> SessionPlan:
-    names = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32} | changes
+    names: dict[str, Any] = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32} | changes
     return SessionPlan.of(chosen, MODEL, round_number=1, ledger=(2, "0c" * 32), **names)
 
 
@@ -175,6 +178,24 @@ def test_whoever_checks_arrives_at_what_was_signed() -> None:
     assert plan.due(made.model_copy(update={"min_survivors": 6, "threshold": 6, "expires": 1})) == made
     other = session_plan(settings(5, 1, 4, False), model="0c" * 32)
     assert other.due(made) == made.model_copy(update={"model": "0c" * 32})
+
+
+def test_with_an_adaptive_clip_norm_the_vectors_follow_it_and_the_ledger_is_named() -> None:
+    """Shares of noise are in units of the norm: a session that names no ledger could say another one to each."""
+    adaptive = {"quantile": 0.5, "rate": 0.2}
+    chosen = study_settings("parallel", masked=True, adaptive_clip=adaptive, noise_multiplier=0.5)
+    names: dict[str, Any] = {"study": "sepsis", "roster": "0a" * 32, "model": "0b" * 32}
+
+    def of_norm(norm: float) -> SessionPlan:
+        return SessionPlan.of(chosen, MODEL, round_number=1, ledger=(2, "0c" * 32), clip_norm=norm, **names)
+
+    first, quarter = (of_norm(norm).parameters(5, session=bytes(32), now=0.0) for norm in (1.0, 0.25))
+    assert quarter.vectors[0].scale_bits == first.vectors[0].scale_bits + 2
+    assert first.vectors[0].length == 1 + sum(math.prod(shape) for shape, _ in MODEL.values())
+    assert first.settings == chosen.digest()
+    old = of_norm(1.0).parameters(5, session=bytes(32), now=0.0, version=1)
+    assert of_norm(1.0).due(old) == first
+    assert session_plan(chosen).due(old) == old
 
 
 def test_a_study_without_masks_has_no_session() -> None:

@@ -86,7 +86,7 @@ def test_a_round_is_one_row_with_what_is_left_and_who_came(terminal: io.StringIO
 def test_the_guarantee_stands_first_with_its_used_part_and_the_running_number_beside_it(terminal: io.StringIO) -> None:
     (limit,) = [one for one in spent() if one["epsilon"] is not None]
     board(terminal).heading()
-    assert "Running: ε so far, if the study ended here for reasons that do not depend on its results" in words(terminal)
+    assert "ε so far holds if the study ended here for reasons that do not depend on its results" in words(terminal)
     board(terminal).round(view(4), [limit])
     line = terminal.getvalue().splitlines()[-1]
     # One of thirty rounds: the limit from the first one on, and a thirtieth of it used.
@@ -101,8 +101,9 @@ def test_the_guarantee_stands_first_with_its_used_part_and_the_running_number_be
 @pytest.mark.parametrize(("steps", "share"), [(1, "25%"), (3, "75%")])
 def test_of_a_fixed_plan_the_used_part_is_its_steps(terminal: io.StringIO, steps: int, share: str) -> None:
     (limit,) = [one for one in spent() if one["epsilon"] is not None]
-    certificate = limit["certificate"] | {"composition": "fixed-plan", "steps": steps, "max_steps": 4}
-    board(terminal).round(view(4), [limit | {"certificate": certificate}])
+    counted = {"used": steps, "reserved": 0, "allowed": 4}
+    progress = {"enforcement": "fixed-plan", "steps": counted, "squares": None}
+    board(terminal).round(view(4), [limit | {"progress": progress}])
     assert f" {share}" in terminal.getvalue()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from study_protocol.secure_sum.promises import sums
+from study_protocol.study.limit_words import spent_in_words
 from study_protocol.study.reasons import ending, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
@@ -24,7 +25,6 @@ from wardround.cli.shared.shared import (
     Server,
     StudyName,
     a_name,
-    number,
     operator,
     plain_errors,
     print_json,
@@ -364,7 +364,7 @@ def _pages(page: Callable[[Any], P]) -> Iterator[P]:
 
 
 def _row(round_view: RoundView) -> list[str]:
-    spent = ", ".join(f"{each.level} {each.definition} {number(each.spent)}" for each in round_view.spent or [])
+    spent = ", ".join(map(spent_in_words, round_view.spent or []))
     values = {} if round_view.metrics is None else round_view.metrics.values
     measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     missing = [

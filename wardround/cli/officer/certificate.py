@@ -254,7 +254,7 @@ def _print(stated: Certificate) -> None:
     ]
     table(
         f"{stated.title or stated.study}, round {stated.round}",
-        ["level", "definition", "spent", "limit", "delta"],
+        ["level", "definition", "guaranteed", "limit", "delta"],
         rows,
     )
     for limit in stated.limits:

@@ -231,7 +231,9 @@ def _show(report: SimulationReport) -> None:
 
 
 def _show_points(report: SimulationReport) -> None:
-    """Print the metric and ε by round, the reasons of the ends, and the limits."""
+    """Print the metric and ε by round, the reasons of the ends, the limits, and the running ε beside them."""
+    from accounting.budget.accounts.base import RUNNING
+
     limits, metric = report.settings.privacy.limits, report.metric
     columns = ["released models", *([] if metric is None else [metric])]
     columns += [f"ε {limit.level} {limit.definition}" for limit in limits]
@@ -244,6 +246,8 @@ def _show_points(report: SimulationReport) -> None:
     say("ends: " + " ".join(ending(reason) for reason in ends))
     for limit in limits:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
+    for name, epsilon in report.running().items():
+        say(f"{name}: {'∞' if epsilon is None else number(epsilon)} is the {RUNNING}")
 
 
 def _some(report: SimulationReport):

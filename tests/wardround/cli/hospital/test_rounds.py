@@ -115,3 +115,19 @@ def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
     with RoundsShown("sepsis", Console(file=io.StringIO()), None) as shown:
         shown.on_round(event())
     assert list(tmp_path.iterdir()) == []
+
+
+COUNTED = replace(LIMIT, spent=1.99901, epsilon=2.0, tight=0.2601, progress="step 12 of 254")
+
+
+def test_a_hospital_sees_the_guarantee_and_the_step() -> None:
+    assert "instance classical 2.000/2, step 12 of 254" in spent_line(replace(event(), study_budget=(COUNTED,)))
+
+
+def test_the_number_so_far_is_explained_once_and_never_alone() -> None:
+    (said,) = first_words(replace(event(), study_budget=(COUNTED,)))
+    assert said == (
+        "ε instance classical: 2.000 holds whenever the study stops, from the first round on. So far 0.261, if the "
+        "study ended here for reasons that do not depend on its results"
+    )
+    assert "0.261" not in spent_line(replace(event(), study_budget=(COUNTED,)))

@@ -275,3 +275,46 @@ def test_a_budget_that_shows_another_limit_than_the_ledger_is_refused(
     refused = run("ledger", "verify", "sepsis", code=4).stderr
     assert "the budget that is shown is not the one that the ledger gives" in refused
     assert part in refused
+
+
+COUNTED: dict[str, Any] = {
+    "spent": 1.99901,
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "remaining": 0.0009,
+    "certificate": {"assumption": "steps were counted"},
+    "progress": {
+        "enforcement": "fixed-plan",
+        "steps": {"used": 12, "reserved": 1, "allowed": 254},
+        "squares": {"used": 0.0025, "reserved": 0.0, "allowed": 0.0503},
+    },
+    "reports": [
+        {
+            "name": "privacy-loss distribution",
+            "epsilon": 0.2601,
+            "certificate": {
+                "assumption": "ε so far, if the study ended here for reasons that do not depend on its results"
+            },
+        }
+    ],
+}
+
+
+def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+    show(statement(limit(**COUNTED), can_continue=False, stop_reason="stopped"))
+    shown = " ".join(capsys.readouterr().out.split())
+    guarantee = "instance classical: ε 2.000 at δ = 1e-5, of the whole plan of 254 steps, whenever the study stops"
+    progress = "step 12 of 254, step 13 is under way; questions: used 0.0025 of μ² = 0.0503, 5.0 %"
+    running = (
+        "instance classical: ε so far 0.261, if the study ended here for reasons that do not depend on its results"
+    )
+    assert f"{guarantee}: {progress}" in shown
+    assert shown.index(guarantee) < shown.index(running)
+    assert "95.2 % of the steps" in shown
+
+
+def test_before_the_first_charge_no_number_so_far_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    show(statement(limit(**COUNTED | {"spent": 0.0})))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "nothing is charged yet" in shown
+    assert "so far" not in shown

@@ -71,6 +71,7 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
         "all records pooled",
         "one client alone",
         "ends: ",
+        "is the ε so far, if the study ended here for reasons that do not depend on its results",
     ):
         assert said in done.output
     written = json.loads(found.read_text())

@@ -1,0 +1,121 @@
+"""The guarantee stands first, and ε so far never without its condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accounting.budget.budget import Budget
+from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
+from accounting.plan.statistics import StatisticsPlan
+from study_protocol.study.limit_statement import LimitStatement, Spent
+from study_protocol.study.limit_words import (
+    guarantee_in_words,
+    limit_in_words,
+    progress_in_words,
+    running_in_words,
+    spent_in_words,
+)
+from tests.accounting.budget.plans import ask, cost, fixed, full, mixed, statistics
+
+CONDITION = "if the study ended here for reasons that do not depend on its results"
+
+
+def stated(budget: Budget, place: int = 0) -> LimitStatement:
+    return LimitStatement.model_validate(budget.statements()[place])
+
+
+def after(plan: Plan | StatisticsPlan, rounds: int) -> Budget:
+    budget = Budget.open(plan)
+    for number in range(1, rounds + 1):
+        budget.reserve(number)
+        budget.settle(number, None)
+    return budget
+
+
+def test_a_plan_is_guaranteed_as_a_whole_and_says_its_step() -> None:
+    budget = after(fixed(70), 12)
+    assert guarantee_in_words(stated(budget)).endswith(
+        "at δ = 1e-5, of the whole plan of 70 steps, whenever the study stops"
+    )
+    assert progress_in_words(stated(budget)) == "step 12 of 70"
+    running = running_in_words(stated(budget))
+    assert running is not None
+    assert running.endswith(CONDITION)
+    # ε so far is below the guarantee, and the words say so.
+    assert float(running.split()[3].rstrip(",")) < float(guarantee_in_words(stated(budget)).split()[1])
+    budget.reserve(13)
+    assert progress_in_words(stated(budget)) == "step 12 of 70, step 13 is under way"
+    budget.cancel(13, "too-few-clients")
+    budget.finish("stopped")
+    assert limit_in_words(stated(budget)).endswith("whenever the study stops: step 12 of 70")
+
+
+def test_several_steps_of_a_round_are_under_way_together() -> None:
+    budget = Budget.open(fixed(10, steps_per_round=2, max_steps=20))
+    budget.reserve(1)
+    assert progress_in_words(stated(budget)) == "step 0 of 20, steps to 2 are under way"
+
+
+def test_nothing_is_guaranteed_beyond_the_limit_before_the_first_charge() -> None:
+    before = stated(Budget.open(fixed(70)))
+    assert guarantee_in_words(before) == "ε 2 at δ = 1e-5 at most, nothing is charged yet"
+    assert running_in_words(before) is None
+
+
+def test_the_share_of_questions_is_rounded_to_the_side_of_less() -> None:
+    budget = Budget.open(fixed(20, share=0.2))
+    ask(budget, cost(20.0))
+    words = progress_in_words(stated(budget))
+    assert words is not None
+    assert words.startswith("step 0 of 20; questions: used 0.002501 of μ² = 0.0")
+    assert running_in_words(stated(budget)).endswith(f"{CONDITION}, and if the questions did not depend on them either")
+
+
+def test_a_sum_of_squares_guarantees_the_limit() -> None:
+    budget = after(full(queries=QueryPlan(9, 100)), 2)
+    assert guarantee_in_words(stated(budget)) == "ε 2.000 at δ = 1e-5, whenever the study stops"
+    words = progress_in_words(stated(budget))
+    assert words is not None
+    assert words.startswith("used 0.01389 of μ² = 0.2")
+    budget.reserve(3)
+    words = progress_in_words(stated(budget))
+    assert words is not None
+    assert words.endswith("0.006945 is reserved")
+
+
+def test_questions_alone_have_the_same_words_and_their_own_condition() -> None:
+    budget = Budget.open(statistics())
+    ask(budget, cost(20.0))
+    limit = stated(budget)
+    assert guarantee_in_words(limit) == "ε 1.000 at δ = 1e-5, whenever the study stops"
+    assert (progress_in_words(limit) or "").startswith("used 0.002501 of μ² = ")
+    assert "and if the questions did not depend on them either" in (running_in_words(limit) or "")
+
+
+def test_a_limit_in_epsilon_has_one_number() -> None:
+    limit = stated(after(mixed(), 2))
+    assert guarantee_in_words(limit) == limit_in_words(limit)
+    assert "of at most 20 at δ = 1e-5" in limit_in_words(limit)
+    assert (progress_in_words(limit), running_in_words(limit)) == (None, None)
+
+
+def test_an_unprotected_level_guarantees_nothing() -> None:
+    with pytest.raises(ValueError, match="level client is not protected"):
+        guarantee_in_words(stated(Budget.open(mixed()), place=1))
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        ({}, "instance classical 2.000"),
+        ({"steps": 3}, "instance classical 2.000, step 3"),
+        ({"steps": 3, "squares": 0.00250001}, "instance classical 2.000, step 3, Σ Δ²/s² 0.002501"),
+    ],
+)
+def test_a_round_says_at_which_step_it_was(used: dict[str, Any], expected: str) -> None:
+    spent = Spent(level="instance", definition="classical", epsilon=2.0, spent=2.0, **used)
+    assert spent_in_words(spent) == expected
+    assert set(spent.model_dump()) == {"level", "definition", "epsilon", "spent", *used}
