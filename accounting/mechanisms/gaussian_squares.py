@@ -21,7 +21,8 @@ from accounting.values import check_delta, check_nonnegative, check_positive
 
 # Total variation between a release as it is drawn and as rounded continuous noise, rounded up. A deviation has 2²² grid
 # steps for gradients of up to 10⁸ numbers, 2²⁰ for queries of up to 2¹⁷, and 2¹⁴·√d, at least 2¹⁶, for updates of d.
-RELEASE_ERROR = 1e-21 + SAMPLING_ERROR
+ROUNDING_ERROR = 1e-21
+RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 # Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
 # So fine that nothing is added for a grid: its error comes off δ.
@@ -48,8 +49,13 @@ def release_slack(epsilon: float, releases: int) -> float:
     return releases * (1 + math.exp(min(epsilon, 600.0))) * RELEASE_ERROR * (1 + 2.0**-50)
 
 
-def epsilon_of_squares(total: float, delta: float) -> float:
+def epsilon_of_squares(total: float, delta: float, beside: tuple[Steps, ...] = ()) -> float:
     """Return ε of releases with Σ Δ²/s² = `total` in continuous noise, rounded up.
+
+    Args:
+        total: Σ Δ²/s², at least 0.
+        delta: δ at which ε is read.
+        beside: steps of all records that come on top, such as published histograms on a grid of their own.
 
     Raises:
         InvalidArgument: `total` is negative or NaN, or delta is not between 0 and 1.
@@ -57,17 +63,20 @@ def epsilon_of_squares(total: float, delta: float) -> float:
     >>> round(epsilon_of_squares(1 / 16, 1e-5), 4)
     0.9263
     """
-    if check_nonnegative("total", total) == 0:
+    target, releases = check_delta(delta), [*beside, *_whole(check_nonnegative("total", total))]
+    if not releases:
         return 0.0
-    target = check_delta(delta)
+    squares_in_all = math.fsum([total, *(step.count / step.noise_multiplier**2 for step in beside)]) * (1 + 2.0**-48)
     # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
-    bound = (total / 2 + math.sqrt(2 * total * math.log(1 / target))) * (1 + 1e-12)
-    return unsampled_epsilon([_whole(total)], target, bound)
+    bound = (squares_in_all / 2 + math.sqrt(2 * squares_in_all * math.log(1 / target))) * (1 + 1e-12)
+    return unsampled_epsilon(releases, target, bound)
 
 
 @lru_cache(maxsize=256)
-def largest_squares(epsilon: float, delta: float) -> float:
+def largest_squares(epsilon: float, delta: float, beside: tuple[Steps, ...] = ()) -> float:
     """Return μ², the largest Σ Δ²/s² that is (ε, δ)-DP in continuous noise, rounded down by at most a share of 1e-12.
+
+    beside  as of `epsilon_of_squares`. 0 where these alone are too much
 
     Raises:
         InvalidArgument: epsilon is not positive and finite, or delta is not between 0 and 1.
@@ -77,19 +86,23 @@ def largest_squares(epsilon: float, delta: float) -> float:
     """
     check_positive("epsilon", epsilon)
     check_delta(delta)
+
+    def fits(total: float) -> bool:
+        return unsampled_delta([*beside, *_whole(total)], epsilon) <= delta
+
     low, high = 0.0, 1.0
-    while _fits(high, epsilon, delta):
+    if beside and not fits(0.0):
+        return 0.0
+    while fits(high):
         low, high = high, 4 * high
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _fits(middle, epsilon, delta) else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def _fits(total: float, epsilon: float, delta: float) -> bool:
-    return unsampled_delta([_whole(total)], epsilon) <= delta
-
-
-def _whole(total: float) -> Steps:
-    """Return one release that dominates all of them."""
-    return Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)
+def _whole(total: float) -> list[Steps]:
+    """Return one release that dominates all of them, none for nothing."""
+    if total == 0:
+        return []
+    return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)]

@@ -15,7 +15,7 @@ from typing import ClassVar
 from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
-    epsilon_of_squares,
+    epsilon_of_releases,
     most_histograms,
     rounding_slack,
     squares_within,
@@ -122,7 +122,7 @@ class FixedPlanLimit(WorstCaseLimit):
         return self._epsilon_of_rounds(self.plan.first_rounds(rounds)) if rounds else 0.0
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
-        return epsilon_of_squares(squares(self.nothing.with_query(cost, count), "all", "evaluated"), self.delta)
+        return epsilon_of_releases(squares(self.nothing.with_query(cost, count), "all", "evaluated"), self.delta)
 
     @property
     def growth(self) -> float:
@@ -170,7 +170,7 @@ class FixedPlanLimit(WorstCaseLimit):
         steps = steps_of_rounds(self.mechanisms, charged.rounds)
         steps += steps_of_histograms(self.plan, charged.published)
         trained = epsilon_of_losses((*steps, *steps_of_squares(squares(charged, "all"))), self.delta)
-        evaluated = epsilon_of_squares(squares(charged, "all", "evaluated"), self.delta)
+        evaluated = epsilon_of_releases(squares(charged, "all", "evaluated"), self.delta)
         # Both are bounds of the same steps: what is within the plan is never stated above it.
         running = min(max(trained, evaluated), self.whole)
         assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
-    epsilon_of_squares,
+    epsilon_of_releases,
     most_histograms,
     rounding_slack,
     squares_within,
@@ -79,7 +79,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
         # Written so that NaN is beyond it. The same comparison for all parties, not one of an ε.
         if not (used <= self.max_squares and charged.published <= most_histograms(self.plan, self.plan.rounds)):
             return math.inf
-        return min(self.limit.epsilon, epsilon_of_squares(used, self.delta, self._histograms))
+        return min(self.limit.epsilon, epsilon_of_releases(used, self.delta, self._histograms))
 
     def stated(self, epsilon: float) -> float:
         return max(epsilon, self.limit.epsilon) if epsilon > 0 else 0.0
@@ -89,7 +89,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
             return 0.0
         charged = Charged(self.plan.first_rounds(rounds), 0, self.queries)
         histograms = steps_of_histograms(self.plan, most_histograms(self.plan, rounds))
-        return epsilon_of_squares(self._used(charged), self.delta, histograms)
+        return epsilon_of_releases(self._used(charged), self.delta, histograms)
 
     @property
     def growth(self) -> float:
@@ -120,6 +120,6 @@ class GaussianRoundsLimit(WorstCaseLimit):
 
     def _running(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         histograms = steps_of_histograms(self.plan, charged.published)
-        running = epsilon_of_squares(self._used(charged), self.delta, histograms)
+        running = epsilon_of_releases(self._used(charged), self.delta, histograms)
         assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
         return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "gaussian", _CLOSED)))]

@@ -15,7 +15,8 @@ from accounting.accountants.classical import ClassicalAccountant
 from accounting.accountants.renyi import MAX_EPSILON
 from accounting.mechanisms.composed_loss import composed_epsilon
 from accounting.mechanisms.events import GaussianEvent, PoissonSampledEvent
-from accounting.mechanisms.guessing import rounded_steps, rounding_error
+from accounting.mechanisms.gaussian_squares import ROUNDING_ERROR, epsilon_of_squares, largest_squares
+from accounting.mechanisms.guessing import rounded_steps
 from accounting.mechanisms.lattice import lattice_error
 from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
 from accounting.plan.plan import Mechanism, Plan
@@ -55,7 +56,7 @@ def most_histograms(plan: Plan, rounds: int) -> int:
 def rounding_slack(plan: Plan, epsilon: float) -> float:
     """Return the part of δ that the rounding of all noise takes: (1 + e^ε) times its total variation, rounded up."""
     of_queries = 0.0 if plan.queries is None else plan.queries.cells * lattice_error(LEAST_STD)
-    error = rounding_error(plan.max_steps) + of_queries
+    error = plan.max_steps * ROUNDING_ERROR + of_queries
     return (1 + math.exp(min(epsilon, 600.0))) * error * (1 + 1e-12)
 
 
@@ -78,38 +79,16 @@ def epsilon_of_losses(steps: tuple[Steps, ...], delta: float) -> float:
     return min(bound, composed_epsilon(steps, delta, bound)) if 0 < bound <= MAX_EPSILON else bound
 
 
-def epsilon_of_squares(squares: float, delta: float, histograms: Sequence[Steps] = ()) -> float:
-    """Return ε of Gaussian releases with this Σ Δ²/s² and of the histograms, in closed form, rounded up."""
-    if not delta > 0:
-        return math.inf
-    releases = [*histograms]
-    if squares > 0:
-        # Towards less noise than there is.
-        releases.append(Steps(math.nextafter(1 / (math.sqrt(squares) * (1 + 1e-15)), 0.0), 1.0, 1, 2.0**60))
-    if not releases:
-        return 0.0
-    total = math.fsum([squares, *(step.count / step.noise_multiplier**2 for step in histograms)])
-    ratio = math.sqrt(total) * (1 + 1e-14)
-    # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
-    bound = (total / 2 + ratio * math.sqrt(2 * math.log(1 / delta))) * (1 + 1e-12)
-    return unsampled_epsilon(releases, delta, bound)
+def epsilon_of_releases(squares: float, delta: float, histograms: Sequence[Steps] = ()) -> float:
+    """Return ε of Gaussian releases with this Σ Δ²/s² and of the histograms. Infinite where no δ is left."""
+    return epsilon_of_squares(squares, delta, tuple(histograms)) if delta > 0 else math.inf
 
 
-@lru_cache(maxsize=256)
 def squares_within(epsilon: float, delta: float, histograms: tuple[Steps, ...] = ()) -> float:
     """Return the most Σ Δ²/s² beside the histograms whose ε is within the limit, rounded down. 0: nothing is."""
-
-    def fits(squares: float) -> bool:
-        return epsilon_of_squares(squares, delta, histograms) <= epsilon
-
-    low, high = 0.0, 1.0
-    if not fits(high * 1e-12):
+    largest = largest_squares(epsilon, delta, histograms) if delta > 0 else 0.0
+    if not largest > 0:
         return 0.0
-    while fits(high):
-        low, high = high, 4 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
     # Seven digits: so that processors whose special functions differ in their last bits agree.
-    digits = 6 - math.floor(math.log10(low)) if low else 0
-    return math.floor(low * 10.0**digits) / 10.0**digits if low else 0.0
+    digits = 6 - math.floor(math.log10(largest))
+    return math.floor(largest * 10.0**digits) / 10.0**digits
