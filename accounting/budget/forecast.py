@@ -172,8 +172,8 @@ def _stated(account: LimitAccount, rounds: int) -> float:
 def _rounds(account: LimitAccount) -> int:
     limit, plan = account.limit, account.plan
     # A whole plan that overspends is not begun, however many of its rounds would fit.
-    if isinstance(account, FixedPlanLimit) and not account.opens:
-        return 0
+    if isinstance(account, FixedPlanLimit):
+        return plan.rounds if account.opens else 0
     return most_steps(
         epsilon=limit.epsilon, delta=limit.delta, account=partial(epsilon_at_most, account), at_most=plan.rounds
     )

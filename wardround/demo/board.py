@@ -117,7 +117,7 @@ class Board:
 
     def _certificates(self, limits: Sequence[LimitStatement]) -> None:
         table = Table(title="Certificates", title_justify="left", width=WIDTH, show_lines=True)
-        for name in ("level, definition", "spent", "limit", "δ", "what it says"):
+        for name in ("level, definition", "guaranteed", "limit", "δ", "what it says"):
             table.add_column(name, ratio=1 if name == "what it says" else None)
         for limit in limits:
             if limit.epsilon is None:
