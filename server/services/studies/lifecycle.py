@@ -41,8 +41,8 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
     """Open a study with its budget and the first ledger entry. The same request again: created False.
 
     Raises:
-        Rejected: `study-exists` (other settings under this name), `whole-plan-overspends`, `first-round-overspends` (extra
-            noise_one_round, noise_max_steps), `beyond-bounds` (unless the settings say that this is wanted),
+        Rejected: `study-exists` (other settings under this name), `whole-plan-overspends`, `first-round-overspends`
+            (extra noise_one_round, noise_max_steps), `beyond-bounds` (unless the settings say that this is wanted),
             `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
