@@ -115,9 +115,9 @@ class SimulationReport:
         epsilons: dict[str, list[float | None]] = {}
         for run in self.runs:
             for limit in run.outcome.statements:
-                found = [one["epsilon"] for one in limit["reports"] if one["name"] == PRIVACY_LOSS_DISTRIBUTION]
-                if found:
-                    epsilons.setdefault(f"{limit['level']} {limit['definition']}", []).extend(found)
+                running = [r["epsilon"] for r in limit["reports"] if r["name"] == PRIVACY_LOSS_DISTRIBUTION]
+                if running:
+                    epsilons.setdefault(f"{limit['level']} {limit['definition']}", []).extend(running)
         return {name: _max_spent(values) for name, values in epsilons.items()}
 
     @property
