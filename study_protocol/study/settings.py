@@ -160,7 +160,7 @@ class StudySettings(Message):
     def at_attempt(self, attempt: int | None) -> Self:
         """Return the settings as one round sees them: with the noise of its place in the noise schedule.
 
-        They compute and bound the round. What is frozen and signed are the settings with the schedule.
+        They compute and bound the round. The settings are frozen and signed with the schedule.
 
         Args:
             attempt: the round's place, from 1. None without a schedule.
