@@ -32,10 +32,10 @@ class StudySettings(Message):
     statistics: Statistics | None = Field(default=None, description="questions about the patients, on the same budget")
     evaluation: EvaluationSettings | None = Field(
         default=None,
-        description="patients who are never trained on, and questions about released models to them. Needs "
+        description="patients who are never trained on, and questions to them about released models. Needs "
         "[statistics]",
     )
-    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:
