@@ -106,8 +106,8 @@ class IndividualLimit(LimitSection):
 
     rule: LimitRule | None = Field(
         default=None,
-        description="renyi credits sampling. gaussian does not, and patients stay 11 to 27 % longer without sampling. "
-        "Fixed with the first round. Left out: the ledger's, renyi in a new one",
+        description="renyi credits sampling, gaussian does not. Fixed with the first round. Left out: the ledger's, "
+        "renyi in a new one",
     )
     every_norm: bool = Field(
         default=False,

@@ -28,9 +28,9 @@ class LocalOptimiser(Message):
     """
 
     name: Literal["plain", "momentum", "adam"] = Field(
-        default="plain", description="plain takes the mean as it is, momentum and adam smooth the noise"
+        default="plain", description="momentum and adam smooth the noise"
     )
-    momentum: Share = Field(default=0.9, description="of momentum and adam: how much of the step before stays")
+    momentum: Share = Field(default=0.9, description="share of the step before that stays")
     second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
     stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
