@@ -46,7 +46,8 @@ Tensors = Literal[
     "wrong-metadata",
 ]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
-Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-overspends", "whole-plan-overspends", "beyond-bounds"]
+Guarantees = Literal["first-round-overspends", "whole-plan-overspends", "beyond-bounds"]
+Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, Guarantees]
 
 
 class Rejected(Exception):
