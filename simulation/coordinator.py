@@ -125,6 +125,16 @@ class SimulatedCoordinator:
         return self._before[1] if has_previous and self._before is not None else None
 
     @property
+    def attempt(self) -> int | None:
+        """Return the place of the round under way in the noise schedule, or None without one."""
+        return None if self.budget.plan.noise_schedule is None else self.budget.attempts
+
+    @property
+    def _in_round(self) -> StudySettings:
+        """The settings as the round under way sees them."""
+        return self.settings.at_clip_norm(self.clip_norm).at_attempt(self.attempt)
+
+    @property
     def longest(self) -> float:
         """L2 norm that a client's update in the clear may have in the round under way."""
         return self._longest(self.budget.last_round, self.previous, clients=1)
@@ -207,6 +217,7 @@ class SimulatedCoordinator:
             round_number=round_number,
             ledger=(round_number, _NOBODY),
             clip_norm=self.clip_norm,
+            attempt=self.attempt,
             **session_names,
         )
         return plan.parameters(client_count, session=bytes(32), now=0.0).vectors
@@ -227,7 +238,7 @@ class SimulatedCoordinator:
         draw = self._noise.of(opening.round)
         total = Arrays(noised_sum(self._in_round, self._spec, () if opened else updates, opened, draw))
         weights, state = released(self.settings, Arrays(self.weights), total, self._state)
-        self.clip_norm = next_clip_norm(self.settings, self.clip_norm, total)
+        self.clip_norm = next_clip_norm(self.settings.at_attempt(self.attempt), self.clip_norm, total)
         self._before, self._state = (self.version, self.weights), state
         self.weights, self.version, self.reason = weights, opening.round, None
         self._releases += 1
@@ -246,11 +257,6 @@ class SimulatedCoordinator:
         before = None if previous is None else Arrays(previous)
         start = anchor(self.settings, Arrays(self.weights), before) if has_anchor(self.settings) else 0.0
         return longest_update(self._in_round, self._size, round_number, anchor=start, clients=clients)
-
-    @property
-    def _in_round(self) -> StudySettings:
-        """The settings at the clip norm of the rounds that start from the newest model."""
-        return self.settings.at_clip_norm(self.clip_norm)
 
     @property
     def _size(self) -> int:

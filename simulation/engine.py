@@ -164,6 +164,7 @@ class Engine:
             opening.vectors,
             coordinator.longest,
             coordinator.clip_norm,
+            coordinator.attempt,
         )
 
     def _tasks(self, opening: Opening) -> list[ClientTask]:

@@ -58,6 +58,7 @@ class Orders:
     vectors        what is summed, none in the clear
     longest        L2 norm that an update in the clear may have
     clip_norm      of the round, where the study's is adaptive
+    attempt        its place in the noise schedule, None without one
     """
 
     round: int
@@ -67,6 +68,7 @@ class Orders:
     vectors: tuple[VectorSpec, ...]
     longest: float
     clip_norm: float | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class LocalWork:
                 total_records=orders.total_records,
                 previous=orders.previous,
                 clip_norm=orders.clip_norm,
+                attempt=orders.attempt,
             )
             words = self._words(training, task, orders, contribution, log_moments) if orders.vectors else {}
             update, findings = self._in_the_clear(training, orders, contribution, log_moments, words)
@@ -161,7 +164,7 @@ class LocalWork:
     ) -> dict[str, RingVector]:
         is_size_known = orders.total_records is not None or task.reported
         return ring_vectors_of(
-            self.settings.privacy,
+            self.settings.at_attempt(orders.attempt).privacy,
             training.spec,
             orders.vectors,
             contribution,
@@ -183,4 +186,4 @@ class LocalWork:
         body = {tensors.UPDATE + name: array for name, array in contribution.update.items()}
         if log_moments is not None and not orders.vectors:
             body |= log_moments.tensors()
-        return body, examine(self.settings, training.spec, Arrays(body), orders.longest)
+        return body, examine(self.settings.at_attempt(orders.attempt), training.spec, Arrays(body), orders.longest)

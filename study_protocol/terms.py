@@ -11,6 +11,7 @@ from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
@@ -59,8 +60,10 @@ def _on(subject: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
 
 def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
     sure = at_least(guaranteed_noise_multiplier(settings))
+    stages = settings.privacy.noise_stages
+    by_round = "" if stages is None else f": {schedule_in_words(stages)}"
     return [
-        ("noise", f"multiplier {sure} that is sure, at clip norm {clip_norm_in_words(settings.privacy)}"),
+        ("noise", f"multiplier {sure} that is sure, at clip norm {clip_norm_in_words(settings.privacy)}{by_round}"),
         ("steps", f"at most {settings.privacy.max_steps} with noise, in {settings.rounds} rounds"),
         ("training", _training(settings)),
         ("drawn", _sampling(settings)),

@@ -52,6 +52,10 @@ def _in_slots(settings: Settings) -> bool:
     return settings["schedule"].get("slots") is not None
 
 
+def _with_noise_schedule(settings: Settings) -> bool:
+    return settings["privacy"].get("noise_schedule") is not None
+
+
 def _centred_by_schedule(settings: Settings) -> bool:
     evaluation: Settings | None = settings.get("evaluation")
     question: Settings | None = None if evaluation is None else evaluation.get("question")
@@ -78,6 +82,7 @@ REQUIREMENTS = (
     Requirement(2, "answers in slots", _in_slots),
     Requirement(CENTRED_SQUARES, "centred squares in scheduled evaluations", _centred_by_schedule),
     Requirement(3, "an adaptive clip norm", _adaptively_clipped),
+    Requirement(3, "a noise schedule", _with_noise_schedule),
     Requirement(3, "a named rule for a limit (enforcement)", _named_rules),
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
 )

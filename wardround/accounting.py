@@ -18,8 +18,8 @@ Curves
 
 Moments
     log_moment, replace_one_moment and subsampled_moment give the cost of one step for a GaussianPair, a LaplacePair, a
-    FinitePair, an OutcomePair or a RandomisedResponse. upper_mean and binary_upper_mean bound the mean of a population by a sample.
-    epsilon_from_moments, delta_from_moments, epsilon_delta_curve, largest_moment, group, percentile_delta,
+    FinitePair, an OutcomePair or a RandomisedResponse. upper_mean and binary_upper_mean bound the mean of a population
+    by a sample. epsilon_from_moments, delta_from_moments, epsilon_delta_curve, largest_moment, group, percentile_delta,
     population_fraction, posterior_bounds and attack_success convert sums of moments. fit_distance bounds the effect of
     one record on a fitted model.
 

@@ -34,6 +34,11 @@ class ReleasedEvents:
     bears     "all": patients who are trained on and asked about. "evaluated": those set aside for evaluation
     relation  the neighbouring relation that the noise multipliers belong to
     event     all releases together
+
+    >>> from accounting import Definition, Level
+    >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
+    >>> ReleasedEvents(limit, "all", Relation.ADD_REMOVE, GaussianEvent(2.0)).event
+    GaussianEvent(noise_multiplier=2.0)
     """
 
     limit: LimitPlan
@@ -55,13 +60,32 @@ def ledger_events(entries: Iterable[Entry | Mapping[str, Any]], *, planned: bool
 
     Raises:
         LedgerError: they are no ledger, or a broken one.
+
+    >>> from accounting.budget.ledger import LedgerError
+    >>> try:
+    ...     ledger_events([])
+    ... except LedgerError as error:
+    ...     print(error)
+    ledger entry 0: an empty ledger opens no study
     """
     parsed = (entry if isinstance(entry, Entry) else Entry.from_dict(entry) for entry in entries)
     return budget_events(replay(parsed), planned=planned)
 
 
 def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEvents]:
-    """Return the same of a budget: of a plan and what was charged to it. `planned`: as in `ledger_events`."""
+    """Return the same of a budget: of a plan and what was charged to it. `planned`: as in `ledger_events`.
+
+    >>> from accounting import Definition, Level, Observer, Plan
+    >>> limit = LimitPlan(Level.INSTANCE, Definition.CLASSICAL, 4.0, 1e-5, estimator_failure_probability=None)
+    >>> plan = Plan(scheme="parallel", limits=(limit,), clip_norm=1.0, client_clip_norm=None, noise_multiplier=2.0,
+    ...             honest_survivors=1, sampling_rate=0.1, steps_per_round=5, max_steps=200, classical_order=8.0,
+    ...             bayesian=None, disclosure="at-end", release=None, observer=Observer.COORDINATOR)
+    >>> budget = Budget(plan)
+    >>> budget.reserve(1)
+    >>> budget.settle(1, None)
+    >>> [borne.event.events[0].count for borne in budget_events(budget)]
+    [5]
+    """
     borne: list[ReleasedEvents] = []
     for account in budget.accounts:
         if account.limit.definition is not Definition.CLASSICAL:

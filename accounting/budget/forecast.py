@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ class LimitForecast:
     fixed_term    ε that the first round brings at this order, for any cost
     first_round   ε after one round, at the worst, as a budget states it: of a fixed plan that of the whole plan, of
                   a sum of squares the limit
-    further_round  ε that each round after it adds, at the worst
+    further_round  ε that each round after it adds, at the worst. NaN where there is none, or under a noise schedule
     rounds        that this limit alone lets begin at the worst, within max_steps
     enforced      ε after the forecast's `rounds`, as a budget states it by the rule that keeps this limit, at the worst
     epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
@@ -105,11 +105,13 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON."""
+        schedule = self.plan.noise_schedule
         return {
             "rounds": self.rounds,
             "at_most_rounds": self.at_most_rounds,
             "steps_per_round": self.plan.steps_per_round,
             "max_steps": self.plan.max_steps,
+            **({} if schedule is None else {"noise_schedule": [asdict(stage) for stage in schedule]}),
             "reason": self.reason,
             "stopped_by": [
                 {"level": str(limit.level), "definition": str(limit.definition)} for limit in self.stopped_by
@@ -188,7 +190,8 @@ def _of_limit(
     classical_account = classical_beside(accounts, account)
     first = _stated(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
-    two = _stated(account, 2) if account.plan.rounds > 1 else math.nan
+    is_equal = account.plan.rounds > 1 and account.plan.noise_schedule is None
+    two = _stated(account, 2) if is_equal else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
     def displayed_epsilon(rounds: int) -> float:

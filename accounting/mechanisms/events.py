@@ -19,11 +19,13 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.divergence import MOST_TERMS, exact_moments, log_moment, sampled_bound, unsampled_moments
-from accounting.mechanisms.finite_pairs import MOST_LOSSES, discrete_laplace_pair
+from accounting.mechanisms.finite_pairs import MOST_LOSSES, FinitePair, discrete_laplace_pair
 from accounting.mechanisms.general import LaplacePair, OutcomePair, ZeroConcentrated, subsampled_moments, told_by
 from accounting.units import Relation
 from accounting.values import FloatArray, check_count, check_nonnegative, check_positive, check_rate
 
+# Each term of a finite pair is a sum over its outcomes.
+_MOST_FINITE_TERMS = 4096
 # Every count up to it is a float.
 MOST_RUNS = 2**52
 
@@ -272,8 +274,8 @@ def _moments(atom: Atom, rate: float, lams: FloatArray, times: float) -> FloatAr
 
 
 def _of_pair(pair: OutcomePair, rate: float, lams: FloatArray) -> FloatArray:
-    # Far out a sum has too many terms, and without sampling it costs more.
-    if rate == 1 or lams.max() > MOST_TERMS:
+    # Far out a sum has too many terms, and without sampling it costs more. The loss distribution answers there.
+    if rate == 1 or lams.max() > (_MOST_FINITE_TERMS if isinstance(pair, FinitePair) else MOST_TERMS):
         return np.array([lam * max(told_by(pair, lam + 1), told_by(pair, lam + 1, reverse=True)) for lam in lams]) * (
             1 + 1e-9
         )

@@ -13,6 +13,7 @@ laws. Of two coordinates they are independent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,14 +46,15 @@ class FinitePair(OutcomePair):
     0.0488
     """
 
-    with_record: tuple[float, ...]
-    without_record: tuple[float, ...]
+    with_record: Sequence[float]
+    without_record: Sequence[float]
 
     def __post_init__(self) -> None:
         for name in ("with_record", "without_record"):
             values = check_array(name, np.asarray(getattr(self, name), dtype=np.float64))
             if abs(math.fsum(values) - 1) > _SUM_ERROR:
                 raise InvalidArgument(name, f"must have the sum 1, not {math.fsum(values)!r}")
+            # As tuples: an event is a value, which can be compared and counted.
             object.__setattr__(self, name, tuple(values.tolist()))
         if len(self.with_record) != len(self.without_record):
             raise InvalidArgument("without_record", f"must have {len(self.with_record)} outcomes, as with_record has")
@@ -162,7 +164,7 @@ class FiniteLosses(LossLaw):
         return first, second, max(0.0, 1 - math.fsum(first))
 
 
-def _at_most_one(law: tuple[float, ...]) -> FloatArray:
+def _at_most_one(law: Sequence[float]) -> FloatArray:
     return np.array(law) / max(1.0, math.fsum(law))
 
 

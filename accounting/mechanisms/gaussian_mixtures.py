@@ -47,8 +47,9 @@ _TABLE = 1 << 14
 _NEWTON_STEPS = 3
 # Points whose densities are computed at once.
 _BLOCK = 1 << 16
-# Cells narrower than this are integrated by five points, wider ones are differences of the distribution function.
-_NARROW = 0.1
+# The density's logarithm changes by less in a cell that is integrated by five points: they err by less than 1e-15. In
+# wider cells differences of the distribution function keep their digits.
+_NARROW = 0.5
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 
 
@@ -138,9 +139,9 @@ def _on_grid(first: _Mixture, second: _Mixture, interval: float, tail: float) ->
     # m·e^{−h} + (p − m) = q e^l for a cell of masses p and q above the point l.
     with np.errstate(over="ignore"):
         below = np.exp(points[:-1]) * others
-    largest = float(np.abs(edges).max())
-    # Densities are right to the rounding of their exponents, edges to `error` in the loss.
-    slack = (16 + 2 * len(first) + largest * largest + np.abs(points[:-1])) * UNIT + error
+    reach = float(np.abs(edges).max()) + max(abs(mean) for _, mean in (*first, *second))
+    # Densities are right to the rounding of their exponents and weights, edges to `error` in the loss.
+    slack = (16 + 2 * (len(first) + len(second)) + 3 * reach * reach + np.abs(points[:-1])) * UNIT + error
     right = np.clip((masses - below + 2 * slack * masses) / -math.expm1(-interval), 0.0, masses)
     out = np.zeros(points.size)
     out[:-1] += masses - right
@@ -183,13 +184,13 @@ def _masses(edges: FloatArray, law: Sequence[tuple[float, float]]) -> FloatArray
     """The mixture's mass between neighbouring edges, shape (edges − 1,), right to a few roundings of its exponents."""
     out = np.zeros(edges.size - 1)
     widths, middles = np.diff(edges), (edges[:-1] + edges[1:]) / 2
-    narrow = widths * np.maximum(1.0, np.abs(edges).max() + max(abs(mean) for _, mean in law)) < _NARROW
     for weight, mean in law:
         centres, halves = middles - mean, widths / 2
         total = np.zeros(out.size)
         for node, share in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
             total += share * np.exp(-np.square(centres + node * halves) / 2)
         low, high = edges[:-1] - mean, edges[1:] - mean
+        narrow = widths * np.maximum(1.0, np.maximum(-low, high)) < _NARROW
         # On the side where both are small.
         near, far = np.where(low > 0, -low, high), np.where(low > 0, -high, low)
         wide = _functions.ndtr(near) - _functions.ndtr(far)

@@ -36,6 +36,9 @@ def to_dp_accounting(event: Event) -> Any:
     Raises:
         InvalidArgument: dp_accounting has no such event, such as for a pair of laws of your own.
         ModuleNotFoundError: dp_accounting is not installed.
+
+    >>> to_dp_accounting(PoissonSampledEvent(0.01, GaussianEvent(1.1)))
+    PoissonSampledDpEvent(sampling_probability=0.01, event=GaussianDpEvent(noise_multiplier=1.1))
     """
     peer = _peer()
     match event:

@@ -24,7 +24,7 @@ from accounting.plan.limits import (
     require_release,
 )
 from accounting.plan.queries import QueryPlan
-from accounting.plan.schedule import MOST_STAGES, NoiseStage, first_rounds, stage_of
+from accounting.plan.schedule import NoiseStage, first_rounds, require_schedule, stage_of
 from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, SchemeName
 from accounting.units import Definition, Level, Observer, Relation
 from accounting.values import check_array, check_choice, check_count, check_order, check_positive, check_rate
@@ -130,16 +130,10 @@ class Plan:
             require_queries(rules, self.limits, self.queries, self.bayesian)
 
     def _check_schedule(self) -> None:
-        schedule = self.noise_schedule
-        if schedule is None:
+        if self.noise_schedule is None:
             return
-        if not 1 <= len(schedule) <= MOST_STAGES:
-            raise PlanError("noise_schedule", f"has 1 to {MOST_STAGES} stages, not {len(schedule)}")
-        if (planned := sum(stage.rounds for stage in schedule)) != self.rounds:
-            raise PlanError("noise_schedule", f"has {planned} rounds in all, and max_steps allows {self.rounds}")
-        if self.bayesian is not None:
-            raise PlanError("noise_schedule", "needs equal steps for a Bayesian limit: leave one of them out")
-        for stage in range(len(schedule)):
+        require_schedule(self.noise_schedule, rounds=self.rounds, estimates=self.bayesian is not None)
+        for stage in range(len(self.noise_schedule)):
             _require_moderate("noise_schedule", self.noise_of(stage))
 
     def _check_enforcement(self, limit: LimitPlan) -> None:
@@ -216,6 +210,11 @@ class Plan:
         # Who takes part is seen, so that no sampling hides anybody.
         rate = 1.0 if protection.credit is Credit.NONE else self.sampling_rate
         return Mechanism(clip, std, rate, self.steps_per_round, protection.relation)
+
+    def least_noised(self, level: Level) -> Mechanism:
+        """One noised step as `level` sees it, with the least noise of all stages. Raises as `mechanism`."""
+        steps = (self.mechanism(level, stage) for stage in range(len(self.stages)))
+        return min(steps, key=lambda step: step.noise_std)
 
     @property
     def adders(self) -> int:

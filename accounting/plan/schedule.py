@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from accounting.errors import InvalidArgument
+from accounting.plan.limits import PlanError
 from accounting.values import check_count, check_positive
 
 MOST_STAGES = 64
@@ -45,6 +46,26 @@ class NoiseStage:
             raise InvalidArgument("noise_schedule", f"is not a list of stages: {error}") from error
 
 
+def require_schedule(stages: Sequence[NoiseStage], *, rounds: int, estimates: bool) -> None:
+    """Whether a study of so many rounds at most can have these stages.
+
+    estimates  it has a Bayesian limit
+
+    Raises:
+        PlanError: it cannot. It says what to change.
+    """
+    if not 1 <= len(stages) <= MOST_STAGES:
+        raise PlanError("noise_schedule", f"has 1 to {MOST_STAGES} stages, not {len(stages)}")
+    if (planned := sum(stage.rounds for stage in stages)) != rounds:
+        raise PlanError(
+            "noise_schedule",
+            f"has {planned} rounds in all, and max_steps allows {rounds}: make the two equal (max_steps counts the "
+            "local steps of a round)",
+        )
+    if estimates:
+        raise PlanError("noise_schedule", "needs equal steps for a Bayesian limit: leave one of them out")
+
+
 def stage_of(stages: Sequence[NoiseStage], attempt: int) -> int:
     """Return the place of the stage that attempt 1, 2, … belongs to. Attempts beyond all stages: the last one.
 
@@ -53,6 +74,15 @@ def stage_of(stages: Sequence[NoiseStage], attempt: int) -> int:
     """
     ends = list(accumulate(stage.rounds for stage in stages))
     return min(bisect_right(ends, attempt - 1), len(stages) - 1)
+
+
+def first_attempts(stages: Sequence[NoiseStage]) -> list[int]:
+    """Return the first attempt of each stage.
+
+    >>> first_attempts([NoiseStage(2, 1.5), NoiseStage(3, 1.0)])
+    [1, 3]
+    """
+    return [1 + end for end in accumulate((stage.rounds for stage in stages[:-1]), initial=0)]
 
 
 def first_rounds(stages: Sequence[NoiseStage], rounds: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ class SignalToNoise:
     records          of the hospital. None where its whole update is clipped, for any size
     expected_batch   records that one step draws on average
     signal           the most that its clipped sum can have on average
-    noise            standard deviation of the noise in every coordinate
+    noise            standard deviation of the noise in every coordinate, root mean square over a noise schedule
     alone            signal / noise of one hospital in one step, were all of it in one coordinate
     together         the same of all hospitals, each of this size, over all steps, were they all to agree
     parameters       of a model whose signal is as large as its noise, together: with more, the noise is larger
@@ -72,7 +72,7 @@ def signal_to_noise(
     """
     people, hospital_count = check_count("records", records), check_positive("hospitals", hospitals)
     steps = check_count("rounds", rounds, minimum=0) * plan.steps_per_round
-    noise = plan.noise_multiplier * plan.clip_norm
+    noise = _noise_multiplier(plan) * plan.clip_norm
     if plan.rules.divides_noise:
         noise *= math.sqrt(max(1.0, hospital_count / plan.honest_survivors))
     if plan.rules.clips_updates:
@@ -86,3 +86,11 @@ def signal_to_noise(
     return SignalToNoise(
         people, batch, signal, noise, signal / noise, signal / noise * math.sqrt(hospital_count * steps)
     )
+
+
+def _noise_multiplier(plan: Plan) -> float:
+    """Root mean square over the rounds: a mean of them has as much noise as one of equal rounds with it."""
+    if plan.noise_schedule is None:
+        return plan.noise_multiplier
+    squares = (stage.rounds * plan.noise_of(place) ** 2 for place, stage in enumerate(plan.stages))
+    return math.sqrt(math.fsum(squares) / plan.rounds)

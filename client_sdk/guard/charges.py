@@ -77,8 +77,11 @@ class Charge:
         return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears, asks=True)
 
     @classmethod
-    def of(cls, settings: StudySettings, rounds: Iterable[int] = ()) -> Charge:
-        """The steps of one round of a study, and the histograms that all of `rounds` publish together."""
+    def of(cls, settings: StudySettings, rounds: Iterable[int] = (), attempt: int | None = None) -> Charge:
+        """The steps of one round of a study, and the histograms that all of `rounds` publish together.
+
+        attempt  the round's place in a noise schedule. None: the one with the least noise
+        """
         # In a sum the others add noise too. This hospital counts its own alone, but for one noise that all share.
         plan, noise = plan_of(settings), 0.0
         published = sum(plan.publishes(round) for round in rounds)
@@ -90,7 +93,8 @@ class Charge:
         level = plan.levels[0].value
         bears = "all" if settings.evaluation is None else "trained"
         rate, steps = plan.sampling_rate, plan.steps_per_round
-        return cls(level, plan.noise_multiplier, rate, steps, published, noise, bears)
+        stages = range(len(plan.stages)) if attempt is None else [plan.stage_of(attempt)]
+        return cls(level, min(map(plan.noise_of, stages)), rate, steps, published, noise, bears)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Charge:

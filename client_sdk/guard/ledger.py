@@ -149,7 +149,7 @@ class HospitalLedger(LedgerChain):
             return None
         charge, settled = entries["reserved"], entries.get("settled")
         finished = None if settled is None else settled.body["sha256"]
-        return ChargedRound(charge.sequence, charge.body["model_sha256"], finished)
+        return ChargedRound(charge.sequence, charge.body["model_sha256"], finished, charge.body.get("attempt"))
 
     def rounds_known(self, study: str) -> set[int]:
         """Rounds that this ledger has charged, one by one or as lost."""
@@ -168,6 +168,15 @@ class HospitalLedger(LedgerChain):
         """Those of `rounds_known` that are no query's."""
         return self.rounds_known(study) - self._queries(study)
 
+    def attempts(self, study: str, *, except_round: int) -> set[int]:
+        """Places in the study's noise schedule that this hospital has used up in other rounds than `except_round`.
+
+        Lost rounds had no place beyond their number.
+        """
+        reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
+        places = {entry.body["attempt"] for entry in reserved if "attempt" in entry.body}
+        return places | set(range(1, 1 + self.rounds_lost(study)))
+
     def rounds_lost(self, study: str) -> int:
         """Return n where rounds 1 … n were accepted as lost, or 0 without a loss."""
         lost = (entry.body["rounds_lost"] for entry in self._of(study) if entry.kind == "charged-in-full")
@@ -181,10 +190,12 @@ class HospitalLedger(LedgerChain):
         limits: tuple[OwnLimit, ...],
         model_sha256: str,
         approval: str | None = None,
+        attempt: int | None = None,
     ) -> None:
         """Pay for one round, before anything of it is computed. A study that was admitted whole has paid for it.
 
         approval  identity of the decision of a person here under which it is answered
+        attempt   its place in the study's noise schedule, which is used up with this entry
 
         Raises:
             OwnBudgetExceeded: a limit of this hospital would be passed. The ledger is unchanged.
@@ -193,8 +204,9 @@ class HospitalLedger(LedgerChain):
         if study not in self.whole_plans():
             require_affordable(self.charges(), charge, limits)
         with self._writing():
-            under = {} if approval is None else {"approval": approval}
-            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **under})
+            optional = {"approval": approval, "attempt": attempt}
+            known = {name: value for name, value in optional.items() if value is not None}
+            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **known})
 
     def finish_update(
         self,

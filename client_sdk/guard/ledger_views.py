@@ -13,12 +13,13 @@ BodyKind = Literal["update", "refusal"]
 class ChargedRound:
     """A round this ledger has paid for. `sha256` is of the finished update, or None until there is one.
 
-    sequence: of the entry that holds the charge.
+    sequence: of the entry that holds the charge. attempt: its place in the noise schedule, None without one.
     """
 
     sequence: int
     model_sha256: str
     sha256: str | None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)

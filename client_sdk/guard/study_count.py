@@ -60,12 +60,18 @@ def require_within_study(plan: Plan, sent: Sequence[Charge], next_one: Charge, c
 def _rounds_by_stage(plan: Plan, charges: Sequence[Charge]) -> tuple[int, ...]:
     """Return how many rounds of training had the noise of each stage of the plan's schedule."""
     noises = [plan.noise_of(stage) for stage in range(len(plan.stages))]
-    rounds = [0] * len(noises)
+    counts = dict.fromkeys(noises, 0)
     for charge in charges:
         if not charge.asks:
             # A noise that no stage has is counted at the least one.
-            stage_noise = charge.noise_multiplier if charge.noise_multiplier in noises else min(noises)
-            rounds[noises.index(stage_noise)] += charge.steps // plan.steps_per_round
+            stage_noise = charge.noise_multiplier if charge.noise_multiplier in counts else min(noises)
+            counts[stage_noise] += charge.steps // plan.steps_per_round
+    rounds = [0] * len(noises)
+    for place, (noise, stage) in enumerate(zip(noises, plan.stages, strict=True)):
+        # Several stages may have the same noise. What is too much for all of them stands at the last one.
+        is_last = noise not in noises[place + 1 :]
+        rounds[place] = counts[noise] if is_last else min(counts[noise], stage.rounds)
+        counts[noise] -= rounds[place]
     return tuple(rounds)
 
 

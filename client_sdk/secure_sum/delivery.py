@@ -95,6 +95,7 @@ class MaskedDelivery:
         self._settings = summed.settings
         self._store: FileStore | None = None
         self._round: MaskedRound | None = None
+        self._attempt: int | None = None
 
     def prepare(self, assignment: AssignmentBody, session: SignedParameters | None) -> tuple[VectorSpec, ...]:
         """Join the round's session, and return the vectors that it sums.
@@ -110,7 +111,7 @@ class MaskedDelivery:
         joined = self._of(assignment)
         vectors = joined.prepare(session)
         # Only now: a session that was refused while it was prepared has been left already.
-        self._round = joined
+        self._round, self._attempt = joined, assignment.attempt
         return vectors
 
     def body(
@@ -126,7 +127,7 @@ class MaskedDelivery:
             TrainingStopped: a value does not fit its vector.
         """
         words = ring_vectors_of(
-            require_training(self._settings).privacy,
+            require_training(self._settings).at_attempt(self._attempt).privacy,
             self._summed.model,
             vectors,
             contribution,
@@ -244,8 +245,17 @@ class MaskedDelivery:
         if assignment.model is None:
             raise BadAssignment("the assignment names neither a model nor a query")
         settings, spec, model = require_training(self._settings), self._summed.model, assignment.model
-        names = {"study": study, "roster": roster, "model": model.sha256}
-        return SessionPlan.of(settings, spec, round_number=round, ledger=ledger, clip_norm=model.clip_norm, **names)
+        return SessionPlan.of(
+            settings,
+            spec,
+            study=study,
+            round_number=round,
+            roster=roster,
+            model=model.sha256,
+            ledger=ledger,
+            clip_norm=model.clip_norm,
+            attempt=assignment.attempt,
+        )
 
     def _party(self, assignment: AssignmentBody) -> Party:
         if not isinstance(self._client.credentials, Signature):

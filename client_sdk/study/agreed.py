@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from accounting.plan.plan import Plan
 from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.admission import admit
@@ -21,6 +22,7 @@ from client_sdk.study.verifier import queries_asked, require_known_past, rounds_
 from client_sdk.study.versions import joined_with
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Study
+from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 
 if TYPE_CHECKING:
@@ -104,11 +106,23 @@ def accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, 
         last = max(reported)
         training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
         charges = queries_asked(client, membership.study)
+        if training is not None and isinstance(settings, StudySettings) and settings.privacy.noise_schedule is not None:
+            training, charges = None, [*_by_stage(training, plan_of(settings), last), *charges]
         if ledger.opened(membership.study) is None:
             # To everybody: on which side each patient was is lost, too.
             training = None if training is None else replace(training, bears="all")
             charges = [replace(query, bears="all") for query in charges]
         ledger.accept_loss(membership.study, last, training, charges)
+
+
+def _by_stage(once: Charge, plan: Plan, rounds: int) -> list[Charge]:
+    """Return the charges of so many rounds under a noise schedule: none of them had a place beyond its number."""
+    counts = plan.first_rounds(min(rounds, plan.rounds))
+    return [
+        replace(once, noise_multiplier=plan.noise_of(stage), steps=once.steps * count)
+        for stage, count in enumerate(counts)
+        if count
+    ]
 
 
 def require_split_known(client: Client, ledger: HospitalLedger, membership: Membership, dataset: str) -> None:

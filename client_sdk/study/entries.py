@@ -129,6 +129,22 @@ class EntryChecks:
             if evaluated.version >= min(models):
                 _require_same(evaluated, models.get(evaluated.version))
 
+    def require_attempt(self, phase: str, attempt: int | None) -> None:
+        """Require that a round of training has the place in the noise schedule that its reservation took.
+
+        Raises:
+            BadAssignment: the assignment names another one, or one where there is none.
+        """
+        has_place = phase == "train" and self._plan.noise_schedule is not None
+        # Past a limit nothing is counted any more, and no round is taken part in.
+        if has_place and self._exceeded is not None:
+            return
+        expected = self._budget.attempts if has_place else None
+        if attempt != expected:
+            raise BadAssignment(
+                f"the assignment names place {attempt} of the noise schedule, and by the ledger it is {expected}"
+            )
+
     def check(self, entry: Entry) -> None:
         """Take in the next entry.
 

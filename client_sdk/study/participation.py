@@ -250,8 +250,8 @@ class Participation:
         """Return the round's work, or None if it is finished. Raises BadAssignment, and Refused as `Work.open`."""
         work = self._work_of(assignment)
         subjects = work.subjects(assignment)
-        if charged is not None and charged.model_sha256 not in subjects:
-            another = "this round was assigned before, about another model or another query"
+        if charged is not None and (charged.model_sha256 not in subjects or charged.attempt != assignment.attempt):
+            another = "this round was assigned before, about another model, another query or another noise"
             raise BadAssignment(another, self._verifier.shown_with(received))
         self._bind(assignment, received.session, subjects[0])
         if charged is None or charged.sha256 is None:

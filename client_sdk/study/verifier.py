@@ -94,6 +94,7 @@ class CoordinatorVerifier:
             if body.query is not None:
                 checks.require_asked(body.round, body.query.document)
             checks.require_models(body.model, None if body.query is None else body.query.model)
+            checks.require_attempt(body.phase, body.attempt)
         except BadAssignment as error:
             error.proof = self.shown_with(received)
             raise

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from client_sdk.errors import BadAssignment
+from accounting.plan.plan import Plan
+from client_sdk.errors import BadAssignment, OwnBudgetExceeded, Refused
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.ledger import HospitalLedger
@@ -70,11 +71,18 @@ class RoundCharges:
     policy: SitePolicy
     outbox: Outbox
 
-    def pay(self, round_number: int, price: Charge, subject: str, approval: str | None = None) -> None:
+    def pay(
+        self,
+        round_number: int,
+        price: Charge,
+        subject: str,
+        approval: str | None = None,
+        attempt: int | None = None,
+    ) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
         limits = self.policy.own_limits(self.ledger.terms(self.policy.limits))
-        self.ledger.charge(self.study, round_number, price, limits, subject, approval)
+        self.ledger.charge(self.study, round_number, price, limits, subject, approval, attempt)
         failpoint("hospital.after-charge")
 
     def finish(
@@ -143,7 +151,9 @@ class TrainingWork:
             settings, patients, sums, rounds_lost=ledger.rounds_lost(study), source=source
         )
         charged = ledger.rounds_trained(study) | {round}
-        require_within_study(plan_of(settings), ledger.sent(study), Charge.of(settings), charged)
+        _require_next(plan_of(settings), ledger.attempts(study, except_round=round), assignment.attempt)
+        price = Charge.of(settings, attempt=assignment.attempt)
+        require_within_study(plan_of(settings), ledger.sent(study), price, charged)
         accounts = _Accounts(log_moments, books.individual(patients), (sums, individual_state))
         return partial(self._make, assignment, accounts)
 
@@ -157,7 +167,8 @@ class TrainingWork:
         # Everything that can still say no comes before the charge.
         weights, previous = self._models.assigned(model), self._models.before(model)
         if not paid:
-            books.pay(round, Charge.of(self._training.settings, [round]), model.sha256)
+            price = Charge.of(self._training.settings, [round], assignment.attempt)
+            books.pay(round, price, model.sha256, attempt=assignment.attempt)
         # From where a round of several steps was interrupted.
         belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
         checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
@@ -170,6 +181,7 @@ class TrainingWork:
             checkpoints=checkpoints,
             previous=previous,
             clip_norm=model.clip_norm,
+            attempt=assignment.attempt,
         )
         body = self._delivery.body(round, vectors, contribution, log_moments)
         failpoint("hospital.after-training")
@@ -179,3 +191,22 @@ class TrainingWork:
         books.finish(round, body, sums=sums, individual=filter_state, report=reported(contribution, log_moments))
         if checkpoints is not None:
             checkpoints.erase()
+
+
+def _require_next(plan: Plan, used: set[int], attempt: int | None) -> None:
+    """Require a place of the noise schedule that lies in it and after all that this hospital has used.
+
+    Raises:
+        OwnBudgetExceeded: the schedule has no such place.
+        Refused: it was used before, or others after it were.
+    """
+    if attempt is None:
+        return
+    if attempt > plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the end of the study's noise schedule")
+    if attempt <= max(used, default=0):
+        raise Refused(
+            "attempt-used",
+            f"the round has place {attempt} of the study's noise schedule, and this hospital has used place "
+            f"{max(used)} already: each place is used once, in order",
+        )

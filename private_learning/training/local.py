@@ -141,15 +141,14 @@ class LocalTraining:
         """Names, shapes and types of the parameters that travel."""
         return spec_of_model(self._model)
 
-    @property
-    def noise(self) -> GridNoise:
-        """Of one private step that clips around zero.
+    def noise(self, attempt: int | None = None) -> GridNoise:
+        """Return that of one private step that clips around zero. attempt: as of `contribution`.
 
         Raises:
             ConfigurationError: as `require_trainable`.
         """
         self.require_trainable()
-        return noise_of_a_step(self._gradients, self.settings)
+        return noise_of_a_step(self._gradients, self.settings.at_attempt(attempt))
 
     @cached_property
     def _model(self) -> nn.Module:
@@ -277,6 +276,7 @@ class LocalTraining:
         checkpoints: Checkpoints | None = None,
         previous: Mapping[str, Array] | None = None,
         clip_norm: float | None = None,
+        attempt: int | None = None,
     ) -> Contribution:
         """Return the contribution of one round from the received weights.
 
@@ -288,6 +288,7 @@ class LocalTraining:
         checkpoints    the step to begin at, with the saved state of both accounts, and the place to save progress
         previous       the weights released before these, where the study clips around the difference
         clip_norm      of this round, where the study's is adaptive. None: that of the settings
+        attempt        the round's place in the study's noise schedule, if it has one: how much noise is drawn
 
         A record without a finite gradient adds zero and is charged in full. The log alone says how many there were.
 
@@ -297,7 +298,8 @@ class LocalTraining:
         if checkpoints is not None and checkpoints.start is not None:
             _resume(checkpoints.start, log_moments, individual)
         self._load(weights)
-        arguments = self.dataset, self.settings.at_clip_norm(clip_norm), self.randomness_in(round_number)
+        settings = self.settings.at_clip_norm(clip_norm).at_attempt(attempt)
+        arguments = self.dataset, settings, self.randomness_in(round_number)
         with self._computing():
             if self.settings.privacy.rules.clips_updates:
                 gradients = PlainGradients(*self._of_records, *arguments, device=self._device)

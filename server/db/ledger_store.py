@@ -120,6 +120,14 @@ def budget_of(tx: Transaction, signer: SigningKey, study: StudyRow) -> Budget:
     return _restored(study, row)
 
 
+def attempt_under_way(tx: Transaction, study: StudyRow) -> int | None:
+    """Return the place of the round of training under way in the study's noise schedule, or None without one.
+
+    A round is reserved once, and no other one while it is under way: the count stays until it has ended.
+    """
+    return tx.session.get_one(BudgetRow, study.id).state.get("attempts")
+
+
 def open_account(tx: Transaction, signer: SigningKey, study: StudyRow, plan: AnyPlan) -> None:
     """Start the ledger of a new study. The caller has made sure that one round fits (`Budget.open`)."""
     row, budget = BudgetRow(study_id=study.id, max_steps=plan.max_steps), Budget(plan)

@@ -11,7 +11,7 @@ def next_clip_norm(settings: StudySettings, norm: float | None, total: ReadableT
     """Return the norm of the rounds that start from a new model, or None if the study's norm is constant.
 
     Args:
-        settings: as the study froze them.
+        settings: at the place of the round in a noise schedule, with the first clip norm.
         norm: of the round that made the model.
         total: the noised sum of the round's updates, on their own scale.
     """

@@ -46,8 +46,9 @@ Tensors = Literal[
     "wrong-metadata",
 ]
 Forbids = Literal[StudyForbids, RoundForbids, SessionForbids, InvitationForbids]
-Guarantees = Literal["first-round-overspends", "whole-plan-overspends", "beyond-bounds"]
-Code = Literal[WhoAsks, Unknown, Forbids, Body, Length, Tensors, Guarantees]
+Code = Literal[
+    WhoAsks, Unknown, Forbids, Body, Length, Tensors, "first-round-overspends", "whole-plan-overspends", "beyond-bounds"
+]
 
 
 class Rejected(Exception):

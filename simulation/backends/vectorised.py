@@ -73,16 +73,24 @@ class Vectorised:
         self._work, self._settings = work, work.settings
         self._layout = UpdateLayout.of(work.training.spec)
         self._records = LinearRecords(work.population.dataset, signal)
-        clips = self._settings.privacy.rules.clips_updates
-        self._noise = None if clips else work.training.noise
+        # By their multiplier, which differs between the stages of a noise schedule only.
+        self._noises: dict[float, GridNoise] = {}
 
     def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
-        round = _Round(self._work, self._layout, self._records, self._noise, orders)
+        round = _Round(self._work, self._layout, self._records, self._noise(orders.attempt), orders)
         client_rows = [self._work.population.rows[task.place] for task in tasks]
         # A client's records and its model are there at once.
         for block in blocks(client_rows, self._work.population.dataset.inputs.shape[1] + self._layout.size):
             round.take(tasks[block], client_rows[block])
         return round.done()
+
+    def _noise(self, attempt: int | None) -> GridNoise | None:
+        privacy = self._settings.at_attempt(attempt).privacy
+        if privacy.rules.clips_updates:
+            return None
+        if privacy.noise_multiplier not in self._noises:
+            self._noises[privacy.noise_multiplier] = self._work.training.noise(attempt)
+        return self._noises[privacy.noise_multiplier]
 
     def close(self) -> None:
         """Nothing was started."""
@@ -104,7 +112,7 @@ class _Round:
         self, work: LocalWork, layout: UpdateLayout, records: LinearRecords, noise: GridNoise | None, orders: Orders
     ) -> None:
         self._work, self._layout, self._records, self._noise, self._orders = work, layout, records, noise, orders
-        self._settings: StudySettings = work.settings
+        self._settings: StudySettings = work.settings.at_attempt(orders.attempt)
         streams = work.training.randomness.in_round(COORDINATOR, orders.round)
         self._sample_source, self._noise_source = streams.of(Purpose.SAMPLE), streams.of(Purpose.NOISE)
         self._sums, self._findings = WordSums(orders.vectors), list[Findings]()

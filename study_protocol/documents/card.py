@@ -14,6 +14,7 @@ from study_protocol.documents.phrases import UNIT_NOUNS, exact_delta, hospitals,
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
+from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.training import ALL, Averaging, Training
 from study_protocol.wire.rounded import exact, number, percent
 
@@ -164,6 +165,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("scheme", privacy.rules.display_name),
         ("clip_norm", f"{'' if privacy.adaptive_clip is None else 'adaptive, starting at '}{exact(privacy.clip_norm)}"),
         ("noise_multiplier", exact(privacy.noise_multiplier)),
+        *(() if (stages := privacy.noise_stages) is None else (("noise_schedule", schedule_in_words(stages)),)),
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),
     )

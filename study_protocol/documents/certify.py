@@ -266,7 +266,7 @@ def _whole_up_to(whole: bool, last: int) -> str:
 
 
 def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
-    privacy, steps = settings.privacy, [(level, plan.mechanism(level)) for level in plan.levels]
+    privacy, steps = settings.privacy, [(level, plan.least_noised(level)) for level in plan.levels]
     return CertifiedMechanism(
         scheme=privacy.rules.id,
         title=privacy.rules.title,
@@ -275,6 +275,7 @@ def _mechanism(settings: StudySettings, plan: Plan) -> CertifiedMechanism:
         disclosure=privacy.disclosure,
         steps_per_round=plan.steps_per_round,
         max_steps=plan.max_steps,
+        noise_schedule=privacy.noise_schedule,
         levels=[
             CertifiedLevel(
                 level=level.value,

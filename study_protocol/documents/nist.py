@@ -14,6 +14,7 @@ from accounting.units import Level, Observer, Relation
 from study_protocol.documents.phrases import budget_line, clip_norm, observer_phrase, questions
 from study_protocol.study.certificate import NistAnswer
 from study_protocol.study.messages import LimitStatement
+from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.rounded import at_least, exact
@@ -108,14 +109,18 @@ def _queries(settings: StudySettings, plan: Plan) -> str:
 
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
     clipped = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
-    steps = [(level, plan.mechanism(level)) for level in plan.levels]
-    adaptive = settings.privacy.adaptive_clip is not None
+    steps = [(level, plan.least_noised(level)) for level in plan.levels]
+    adaptive, stages = settings.privacy.adaptive_clip is not None, settings.privacy.noise_stages
+    by_round = "" if stages is None else f" at least; {schedule_in_words(stages)}"
     levels = "; ".join(
         f"{level} level: {clip_norm(step.clip_norm, adaptive=adaptive)}, "
         f"noise multiplier {at_least(step.noise_multiplier)}"
         for level, step in steps
     )
-    yield "Mechanism", f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}"
+    yield (
+        "Mechanism",
+        f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}{by_round}",
+    )
     yield "Sampling", "; ".join(f"{level} level: {_credit(step.sampling_rate)}" for level, step in steps)
     by = ", ".join(dict.fromkeys(str(limit.enforced_by) for limit in limits if limit.enforced_by is not None))
     every = "all rounds" if settings.statistics is None else "all rounds, all questions"

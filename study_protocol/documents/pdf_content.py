@@ -14,8 +14,9 @@ from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
 from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, exact_delta
-from study_protocol.study.certificate import Certificate, CertifiedLimit
+from study_protocol.study.certificate import Certificate, CertifiedLimit, CertifiedMechanism
 from study_protocol.study.limit_words import progress_in_words
+from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.wire.rounded import at_least, exact, number, percent
 from study_protocol.wire.signing import canonical_json
 
@@ -186,6 +187,7 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
             f"disclosure {mechanism.disclosure}",
         ],
         *levels,
+        *_noise_by_round(mechanism),
         ["Steps", f"{rounds.steps} of at most {mechanism.max_steps} noised steps, {mechanism.steps_per_round} a round"],
         [
             "Rounds",
@@ -194,6 +196,13 @@ def _mechanism(stated: Certificate) -> list[list[str]]:
         ],
         ["Hospitals", f"{members.active} active{between}; who they are is not said here"],
     ]
+
+
+def _noise_by_round(mechanism: CertifiedMechanism) -> list[list[str]]:
+    if mechanism.noise_schedule is None:
+        return []
+    stages = tuple(stage.plan() for stage in mechanism.noise_schedule)
+    return [["Noise by round", schedule_in_words(stages)]]
 
 
 def _sentence(text: str) -> str:

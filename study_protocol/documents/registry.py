@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, hospitals
 from study_protocol.study.certificate import Certificate, CertifiedLimit
+from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.wire.rounded import at_least, number
 
 SCHEMA = "opendp/deployments-registry-data, schemas/deployments-schema.yaml at 3e9c812 (2026-07-15)"
@@ -132,6 +133,9 @@ def _mechanisms(stated: Certificate) -> list[str]:
         f"noise multiplier ≥ {at_least(row.noise_multiplier)}"
         for row in stated.mechanism.levels
     ]
+    schedule = stated.mechanism.noise_schedule
+    if schedule is not None:
+        steps.append(f"Noise by round: {schedule_in_words(tuple(stage.plan() for stage in schedule))}")
     hazards = [f"{asks}: {_answer_to(stated, asks)}" for asks in _HAZARDS]
     return ["Discrete Gaussian mechanism on clipped sums, implemented by Wardround", *steps, *hazards]
 

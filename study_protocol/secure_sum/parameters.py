@@ -94,12 +94,14 @@ class SessionPlan:
         model: str,
         ledger: tuple[int, str],
         clip_norm: float | None = None,
+        attempt: int | None = None,
     ) -> Self:
         """Return the session that a study's settings ask for.
 
         Args:
             spec: the model's parameters.
             clip_norm: of the round, as its model names it. None: that of the settings.
+            attempt: the round's place in the noise schedule, if there is one.
 
         Raises:
             ValueError: the study has no sums under masks.
@@ -108,7 +110,7 @@ class SessionPlan:
         if masking is None:
             raise ValueError("masking: this study has no sums under masks")
         seconds = settings.schedule.round_deadline_seconds
-        vectors = partial(vectors_of, settings.at_clip_norm(clip_norm), spec)
+        vectors = partial(vectors_of, settings.at_clip_norm(clip_norm).at_attempt(attempt), spec)
         return cls(study, round_number, settings.digest(), ledger, roster, None, model, masking, seconds, vectors)
 
     @classmethod

@@ -22,13 +22,14 @@ up to it add up to a finite number in float32 for any model: only what a record 
 def guaranteed_noise_multiplier(settings: StudySettings) -> float:
     """Return the standard deviation of the noise that is sure to be there, over what one neighbour can change.
 
-    In a sum under masks: the noise of the honest survivors. The least over all levels that the scheme protects.
+    In a sum under masks: the noise of the honest survivors. The least over all levels that the scheme protects, and
+    over all stages of a noise schedule.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
     plan = plan_of(settings)
-    noise_multiplier, adders = plan.noise_multiplier, plan.adders
+    noise_multiplier, adders = min(map(plan.noise_of, range(len(plan.stages)))), plan.adders
     noise = noise_multiplier if adders == 1 else total_noise([noise_multiplier] * adders)
     return min(noise * (plan.clip_norm / plan.mechanism(level).clip_norm) for level in plan.levels)
 

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field
 from accounting.plan.schemes import SchemeName
 from study_protocol.study.limits import LevelName
 from study_protocol.study.messages import LimitStatement, ModelInfo, Percentile, Signature, StopReason, StudyState
+from study_protocol.study.noise_schedule import NoiseSchedule
 from study_protocol.study.privacy import Disclosure
 from study_protocol.wire.octets import EncodedKey
 from study_protocol.wire.text import Text
@@ -38,7 +39,7 @@ class CertifiedLevel(Message):
         exclude_if=lambda value: not value,
         description="the clip norm moves between rounds, and the noise with it: clip_norm is that of the first round",
     )
-    noise_multiplier: Positive = Field(description="noise that is sure to be there / clip_norm, rounded down")
+    noise_multiplier: Positive = Field(description="noise that is sure in every round / clip_norm, rounded down")
     sampling_rate: Rate = Field(description="Poisson rate that is credited; 1: none is")
 
 
@@ -50,6 +51,11 @@ class CertifiedMechanism(Message):
     disclosure: Disclosure = Field(description="what is seen of log-moments, and when")
     steps_per_round: Whole = Field(ge=1, description="noised steps a round")
     max_steps: Whole = Field(ge=1, description="most noised steps of the study")
+    noise_schedule: NoiseSchedule | None = Field(
+        default=None,
+        exclude_if=lambda schedule: schedule is None,
+        description="stages of rounds, each with a factor on the settings' noise multiplier. Left out: equal noise",
+    )
     levels: list[CertifiedLevel] = Field(description="for each level that is protected")
 
 

@@ -53,7 +53,7 @@ class SumOfSquares(Message):
     allowed: Finite = Field(ge=0, description="μ², the most that it may become")
 
 
-class Progress(Message):
+class LimitProgress(Message):
     """How far a limit is used up that is kept by counting. Its guarantee is the same from the first charge on."""
 
     enforcement: Literal["fixed-plan", "gaussian-filter"] = Field(description="the rule that keeps the limit")
@@ -78,7 +78,7 @@ class LimitStatement(Message):
     delta: Positive | None = Field(description="the limit's δ")
     enforced_by: Text | None = Field(description="the accountant that decides")
     # Left out where a limit is kept in ε: statements of earlier studies stay as they were written.
-    progress: Progress | None = Field(
+    progress: LimitProgress | None = Field(
         default=None,
         exclude_if=lambda progress: progress is None,
         description="how far the limit is used up, where steps or squares are counted",
@@ -105,14 +105,14 @@ class LimitStatement(Message):
     )
 
     @property
-    def counted(self) -> Progress | None:
+    def counted(self) -> LimitProgress | None:
         """How far the limit is used up where charges are counted, also with questions alone. None: in ε."""
         certificate = self.certificate or {}
         used, allowed = certificate.get("used"), certificate.get("allowed")
         if self.progress is not None or not isinstance(used, int | float) or not isinstance(allowed, int | float):
             return self.progress
         squares = SumOfSquares(used=float(used), reserved=0.0, allowed=float(allowed))
-        return Progress(enforcement="gaussian-filter", steps=None, squares=squares)
+        return LimitProgress(enforcement="gaussian-filter", steps=None, squares=squares)
 
     @property
     def spent_share(self) -> float | None:

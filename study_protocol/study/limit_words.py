@@ -6,7 +6,7 @@ The guarantee stands first. It is never called ε so far, and ε so far never st
 from __future__ import annotations
 
 from accounting.units import RUNNING_CONDITION
-from study_protocol.study.limit_statement import LimitStatement, Progress, Spent, SumOfSquares
+from study_protocol.study.limit_statement import LimitProgress, LimitStatement, Spent, SumOfSquares
 from study_protocol.wire.rounded import exact, number, percent, significant
 
 # The beginning of the condition in a certificate's assumption.
@@ -61,14 +61,23 @@ def limit_in_words(limit: LimitStatement) -> str:
     return ": ".join(filter(None, (guarantee_in_words(limit), progress_in_words(limit))))
 
 
-def spent_in_words(spent: Spent) -> str:
-    """Return what one limit had spent once a round was charged, and at which step of its plan."""
-    step = "" if spent.steps is None else f", step {spent.steps}"
-    squares = "" if spent.squares is None else f", Σ Δ²/s² {significant(spent.squares)}"
-    return f"{spent.level} {spent.definition} {number(spent.spent)}{step}{squares}"
+def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: bool = False) -> str:
+    """Return what one limit had spent once a round was charged, and at which step of its plan.
+
+    Args:
+        before: the same after the round before. None: nothing was charged then.
+    """
+    name, steps, squares = f"{spent.level} {spent.definition}", spent.steps, spent.squares
+    past = (0, 0) if before is None else (before.steps or 0, before.squares or 0)
+    # A limit in ε does not say: with questions alone its ε is the same after every one.
+    if is_abandoned and (steps, squares) != (None, None) and (steps or 0, squares or 0) == past:
+        return f"{name} {NOT_CHARGED}"
+    step = "" if steps is None else f", step {steps}"
+    squared = f", Σ Δ²/s² {significant(squares)}" if squares else ""
+    return f"{name} {number(spent.spent)}{step}{squared}"
 
 
-def _scope(counted: Progress) -> str:
+def _scope(counted: LimitProgress) -> str:
     """Return for what the guarantee holds."""
     if counted.steps is None:
         return "whenever the study stops"

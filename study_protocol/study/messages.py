@@ -159,6 +159,13 @@ class AssignmentBody(Message):
     deadline: AwareDatetime = Field(description="until when an update is taken")
     model: ModelInfo | None = Field(description="the model to start from, null in a query's round")
     query: QueryAsked | None = Field(default=None, description="what is asked in a query's round")
+    # Left out of what is signed where there is none: assignments of other studies keep their bytes.
+    attempt: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda attempt: attempt is None,
+        description="place of this round of training in the study's noise schedule, from 1. Left out without one",
+    )
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     roster_sha256: Sha256 = Field(description="fingerprint of the roster")
     ledger: LedgerHead = Field(description="the ledger with this round's reservation")

@@ -55,6 +55,7 @@ def plan_of(settings: AnySettings) -> AnyPlan:
         release=None if noise is None else HistogramRelease(noise.std, noise.every),
         observer=_observer(settings),
         queries=None if settings.statistics is None else settings.statistics.plan(settings.evaluation),
+        noise_schedule=privacy.noise_stages,
     )
 
 

@@ -20,6 +20,7 @@ from accounting.plan.limits import (
     require_limits,
     require_release,
 )
+from accounting.plan.schedule import NoiseStage
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
 from study_protocol.study.adaptive_clip import (
@@ -34,6 +35,7 @@ from study_protocol.study.central_noise import CentralNoise
 from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.limits import Limit
 from study_protocol.study.masking import Masking
+from study_protocol.study.noise_schedule import NoiseSchedule
 from study_protocol.wire.tensors import Spec
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
@@ -148,6 +150,13 @@ class Privacy(Message):
     expected_clients: Positive = Field(
         description="client_sampling_rate × hospitals: the sum of updates is divided by it"
     )
+    # Left out of what is written where there is none: settings of earlier versions keep their digest.
+    noise_schedule: NoiseSchedule | None = Field(
+        default=None,
+        exclude_if=lambda schedule: schedule is None,
+        description="stages of rounds, each with a factor on noise_multiplier. Every round that begins uses the next "
+        "place in them, also if it is abandoned. Left out: the same noise in all rounds",
+    )
     max_steps: Whole = Field(
         ge=1,
         le=10_000_000,
@@ -199,6 +208,20 @@ class Privacy(Message):
         """How Bayesian costs are estimated, as the accounts know it."""
         sample = "members" if self.accounting_sample is None else self.accounting_sample.source
         return None if self.bayesian is None else self.bayesian.plan(sample)
+
+    @property
+    def noise_stages(self) -> tuple[NoiseStage, ...] | None:
+        """The noise schedule as the accounts know it, or None without one."""
+        return None if self.noise_schedule is None else tuple(stage.plan() for stage in self.noise_schedule)
+
+    @property
+    def by_stage(self) -> tuple[Self, ...]:
+        """These settings with the noise of each stage, in their order. Without a schedule: these alone."""
+        if self.noise_schedule is None:
+            return (self,)
+        # The same product as the plan's: all parties draw, bound and account one number.
+        noises = [self.noise_multiplier * stage.factor for stage in self.noise_schedule]
+        return tuple(self.model_copy(update={"noise_multiplier": noise, "noise_schedule": None}) for noise in noises)
 
     @property
     def estimates_records(self) -> bool:
@@ -266,12 +289,14 @@ class Privacy(Message):
             )
         if self.bayesian is not None:
             raise ValueError("adaptive_clip: Bayesian costs are measured against a constant clip_norm: leave one out")
-        if not (extra := extra_noise(**self._of_bits)) <= MAX_EXTRA_NOISE:
+        # Bits of one round are heard through its own noise.
+        loudest = max(self.by_stage, key=lambda stage: stage.noise_multiplier)
+        if not (extra := extra_noise(**loudest._of_bits)) <= MAX_EXTRA_NOISE:
             more = "no noise is enough" if math.isinf(extra) else f"{100 * (extra - 1):.3g} % more noise"
             raise ValueError(
                 f"adaptive_clip: its bits would need {more} on the gradients, and at most "
                 f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
-                f"least {math.ceil(MIN_ROUND_BATCH * self.noise_multiplier)}, or a constant clip_norm"
+                f"least {math.ceil(MIN_ROUND_BATCH * loudest.noise_multiplier)}, or a constant clip_norm"
             )
         return self
 
@@ -294,8 +319,9 @@ class Privacy(Message):
                 f"scheme {self.rules.display_name} counts on the sum alone being seen: it needs masked updates"
             )
         # One coordinate has the coarsest grid. A model of more may have noise too large for any grid: see `vectors_of`.
-        if (noise := self.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
-            raise ValueError(f"noise_multiplier: {fault}")
+        for stage in self.by_stage:
+            if (noise := stage.noise_of_updates(1)) is not None and (fault := noise.fault) is not None:
+                raise ValueError(f"noise_multiplier: {fault}")
         self._require_reason_for_plain_updates()
         return self
 

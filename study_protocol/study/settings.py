@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from accounting.plan.limits import require_queries
+from accounting.plan.schedule import require_schedule, stage_of
 from accounting.units import Level
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Schedule
@@ -48,6 +49,12 @@ class StudySettings(Message):
             raise ValueError(
                 f"scheme {rules.display_name} has one noisy step a round: set algorithm to fedsgd, as {reason}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _the_schedule_is_as_long_as_the_study(self) -> Self:
+        if (stages := self.privacy.noise_stages) is not None:
+            require_schedule(stages, rounds=self.rounds, estimates=self.privacy.bayesian is not None)
         return self
 
     @model_validator(mode="after")
@@ -149,6 +156,24 @@ class StudySettings(Message):
     def rounds(self) -> int:
         """Most rounds within max_steps."""
         return self.privacy.max_steps // self.steps_per_round
+
+    def at_attempt(self, attempt: int | None) -> Self:
+        """Return the settings as one round sees them: with the noise of its place in the noise schedule.
+
+        They compute and bound the round. What is frozen and signed are the settings with the schedule.
+
+        Args:
+            attempt: the round's place, from 1. None without a schedule.
+
+        Raises:
+            ValueError: there is a schedule, and no place in it is named.
+        """
+        stages = self.privacy.noise_stages
+        if stages is None:
+            return self
+        if attempt is None:
+            raise ValueError("a round under a noise schedule names its place in it")
+        return self.model_copy(update={"privacy": self.privacy.by_stage[stage_of(stages, attempt)]})
 
     def digest(self) -> str:
         """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""

@@ -228,6 +228,7 @@ class Coordinator:
             phase="train",
             deadline=datetime.fromtimestamp(self.now() + self.deadline_in, UTC),
             model=ModelInfo(version=self.model_version, sha256=hashlib.sha256(model).hexdigest(), bytes=len(model)),
+            attempt=None if self.budget.plan.noise_schedule is None else self.budget.attempts,
             settings_sha256=self.settings.digest(),
             roster_sha256=roster_fingerprint(self.study, self.members.items()),
             ledger=self.head(),

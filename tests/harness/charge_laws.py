@@ -32,36 +32,39 @@ def spent_is_what_the_formula_says(settings: AnySettings, entries: Sequence[Entr
     if not isinstance(settings, StudySettings) or settings.privacy.scheme not in ("parallel", "client"):
         return
     ended = {entry.round for entry in entries if entry.kind in _CHARGED}
-    rounds = len(ended & {entry.round for entry in entries if entry.kind == "reserved"})
+    charged = sorted(ended & {entry.round for entry in entries if entry.kind == "reserved"}, key=lambda r: r or 0)
     asked_costs = [entry.body["cost"] for entry in entries if entry.kind == "asked" and entry.round in ended]
     order = int(settings.privacy.classical_order) + 1
-    step = _renyi(order, _rate(settings), settings.privacy.noise_multiplier)
-    sides = [(rounds, ("all",)), (0, ("all", "evaluated"))] if settings.evaluation else [(rounds, ("all", "evaluated"))]
+    noises = [settings.privacy.noise_multiplier * _factor(settings, entries, round or 0) for round in charged]
+    trained = math.fsum(_renyi(order, _rate(settings), noise) for noise in noises)
+    everybody = ("all", "evaluated")
+    sides = [(trained, ("all",)), (0.0, everybody)] if settings.evaluation else [(trained, everybody)]
     for limit in budget.statements():
         if limit["definition"] != "classical" or limit["spent"] is None:
             continue
         if limit.get("progress") is not None:
-            _counted_as_it_happened(limit, rounds, settings)
+            _counted_as_it_happened(limit, noises, settings)
             continue
         expected = 0.0
-        for times, bearers in sides:
+        for steps, bearers in sides:
             costs = [(cost["sensitivity"] / cost["noise_std"]) ** 2 for cost in asked_costs if cost["bears"] in bearers]
-            divergence = times * step + math.fsum(order * cost / 2 for cost in costs)
+            divergence = steps + math.fsum(order * cost / 2 for cost in costs)
             if divergence > 0:
                 expected = max(expected, _converted(order, divergence, _delta(settings, limit)))
         if not abs(limit["spent"] - expected) <= RELATIVE_TOLERANCE * max(1.0, expected):
             raise LawBroken(f"{limit['level']}: {limit['spent']} is stated, and {expected} follows from the events")
 
 
-def _counted_as_it_happened(limit: Mapping[str, Any], rounds: int, settings: StudySettings) -> None:
+def _counted_as_it_happened(limit: Mapping[str, Any], noises: Sequence[float], settings: StudySettings) -> None:
     """Steps of a fixed plan are those of all charged rounds. Squares are at least theirs, and the guarantee stands."""
+    rounds = len(noises)
     progress, guaranteed = limit["progress"], limit["spent"]
     if progress["enforcement"] == "fixed-plan":
         used, allowed = progress["steps"]["used"], progress["steps"]["allowed"]
         is_counted = used == rounds * settings.steps_per_round
     else:
         used, allowed = progress["squares"]["used"], progress["squares"]["allowed"]
-        trained = rounds * settings.steps_per_round / settings.privacy.noise_multiplier**2
+        trained = settings.steps_per_round * math.fsum(1 / noise**2 for noise in noises)
         is_counted = used >= trained * (1 - RELATIVE_TOLERANCE) and (rounds == 0 or guaranteed == limit["epsilon"])
     if not (is_counted and used <= allowed and guaranteed <= limit["epsilon"]):
         raise LawBroken(f"{limit['level']}: {used} of {allowed} and ε {guaranteed} are stated after {rounds} rounds")
@@ -116,7 +119,10 @@ def hospital_agrees(
         cost = begun[round].body.get("cost")
         if cost is None and not isinstance(settings, StudySettings):
             raise LawBroken(f"round {round} of a study of questions asks none")
-        expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0])  # type: ignore[arg-type]
+        place = _place(settings, entries, round or 0)
+        expected = Charge.of_query(QueryCost(**cost)) if cost else Charge.of(settings, [round or 0], place)  # type: ignore[arg-type]
+        if not cost and entry.body.get("attempt") != place:
+            raise LawBroken(f"{name} paid for another place in the noise schedule than that of round {round}")
         if Charge.from_body(entry.body) != expected:
             raise LawBroken(f"{name} paid another price for round {round} than its settings say")
     received_rounds = {v.round for v in views for c in v.clients or [] if c.client == name and c.state == "received"}
@@ -127,3 +133,18 @@ def hospital_agrees(
     if free := sorted(received_rounds - charged):
         raise LawBroken(f"round {free[0]} holds an update of {name} and is not charged")
     return len(set(paid) - charged)
+
+
+def _factor(settings: StudySettings, entries: Sequence[Entry], round: int) -> float:
+    """Of the round's noise: the list of all places, written out."""
+    place = _place(settings, entries, round)
+    if place is None:
+        return 1.0
+    return [stage.factor for stage in settings.privacy.noise_schedule or () for _ in range(stage.rounds)][place - 1]
+
+
+def _place(settings: AnySettings, entries: Sequence[Entry], round: int) -> int | None:
+    """The place of a round in the study's noise schedule: by what was reserved, whatever became of it."""
+    if not isinstance(settings, StudySettings) or settings.privacy.noise_schedule is None:
+        return None
+    return sum(entry.kind == "reserved" and (entry.round or 0) <= round for entry in entries)

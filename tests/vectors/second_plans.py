@@ -12,8 +12,8 @@ from tests.vectors.second_epsilon import excess_of, gaussian_epsilon, least, mp,
 from tests.vectors.second_limits import step_of
 from tests.vectors.second_study import SCHEMES, Json, Study
 
-# Grid steps to the deviation of a round's noise. In a query's, at least, and the most numbers in the sum of a round.
-ROUND_STD, QUERY_STD, LARGEST_SUM = mpf(2**16), mpf(2**20 - 1), mpf(10**8)
+# Grid steps to the deviation of a round's noise, and of a query's, at least.
+ROUND_STD, QUERY_STD = mpf(2**16), mpf(2**20 - 1)
 # μ² and ε of a whole plan are rounded to seven and nine digits, to the safe side.
 SEVEN, NINE = mpf("2e-6"), mpf("2e-8")
 # Errors of floats: of an ε that is computed for a sum of squares.
@@ -31,6 +31,11 @@ def lattice_error(std: mpf) -> mpf:
     return mpf("1e-3") / std**4
 
 
+# Of all numbers of a round's sum: gradients of up to 1e8 have 2^22 grid steps to the deviation, updates of d have
+# 2^14 √d, and at least 2^16.
+STEP_ERROR = max(10**8 * lattice_error(mpf(2**22)), 16 * lattice_error(ROUND_STD))
+
+
 class CountedLimit:
     """One classical limit of a study that trains, kept by counting."""
 
@@ -45,7 +50,7 @@ class CountedLimit:
         cells = 0 if self.queries is None else asked * self.queries["max_cells"]
         steps = self.plan["max_steps"]
         delta = spendable(limit["delta"], limit["epsilon"], steps * (1 if self.release is None else 2) + asked)
-        error = steps * LARGEST_SUM * lattice_error(ROUND_STD) + cells * lattice_error(QUERY_STD)
+        error = steps * STEP_ERROR + cells * lattice_error(QUERY_STD)
         self.delta = delta - (1 + mp.exp(limit["epsilon"])) * error
 
     @property

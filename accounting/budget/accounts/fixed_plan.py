@@ -23,7 +23,7 @@ from accounting.budget.accounts.losses import (
     steps_of_rounds,
     steps_of_squares,
 )
-from accounting.budget.accounts.progress import Part, Progress
+from accounting.budget.accounts.progress import Progress, UsedPart
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit, squares
 from accounting.mechanisms.guessing import guess_chance
 from accounting.mechanisms.unsampled import Steps
@@ -145,8 +145,8 @@ class FixedPlanLimit(WorstCaseLimit):
 
     def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
         per_round, after = self.mechanism.steps_per_round, self.with_pending(stage, query)
-        steps = Part(self.rounds * per_round, (sum(after.rounds) - self.rounds) * per_round, self.planned_steps)
-        squared = Part.between(self.used, squares(after, "all"), self.question_squares) if self.asks else None
+        steps = UsedPart(self.rounds * per_round, (sum(after.rounds) - self.rounds) * per_round, self.planned_steps)
+        squared = UsedPart.between(self.used, squares(after, "all"), self.question_squares) if self.asks else None
         return Progress("fixed-plan", steps, squared)
 
     def certificate(self, *, finished: bool) -> Guarantee:

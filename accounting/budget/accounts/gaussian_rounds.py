@@ -17,7 +17,7 @@ from accounting.budget.accounts.losses import (
     steps_of_rounds,
     steps_of_squares,
 )
-from accounting.budget.accounts.progress import Part, Progress
+from accounting.budget.accounts.progress import Progress, UsedPart
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit, squares
 from accounting.mechanisms.guessing import guess_chance
 from accounting.mechanisms.unsampled import Steps
@@ -106,7 +106,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
 
     def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
         after = self._used(self.with_pending(stage, query))
-        return Progress("gaussian-filter", None, Part.between(self.used, after, self.max_squares))
+        return Progress("gaussian-filter", None, UsedPart.between(self.used, after, self.max_squares))
 
     def certificate(self, *, finished: bool) -> Guarantee:
         stated = self.guarantee(self.stated(self.epsilon()), _ASSUMES, "gaussian-filter", _CLOSED)

@@ -10,7 +10,7 @@ from accounting.plan.limits import Enforcement
 
 
 @dataclass(frozen=True)
-class Part:
+class UsedPart:
     """What was charged, what the round under way adds, and the most that both may become."""
 
     used: float
@@ -33,8 +33,8 @@ class Progress:
     """
 
     enforcement: Enforcement
-    steps: Part | None
-    squares: Part | None
+    steps: UsedPart | None
+    squares: UsedPart | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 
 from server.db import rows
-from server.db.ledger_store import require_base, require_released, require_unchanged
+from server.db.ledger_store import attempt_under_way, require_base, require_released, require_unchanged
 from server.db.session import Transaction
 from server.db.session_store import AWAITED, is_awaited, members_at_opening
 from server.db.tables import BudgetRow, ClientRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -188,6 +188,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
         deadline=at(round.deadline),
         model=None if query is not None else _base(tx, row, round),
         query=query,
+        attempt=attempt_under_way(tx, row) if query is None else None,
         settings_sha256=row.settings_sha256,
         roster_sha256=row.roster_sha256 if opened_with is None else opened_with[0],
         ledger=ledger_head(study, budget),

@@ -7,7 +7,7 @@ from functools import partial
 from accounting.budget.ledger import Entry
 from server.db import rows
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import LedgerAccount, Statement, budget_of, lock_account, statement_after
+from server.db.ledger_store import LedgerAccount, Statement, attempt_under_way, budget_of, lock_account, statement_after
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
@@ -143,6 +143,7 @@ def _training_session(
         model=base.sha256,
         ledger=(charge.sequence, charge.sha256),
         clip_norm=base.clip_norm,
+        attempt=attempt_under_way(tx, study),
     )
 
 

@@ -27,7 +27,14 @@ from server.db.blobs import (
     update_of,
 )
 from server.db.leases import Lease, commit_under_lease
-from server.db.ledger_store import lock_account, names_models, require_base, require_unchanged, settled_at
+from server.db.ledger_store import (
+    attempt_under_way,
+    lock_account,
+    names_models,
+    require_base,
+    require_unchanged,
+    settled_at,
+)
 from server.db.session import Transaction
 from server.db.session_store import opened_sums
 from server.db.tables import ModelRow, RoundRow, StudyRow
@@ -62,6 +69,7 @@ class Inputs:
     """The inputs of a settled round.
 
     clip_norm  of the round, None where the study's is constant
+    attempt    its place in the noise schedule, None without one
     survivors  how many updates are in the opened sum
     ledger     the entry that settled it
     """
@@ -69,6 +77,7 @@ class Inputs:
     study: str
     round: int
     settings: StudySettings
+    attempt: int | None
     model: Spec
     updates: tuple[tuple[str, str], ...]
     opened: tuple[VectorSpec, str] | None
@@ -81,8 +90,8 @@ class Inputs:
 
     @property
     def in_round(self) -> StudySettings:
-        """The settings at the clip norm of the round."""
-        return self.settings.at_clip_norm(self.clip_norm)
+        """The settings as the round sees them."""
+        return self.settings.at_clip_norm(self.clip_norm).at_attempt(self.attempt)
 
 
 def release_round(
@@ -93,7 +102,7 @@ def release_round(
     try:
         with _total(coordinator, lease, inputs, renew_lease) as total:
             model, state = _publish(coordinator, inputs, total, renew_lease)
-            clip_norm = next_clip_norm(inputs.settings, inputs.clip_norm, total)
+            clip_norm = next_clip_norm(inputs.settings.at_attempt(inputs.attempt), inputs.clip_norm, total)
     except (InputsLost, NotFinite) as error:
         reason = str(error) if isinstance(error, InputsLost) else error.reason
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs, reason))
@@ -117,6 +126,7 @@ def _inputs(coordinator: Coordinator, tx: Transaction, study: str, number: int) 
         study=study,
         round=number,
         settings=require_training(rows.settings_of(row)),
+        attempt=attempt_under_way(tx, row),
         model=rows.model_spec_of(row),
         # Under masks the rows name no files, and the sum holds everything.
         updates=() if opened else tuple(received),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from accounting.plan.report import report_to_dict
 from server.db import rows
 from server.db.blobs import Blob, IncomingFile, OpenedFile, update_of
+from server.db.ledger_store import attempt_under_way
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ModelRow, ParticipantRow, RoundRow, StudyRow
@@ -47,7 +48,7 @@ register(
 class Start:
     """The start of a round of training.
 
-    settings           at the clip norm of the round
+    settings           as the round sees them: at its clip norm and its place in a noise schedule
     weights, previous  digests of the model that the round starts from, and of the one before it if there is one
     """
 
@@ -119,6 +120,7 @@ def _start(tx: Transaction, study: StudyRow, version: int) -> Start:
         raise LookupError("the model of a round is not in the database: restore the database from its backup")
     previous = None if before is None else before.sha256
     settings = require_training(rows.settings_of(study)).at_clip_norm(base.clip_norm)
+    settings = settings.at_attempt(attempt_under_way(tx, study))
     return Start(settings, rows.model_spec_of(study), base.sha256, previous)
 
 

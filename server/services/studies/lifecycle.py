@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from sqlalchemy import exists, func, or_, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
+from accounting.plan.schedule import first_attempts
 from accounting.plan.statistics import AnyPlan
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
@@ -198,10 +200,14 @@ def _require_a_session(tx: Transaction, row: StudyRow) -> None:
         return
     spec = rows.model_spec_of(row)
     plan_fields = {"study": row.name, "roster": row.roster_sha256, "model": base.sha256}
-    adaptive, first = settings.privacy.adaptive_clip, settings.privacy.clip_norm
-    for norm in (first,) if adaptive is None else adaptive.bounds(first):
+    adaptive, first, stages = settings.privacy.adaptive_clip, settings.privacy.clip_norm, settings.privacy.noise_stages
+    norms = (first,) if adaptive is None else adaptive.bounds(first)
+    attempts = [None] if stages is None else first_attempts(stages)
+    for norm, attempt in product(norms, attempts):
         # No entry charges it yet. The entry's identity does not affect whether it can be opened.
-        plan = SessionPlan.of(settings, spec, round_number=1, ledger=(1, base.sha256), clip_norm=norm, **plan_fields)
+        plan = SessionPlan.of(
+            settings, spec, round_number=1, ledger=(1, base.sha256), clip_norm=norm, attempt=attempt, **plan_fields
+        )
         try:
             # Their soundness does not depend on the session's name, and no signature is made.
             plan.parameters(max(_active(tx, row), row.quorum), session=bytes(32), now=tx.now())

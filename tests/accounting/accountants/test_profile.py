@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from accounting import (
-    ClassicalAccountant,
-    GaussianEvent,
-    InvalidArgument,
-    PrivacyProfile,
-    gaussian_delta,
-    mu_from_epsilon,
-)
+from accounting import ClassicalAccountant, GaussianEvent, InvalidArgument
+from accounting.accountants.profile import PrivacyProfile, gaussian_delta, mu_from_epsilon
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -94,3 +95,10 @@ def test_zcdp_of_a_group_grows_with_its_square() -> None:
 def test_a_group_of_no_possible_size_is_refused(size: int) -> None:
     with pytest.raises(InvalidArgument, match=r"^group_size:"):
         account(GaussianEvent(1.0), 1).epsilon_at(1e-5, group_size=size)
+
+
+def test_new_events_are_written_down_and_read_again() -> None:
+    run = account(PoissonSampledEvent(0.2, DiscreteLaplaceEvent(9.0, 2)), 4)
+    run.compose(ZCDPEvent(0.01, 0.001))
+    twin = ClassicalAccountant.restore(json.loads(json.dumps(run.state())))
+    assert (twin.epsilon(), twin.state()) == (run.epsilon(), run.state())

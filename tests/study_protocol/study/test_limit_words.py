@@ -119,3 +119,14 @@ def test_a_round_says_at_which_step_it_was(used: dict[str, Any], expected: str) 
     spent = Spent(level="instance", definition="classical", epsilon=2.0, spent=2.0, **used)
     assert spent_in_words(spent) == expected
     assert set(spent.model_dump()) == {"level", "definition", "epsilon", "spent", *used}
+
+
+def test_an_abandoned_round_says_where_it_was_not_charged() -> None:
+    third = Spent(level="instance", definition="classical", epsilon=2.0, spent=2.0, steps=3)
+    assert spent_in_words(third, third, is_abandoned=True) == "instance classical not charged"
+    assert spent_in_words(third, third.model_copy(update={"steps": 2}), is_abandoned=True).endswith("step 3")
+    first = third.model_copy(update={"steps": 0, "spent": 0.0})
+    assert spent_in_words(first, is_abandoned=True) == "instance classical not charged"
+    # With questions alone ε is the same after every question, charged or not.
+    alone = third.model_copy(update={"steps": None})
+    assert spent_in_words(alone, alone, is_abandoned=True) == "instance classical 2.000"

@@ -10,6 +10,7 @@ from wardround.cli.shared.shared import number, say, table
 
 if TYPE_CHECKING:
     from accounting.budget.forecast import Forecast, LimitForecast
+    from accounting.plan.plan import Plan
     from accounting.plan.signal import SignalToNoise
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.training import Training
@@ -37,6 +38,7 @@ def show_forecast(outlook: Forecast) -> None:
             "noise",
             noise if plan.honest_survivors == 1 else f"{noise}, {together} {plan.honest_survivors} honest hospitals",
         ],
+        *_by_stage(plan),
     ]
     table("Plan of the study, if no round is abandoned", ["", ""], rows)
     columns = ["limit", "after these rounds", "rounds by itself", "first round", "each further one", "kept by"]
@@ -47,6 +49,15 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
+
+
+def _by_stage(plan: Plan) -> list[list[str]]:
+    if plan.noise_schedule is None:
+        return []
+    multipliers = ", ".join(
+        f"{stage.rounds} rounds at {plan.noise_of(place):g}" for place, stage in enumerate(plan.stages)
+    )
+    return [["noise by round", f"{multipliers}. A round that is abandoned uses up its place"]]
 
 
 def _rows(limit_forecast: LimitForecast) -> list[list[str]]:

@@ -6,6 +6,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -175,16 +176,15 @@ def rounds(
     """Show how the newest rounds ended and what was spent after each. Operators also see the missing hospitals."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         now = client.study(study)
-        newest_rounds = [round_view for page in _pages(partial(client.rounds, study)) for round_view in page.rounds][
-            -last:
-        ]
+        all_rounds = [round_view for page in _pages(partial(client.rounds, study)) for round_view in page.rounds]
+        newest_rounds = all_rounds[-last:]
     if as_json:
         print_json([round_view.model_dump(mode="json") for round_view in newest_rounds])
         return
     table(
         f"Rounds of {study}",
-        ["round", "state", "spent", "measured", "who is missing"],
-        [_row(round_view) for round_view in newest_rounds],
+        ["round", "state", "guaranteed", "measured", "who is missing"],
+        [_row(*pair) for pair in zip(newest_rounds, [None, *all_rounds][-len(newest_rounds) - 1 :], strict=False)],
     )
     # Each reason is printed once.
     for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
@@ -325,6 +325,7 @@ def _show(study: Study, as_json: bool) -> None:
 
 
 def _training(settings: AnySettings) -> list[list[str]]:
+    from study_protocol.study.noise_schedule import schedule_in_words
     from study_protocol.study.settings import StudySettings
     from study_protocol.terms import clip_norm_in_words
 
@@ -336,6 +337,8 @@ def _training(settings: AnySettings) -> list[list[str]]:
             ["disclosure", privacy.disclosure],
             ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {clip_norm_in_words(privacy)}"],
         ]
+        if privacy.noise_stages is not None:
+            rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
     if settings.statistics is not None:
         query_limits = settings.statistics
         rows.append(
@@ -363,8 +366,11 @@ def _pages(page: Callable[[Any], P]) -> Iterator[P]:
         yield current
 
 
-def _row(round_view: RoundView) -> list[str]:
-    spent = ", ".join(map(spent_in_words, round_view.spent or []))
+def _row(round_view: RoundView, before: RoundView | None) -> list[str]:
+    spent, past = round_view.spent or [], (before and before.spent) or []
+    is_abandoned = round_view.state == "abandoned"
+    pairs = zip_longest(spent, past[: len(spent)])
+    words = ", ".join(spent_in_words(*pair, is_abandoned=is_abandoned) for pair in pairs)
     values = {} if round_view.metrics is None else round_view.metrics.values
     measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     missing = [
@@ -373,4 +379,4 @@ def _row(round_view: RoundView) -> list[str]:
         if each.state != "received"
     ]
     reason = round_view.reason or round_view.state
-    return [str(round_view.round), reason, spent, measured, "\n".join(missing)]
+    return [str(round_view.round), reason, words, measured, "\n".join(missing)]

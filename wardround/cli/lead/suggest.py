@@ -273,6 +273,8 @@ def _require_measured(settings: StudySettings) -> None:
         raise ConfigurationError(_unmeasured("another clipping than flat around zero"))
     if settings.privacy.adaptive_clip is not None:
         raise ConfigurationError(_unmeasured("an adaptive clip norm"))
+    if settings.privacy.noise_schedule is not None:
+        raise ConfigurationError(_unmeasured("a noise schedule"))
 
 
 def _unmeasured(case: str) -> str:

@@ -13,7 +13,7 @@ from wardround.cli.shared.shared import number, say, since, table
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from study_protocol.study.limit_statement import Progress
+    from study_protocol.study.limit_statement import LimitProgress
     from study_protocol.study.messages import BudgetStatement, RoundView
     from study_protocol.study.queries import Query
 
@@ -41,7 +41,7 @@ class RoundCharge:
     view: RoundView
     title: str | None
     before: tuple[LimitCharged, ...] | None
-    counted: tuple[Progress | None, ...]
+    counted: tuple[LimitProgress | None, ...]
     used: tuple[float | None, ...]
 
     @property
@@ -119,7 +119,7 @@ def _charge(
     view: RoundView,
     past: tuple[LimitCharged, ...] | None,
     queries: Mapping[int, Query],
-    counted: tuple[Progress | None, ...],
+    counted: tuple[LimitProgress | None, ...],
 ) -> RoundCharge:
     from study_protocol.study.query_words import title_of
 
@@ -135,14 +135,14 @@ def _charged(view: RoundView) -> tuple[LimitCharged, ...]:
     return tuple(LimitCharged(limit.spent, limit.steps, limit.squares) for limit in view.spent or [])
 
 
-def _nothing(counted: Progress | None) -> LimitCharged:
+def _nothing(counted: LimitProgress | None) -> LimitCharged:
     """Return what a limit was charged before the first round."""
     if counted is None:
         return LimitCharged()
     return LimitCharged(0.0, None if counted.steps is None else 0, None if counted.squares is None else 0.0)
 
 
-def _unit(counted: Progress | None) -> str:
+def _unit(counted: LimitProgress | None) -> str:
     if counted is None:
         return "ε"
     return "μ² used" if counted.steps is None else "plan"
@@ -157,7 +157,11 @@ def _share(query: Query | None, allowance: float) -> float:
 
 
 def _cell(
-    after: LimitCharged, before: LimitCharged | None, counted: Progress | None, used: float | None, is_abandoned: bool
+    after: LimitCharged,
+    before: LimitCharged | None,
+    counted: LimitProgress | None,
+    used: float | None,
+    is_abandoned: bool,
 ) -> str:
     is_counted = counted is not None and (after.steps, after.squares) != (None, None)
     # With questions alone rounds do not say what was used by then.
@@ -172,7 +176,7 @@ def _cell(
     return f"{number(after.epsilon)}{increase}"
 
 
-def _counted_cell(after: LimitCharged, counted: Progress) -> str:
+def _counted_cell(after: LimitCharged, counted: LimitProgress) -> str:
     steps = [] if after.steps is None else [f"step {after.steps}"]
     if after.squares is None or counted.squares is None:
         return "".join(steps)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from accounting.budget.accounts.progress import Part
+from accounting.budget.accounts.progress import UsedPart
 from accounting.budget.budget import Budget
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schedule import NoiseStage
@@ -95,7 +95,7 @@ def test_a_cancelled_entry_of_a_schedule_is_no_round_that_is_left() -> None:
 
 
 def test_what_is_reserved_is_rounded_up() -> None:
-    part = Part.between(1 / 3, 1 / 3 + 1 / 7, 1.0)
+    part = UsedPart.between(1 / 3, 1 / 3 + 1 / 7, 1.0)
     assert Fraction(part.used) + Fraction(part.reserved) >= Fraction(1 / 3 + 1 / 7)
     assert math.isclose(part.reserved, 1 / 7, rel_tol=1e-15)
-    assert Part.between(0.5, 0.5, 1.0).reserved == 0.0
+    assert UsedPart.between(0.5, 0.5, 1.0).reserved == 0.0

@@ -295,3 +295,27 @@ def test_it_loads_neither_torch_nor_the_network() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_noise_schedule_is_shown_and_its_factors_are_kept(run: Run, tmp_path: Path) -> None:
+    stages = [{"rounds": 100, "factor": 1.4}, {"rounds": 200, "factor": 1.0}]
+    limits = [limit("instance", epsilon=4.0)]
+    path = write_settings(
+        tmp_path / "study.json",
+        bayesian=False,
+        max_steps=300,
+        sampling_rate=0.05,
+        limits=limits,
+        noise_schedule=stages,
+    )
+    said = squeezed(run("plan", str(path)).stdout)
+    assert "noise by round 100 rounds at 1.4, 200 rounds at 1. A round that is abandoned uses up its place" in said
+    target = tmp_path / "found.json"
+    run("plan", str(path), "--solve", "noise", "-o", str(target))
+    before, found = read_settings(path).privacy, read_settings(target).privacy
+    assert found.noise_multiplier != before.noise_multiplier
+    assert found.noise_schedule == before.noise_schedule
+    shown = json.loads(run("plan", str(target), "--json").stdout)
+    assert (shown["rounds"], shown["noise_schedule"]) == (300, stages)
+    refused = run("plan", str(path), "--solve", "rounds", code=1)
+    assert "a noise schedule says how many rounds there are: solve for noise or epsilon" in refused.stderr

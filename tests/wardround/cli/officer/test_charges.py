@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from study_protocol.study.limit_statement import PlannedSteps, Progress, SumOfSquares
+from study_protocol.study.limit_statement import LimitProgress, PlannedSteps, SumOfSquares
 from study_protocol.study.messages import RoundView
 from study_protocol.study.queries import Query
 from tests.factories.signed_answers import document, shown
@@ -48,16 +48,16 @@ def client(views: list[RoundView], queries: list[Query] | None = None) -> Any:
     return SimpleNamespace(rounds=rounds, queries=lambda study, after: listed)
 
 
-def statement(round_number: int, counted: Progress | None = None) -> Any:
+def statement(round_number: int, counted: LimitProgress | None = None) -> Any:
     limit = SimpleNamespace(epsilon=8.0, counted=counted)
     return SimpleNamespace(round=round_number, limits=[limit, SimpleNamespace(epsilon=None, counted=None)])
 
 
-def counted(*, steps: bool, squares: bool) -> Progress:
+def counted(*, steps: bool, squares: bool) -> LimitProgress:
     """A plan of 5 steps, or μ² = 0.2."""
     planned = PlannedSteps(used=3, reserved=0, allowed=5) if steps else None
     of_squares = SumOfSquares(used=0.05, reserved=0.0, allowed=0.2) if squares else None
-    return Progress(enforcement="fixed-plan" if steps else "gaussian-filter", steps=planned, squares=of_squares)
+    return LimitProgress(enforcement="fixed-plan" if steps else "gaussian-filter", steps=planned, squares=of_squares)
 
 
 def after(number: int, *, query: int | None = None, state: str = "released", **used: Any) -> RoundView:
