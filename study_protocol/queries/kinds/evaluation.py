@@ -56,7 +56,7 @@ class Evaluation(BaseQuestion):
     kind: Literal["evaluation"] = Field(description="what is asked")
     model: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = Field(description="number of the released model")
     prediction: Literal["binary", "classes", "number"] = Field(
-        description="of the probability of outcome 1, one of several classes, or a number"
+        description="it predicts the probability of outcome 1, one of several classes, or a number"
     )
     groups: Annotated[tuple[Variable, ...], Field(max_length=8)] = Field(
         default=(), description="also evaluated for each of these groups, crossed"
