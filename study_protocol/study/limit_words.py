@@ -68,13 +68,18 @@ def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: b
         before: the same after the round before. None: nothing was charged then.
     """
     name, steps, squares = f"{spent.level} {spent.definition}", spent.steps, spent.squares
-    past = (0, 0) if before is None else (before.steps or 0, before.squares or 0)
     # A limit in ε does not say: with questions alone its ε is the same after every one.
-    if is_abandoned and (steps, squares) != (None, None) and (steps or 0, squares or 0) == past:
+    is_counted = (steps, squares) != (None, None)
+    if is_abandoned and is_counted and _counts(spent) == _counts(before):
         return f"{name} {NOT_CHARGED}"
     step = "" if steps is None else f", step {steps}"
     squared = f", Σ Δ²/s² {significant(squares)}" if squares else ""
     return f"{name} {number(spent.spent)}{step}{squared}"
+
+
+def _counts(spent: Spent | None) -> tuple[int, float]:
+    """Return the steps and Σ Δ²/s² by then, 0 where they are not counted."""
+    return (0, 0.0) if spent is None else (spent.steps or 0, spent.squares or 0.0)
 
 
 def _scope(counted: LimitProgress) -> str:

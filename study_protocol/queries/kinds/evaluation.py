@@ -91,10 +91,7 @@ class Evaluation(BaseQuestion):
         return self
 
     def _require_fields(self) -> None:
-        needed = _SPECIFIC_FIELDS[self.prediction]
-        stated = [
-            name for name in itertools.chain.from_iterable(_SPECIFIC_FIELDS.values()) if getattr(self, name) is not None
-        ]
+        needed, stated = _SPECIFIC_FIELDS[self.prediction], self._stated_fields()
         if odd := [name for name in stated if name not in needed]:
             raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
         lacking = [name for name in needed if name not in stated]
@@ -102,6 +99,10 @@ class Evaluation(BaseQuestion):
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         if self.centred and self.prediction != "number":
             raise ValueError(f"centred: is not for predictions of the form {self.prediction}, which sum no squares")
+
+    def _stated_fields(self) -> list[str]:
+        names = itertools.chain.from_iterable(_SPECIFIC_FIELDS.values())
+        return [name for name in names if getattr(self, name) is not None]
 
     def _require_sound_bins(self) -> None:
         if self.bins is not None and self.edges is not None:
