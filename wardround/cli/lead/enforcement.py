@@ -65,29 +65,35 @@ def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
     outlook: the plan's forecast, where it is known.
     """
     from accounting.budget.enforcement import names_no_rule
-    from accounting.budget.forecast import forecast
-    from accounting.budget.solve import least_noise, most_rounds
     from accounting.errors import AccountingError
 
     if not any(map(names_no_rule, plan.limits)):
         return None
-    chosen, _ = with_tightest(plan)
-    rules = " and ".join(dict.fromkeys(f'"{limit.enforcement}"' for limit in chosen.limits if limit.enforcement))
-    begins = f"note: with enforcement = {rules}"
+    tightest_plan, _ = with_tightest(plan)
     try:
-        rounds = (outlook or forecast(plan, tight=False)).rounds
-        if rounds < plan.rounds and plan.noise_schedule is None:
-            more = min(most_rounds(chosen, at_most=plan.max_steps).rounds, plan.rounds)
-            if more <= rounds:
-                return None
-            return f"{begins} {more} rounds would begin at this noise, not {rounds}: wardround plan --solve rounds"
-        noise, before = (least_noise(each).noise_multiplier for each in (chosen, plan))
+        advantage = _advantage(plan, tightest_plan, outlook)
     except AccountingError:
         return None
+    rules = dict.fromkeys(f'"{limit.enforcement}"' for limit in tightest_plan.limits if limit.enforcement)
+    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)} {advantage}"
+
+
+def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str | None:
+    """Return which rounds or which noise the tightest rule would give. None: the same. Raises AccountingError."""
+    from accounting.budget.forecast import forecast
+    from accounting.budget.solve import least_noise, most_rounds
+
+    rounds = (outlook or forecast(plan, tight=False)).rounds
+    if rounds < plan.rounds and plan.noise_schedule is None:
+        more = min(most_rounds(tightest_plan, at_most=plan.max_steps).rounds, plan.rounds)
+        if more <= rounds:
+            return None
+        return f"{more} rounds would begin at this noise, not {rounds}: wardround plan --solve rounds"
+    noise, before = (least_noise(each).noise_multiplier for each in (tightest_plan, plan))
     if noise >= before:
         return None
     return (
-        f"{begins} a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
+        f"a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
         "wardround plan --solve noise"
     )
 

@@ -167,10 +167,14 @@ def _cell(
     # With questions alone rounds do not say what was used by then.
     if is_abandoned and after == before and (counted is None or is_counted):
         return NOT_CHARGED
-    if counted is not None:
-        if is_counted:
-            return _counted_cell(after, counted)
-        return percent(used) if used is not None and math.isfinite(used) else "unknown"
+    if counted is None:
+        return _epsilon_cell(after, before)
+    if is_counted:
+        return _counted_cell(after, counted)
+    return percent(used) if used is not None and math.isfinite(used) else "unknown"
+
+
+def _epsilon_cell(after: LimitCharged, before: LimitCharged | None) -> str:
     # Rounded up, like every amount spent.
     increase = "" if before is None else f" (+{number(max(0.0, after.epsilon - before.epsilon))})"
     return f"{number(after.epsilon)}{increase}"
