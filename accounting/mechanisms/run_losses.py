@@ -98,8 +98,8 @@ def run_losses(counts: Mapping[Kind, int], relation: Relation, records: int = 1)
 
 def _steps_of(counts: Mapping[Kind, int], relation: Relation, records: int) -> tuple[Steps, ...] | None:
     steps = [_step(kind, count, relation, records) for kind, count in counts.items()]
-    known = tuple(step for step in steps if step is not None)
-    return known if len(known) == len(steps) else None
+    bounded_steps = tuple(step for step in steps if step is not None)
+    return bounded_steps if len(bounded_steps) == len(steps) else None
 
 
 def _step(kind: Kind, count: int, relation: Relation, records: int) -> Steps | None:

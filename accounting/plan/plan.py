@@ -143,12 +143,12 @@ class Plan:
                 "enforcement",
                 f"gaussian-filter needs all records in every round, and level {limit.level} is sampled: set fixed-plan",
             )
-        least = LEAST_HISTOGRAM_STD
-        if limit.enforcement in (None, "renyi-order") or self.release is None or self.release.std >= least:
+        min_std = LEAST_HISTOGRAM_STD
+        if limit.enforcement in (None, "renyi-order") or self.release is None or self.release.std >= min_std:
             return
         raise PlanError(
             "enforcement",
-            f"{limit.enforcement} needs histogram_noise.std of at least {least:g}: take renyi-order or more",
+            f"{limit.enforcement} needs histogram_noise.std of at least {min_std:g}: take renyi-order or more",
         )
 
     @property

@@ -116,9 +116,9 @@ class HospitalLedger(LedgerChain):
             LedgerDamaged: the terms are of a later version.
         """
         declared = [entry.body for entry in self._of(_TERMS)]
-        kept = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
+        ledger_terms = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
         # Slots and formats are no use of the data.
-        return limits.terms(kept, is_new=all(entry.kind == DECLARED for entry in self._entries))
+        return limits.terms(ledger_terms, is_new=all(entry.kind == DECLARED for entry in self._entries))
 
     def fix_terms(self, limits: Limits) -> LedgerTerms:
         """Write the terms down before the first study joins. The same again is no entry. Raises as `terms`."""
@@ -210,8 +210,8 @@ class HospitalLedger(LedgerChain):
             require_affordable(self.charges(), charge, limits)
         with self._writing():
             optional = {"approval": approval, "attempt": attempt}
-            known = {name: value for name, value in optional.items() if value is not None}
-            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **known})
+            stated = {name: value for name, value in optional.items() if value is not None}
+            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **stated})
 
     def finish_update(
         self,

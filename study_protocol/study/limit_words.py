@@ -33,16 +33,16 @@ def guarantee_in_words(limit: LimitStatement) -> str:
 
 def progress_in_words(limit: LimitStatement) -> str | None:
     """Return how far the limit is used up, such as "step 12 of 254". None: it is kept in ε."""
-    counted = limit.counted
-    if counted is None:
+    progress = limit.counted
+    if progress is None:
         return None
-    if counted.steps is None:
-        return "" if counted.squares is None else squares_in_words(counted.squares)
-    steps = f"step {counted.steps.used} of {counted.steps.allowed}"
-    if counted.steps.reserved:
-        last = counted.steps.used + counted.steps.reserved
-        steps += f", step {last} is under way" if counted.steps.reserved == 1 else f", steps to {last} are under way"
-    return steps if counted.squares is None else f"{steps}; questions: {squares_in_words(counted.squares)}"
+    if progress.steps is None:
+        return "" if progress.squares is None else squares_in_words(progress.squares)
+    steps = f"step {progress.steps.used} of {progress.steps.allowed}"
+    if progress.steps.reserved:
+        last = progress.steps.used + progress.steps.reserved
+        steps += f", step {last} is under way" if progress.steps.reserved == 1 else f", steps to {last} are under way"
+    return steps if progress.squares is None else f"{steps}; questions: {squares_in_words(progress.squares)}"
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
@@ -82,11 +82,11 @@ def _counts(spent: Spent | None) -> tuple[int, float]:
     return (0, 0.0) if spent is None else (spent.steps or 0, spent.squares or 0.0)
 
 
-def _scope(counted: LimitProgress) -> str:
+def _scope(progress: LimitProgress) -> str:
     """Return for what the guarantee holds."""
-    if counted.steps is None:
+    if progress.steps is None:
         return "whenever the study stops"
-    return f"of the whole plan of {counted.steps.allowed} steps, whenever the study stops"
+    return f"of the whole plan of {progress.steps.allowed} steps, whenever the study stops"
 
 
 def squares_in_words(squares: SumOfSquares) -> str:

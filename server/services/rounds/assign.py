@@ -163,8 +163,8 @@ def _cached(coordinator: Coordinator, study: str, state: Any) -> Prepared | None
     )
 
 
-def _query_asked(tx: Transaction, row: StudyRow, round: RoundRow, query: int) -> QueryAsked:
-    document = asked_of(tx, row, round)
+def _query_asked(tx: Transaction, row: StudyRow, round_row: RoundRow, query: int) -> QueryAsked:
+    document = asked_of(tx, row, round_row)
     number = document.question.model_number
     about = None if number is None else _model(tx, row, number)
     return QueryAsked(number=query, document=document, model=about)
