@@ -7,13 +7,17 @@ import re
 import pytest
 
 from accounting.budget.accounts.gaussian import GaussianLimit
-from accounting.budget.budget import Budget
-from accounting.budget.feasibility import require_questions
-from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError
+from accounting.budget.budget import Budget, opened_by
+from accounting.budget.enforcement import accounts_of
+from accounting.budget.feasibility import require_planned, require_questions
+from accounting.budget.ledger import LedgerError
+from accounting.budget.solve import most_rounds
+from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
-from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, plan, statistics
+from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, fixed, plan, statistics
+from tests.factories.ledgers import opened
 
 CLIENTS_BOUND = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 6.0, DELTA, None)
 CLIENTS_AVERAGE = LimitPlan(Level.CLIENT, Definition.BAYESIAN, 4.0, DELTA, FAILURE)
@@ -129,3 +133,17 @@ def test_questions_alone_need_a_delta_that_their_whole_steps_do_not_use_up() -> 
             with pytest.raises(PlanError, match="Lower epsilon, max_queries or max_cells") as refused:
                 require_questions([account])
             assert refused.value.field == "epsilon"
+
+
+def test_a_ledger_that_opens_one_step_too_many_is_refused_at_its_first_entry() -> None:
+    steps = most_rounds(fixed()).max_steps
+    for planned, fits in ((steps, True), (steps + 1, False)):
+        study = fixed(planned)
+        if fits:
+            require_planned(study, accounts_of(study))
+            assert opened_by(opened(study)[0]).plan == study
+            continue
+        with pytest.raises(WholePlanOverspends, match=f"the whole plan of {planned} steps"):
+            require_planned(study, accounts_of(study))
+        with pytest.raises(LedgerError, match=f"at most {steps} steps fit"):
+            opened_by(opened(study)[0])
