@@ -187,11 +187,8 @@ class Plan:
 
     def noise_of(self, stage: int) -> float:
         """Return the noise multiplier of a stage."""
-        return (
-            self.noise_multiplier
-            if self.noise_schedule is None
-            else (self.noise_multiplier * self.noise_schedule[stage].factor)
-        )
+        factor = 1.0 if self.noise_schedule is None else self.noise_schedule[stage].factor
+        return self.noise_multiplier * factor
 
     def mechanism(self, level: Level, stage: int = 0) -> Mechanism:
         """One noised step of this scheme, in this stage of its schedule, as `level` sees it.

@@ -182,8 +182,7 @@ class Evaluation(BaseQuestion):
         parts: list[NDArray[np.int64]] = []
         for partition in self.partitions:
             groups = places_of(partition, patients, len(included))[included][usable]
-            sums = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
-            parts.append(sums.ravel())
+            parts.append(self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing).ravel())
         unusable = int((~usable).sum()) * round(1 / spacing)
         return np.concatenate([*parts, np.array([unusable], np.int64)])
 
@@ -283,11 +282,7 @@ class Evaluation(BaseQuestion):
 
 
 def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return how many patients are in each cell, with this shape.
-
-    Args:
-        places: (n,) of each axis.
-    """
+    """Return how many patients are in each cell, with this shape. places: (n,) of each axis."""
     return np.bincount(np.ravel_multi_index(places, shape), minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
