@@ -9,7 +9,10 @@ from research.enforcement.mixed_studies import comparisons, random_study, summar
 
 def test_whole_plans_are_never_below_the_exact_number_and_close_above() -> None:
     rows = list(comparisons(6))
-    assert all(one.exact <= one.exact_after_slack <= one.stated <= one.exact_after_slack + 1e-3 for one in rows)
+    for row in rows:
+        assert max(row.exact, row.exact_after_slack) <= row.stated <= row.exact_after_slack + 1e-3
+        # The slack may be below the rounding of the inversion itself, some 1e-12.
+        assert row.exact <= row.exact_after_slack * (1 + 1e-10)
     found = summary(rows)
     assert (found["studies"], found["below the exact number"]) == (6, 0)
 
