@@ -84,9 +84,12 @@ class FixedPlanLimit(WorstCaseLimit):
     @cached_property
     def whole(self) -> float:
         """ε of the whole plan, for any patient."""
-        evaluates = self.plan.queries is not None and self.plan.queries.evaluation is not None
         # Who is set aside may lose as much as the limit allows: their evaluations are no plan.
-        return max(self.trained, self.limit.epsilon) if evaluates else self.trained
+        return max(self.trained, self.limit.epsilon) if self._evaluates else self.trained
+
+    @property
+    def _evaluates(self) -> bool:
+        return self.plan.queries is not None and self.plan.queries.evaluation is not None
 
     @property
     def is_feasible(self) -> bool:
@@ -141,7 +144,9 @@ class FixedPlanLimit(WorstCaseLimit):
         planned = tuple(stage.rounds for stage in self.plan.stages)
         # The rounding is a total variation here: for equal odds it counts once in each law.
         lattice = rounding_slack(self.plan, 0.0) / 2
-        return guess_chance(self._steps_of_rounds(planned), releases=self._releases, lattice=lattice)
+        evaluated = steps_of_squares(self._all_squares if self._evaluates else 0.0)
+        sides = (self._steps_of_rounds(planned), evaluated)
+        return max(guess_chance(steps, releases=self._releases, lattice=lattice) for steps in sides)
 
     def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
         per_round, after = self.mechanism.steps_per_round, self.with_pending(stage, query)

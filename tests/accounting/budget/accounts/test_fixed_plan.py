@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from statistics import NormalDist
 
 import dp_accounting
 import pytest
@@ -134,6 +135,21 @@ def test_what_is_set_aside_may_lose_the_limit_and_no_more():
     budget.reserve(1)
     budget.settle(1, None)
     assert budget.statements()[0]["spent"] == 2.0
+
+
+def test_a_guess_is_about_those_who_are_set_aside_too():
+    """Their questions may take all of the limit, where the few steps of training take next to nothing of it."""
+    evaluates = fixed(10, queries=QueryPlan(10, 10, None, EvaluationPlan(), None), noise_multiplier=10.0)
+    budget, query = Budget.open(evaluates), cost(4.3, bears="evaluated")
+    budget.reserve_query(1, query)
+    budget.settle(1, None)
+    # The total variation of Gaussians a distance r apart is 2Φ(r/2) − 1.
+    guessed = NormalDist().cdf(1 / 4.3 / 2)
+    stated = budget.statements()[0]
+    assert (stated["attack_success"] >= guessed, stated["certificate"]["guess_from"]) == (True, "loss-distribution")
+    trained = account(replace(evaluates, queries=None)).guess_chance()
+    assert trained is not None
+    assert trained < guessed
 
 
 def test_published_histograms_are_planned():
