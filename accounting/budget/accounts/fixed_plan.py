@@ -12,7 +12,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
+from accounting.budget.accounts.base import LEAST_EPSILON, RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_releases,
@@ -122,7 +122,7 @@ class FixedPlanLimit(WorstCaseLimit):
 
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         # Of a plan of so many rounds, with all histograms that these may publish.
-        return self._epsilon_of_rounds(self.plan.first_rounds(rounds)) if rounds else 0.0
+        return max(LEAST_EPSILON, self._epsilon_of_rounds(self.plan.first_rounds(rounds))) if rounds else 0.0
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
         return epsilon_of_releases(squares(self.nothing.with_query(cost, count), "all", "evaluated"), self.delta)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.budget import Budget, BudgetExceeded
+from accounting.budget.forecast import forecast
 from accounting.plan.limits import HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.queries import EvaluationPlan, QueryPlan
 from accounting.plan.schedule import NoiseStage
@@ -77,6 +78,12 @@ def test_one_number_holds_from_the_first_round_to_the_last():
     assert budget.authorise().reason == "max-steps-reached"
     with pytest.raises(BudgetExceeded):
         budget.reserve(13)
+
+
+def test_a_plan_is_forecast_whole_where_its_first_step_is_hardly_anything():
+    study = fixed(400, delta=1e-2, noise_multiplier=20.0)
+    expected = forecast(study, tight=False).limits[0]
+    assert expected.first_round == expected.enforced == account(study).whole > 0
 
 
 def test_the_account_itself_says_no_past_its_plan():
