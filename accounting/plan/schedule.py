@@ -20,7 +20,7 @@ _LARGEST_FACTOR = 100.0
 class NoiseStage:
     """Rounds in a row with the same noise.
 
-    rounds  attempts: a round that was begun uses one, whatever became of it
+    rounds  attempts: a round that was begun uses one, also if it was abandoned
     factor  their noise multiplier over the plan's
 
     Raises InvalidArgument.
@@ -93,8 +93,8 @@ def first_rounds(stages: Sequence[NoiseStage], rounds: int) -> tuple[int, ...]:
     """
     counts: list[int] = []
     for stage in stages:
-        taken = min(stage.rounds, rounds - sum(counts))
-        counts.append(taken)
+        count = min(stage.rounds, rounds - sum(counts))
+        counts.append(count)
     # A plan of equal steps has one stage, which is as long as it is asked for.
     counts[-1] += rounds - sum(counts)
     return tuple(counts)

@@ -20,15 +20,15 @@ load_records load_task plan_of propose_format queries read_study_settings record
 """,
     "wardround.accounting": """
 AccountingError AveragedAccountant BayesianAccountant BayesianPlan BayesianSpec ClassicalAccountant ComposedEvent
-Definition DiscreteGaussianEvent EstimateSpec EstimatorRefused Event FilterSpec Forecast GaussianEvent
-GaussianFilterSpec GaussianPair Guarantee HistogramRelease IndividualFilter InvalidArgument LaplaceEvent LaplacePair
-Level LimitExceeded LimitForecast LimitPlan MaxStepsExceeded NothingEvent Observer Odometer OutcomePair PairEvent Plan
-PlanError PoissonSampledEvent
-RandomisedResponse Relation Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable attack_success
-best_orders binary_upper_mean calibrate_noise delta_from_moments epsilon_delta_curve epsilon_from_moments fit_distance
-forecast group largest_moment least_epsilon least_noise log_moment most_rounds most_steps percentile_delta
-population_fraction posterior_bounds prospect replace_one_moment signal_to_noise smallest_population subsampled_moment
-tightest upper_mean
+Definition DiscreteGaussianEvent DiscreteLaplaceEvent EstimateSpec EstimatorRefused Event FilterSpec FinitePair
+Forecast GaussianEvent GaussianFilterSpec GaussianPair Guarantee HistogramRelease IndividualFilter InvalidArgument
+LaplaceEvent LaplacePair Level LimitExceeded LimitForecast LimitPlan MaxStepsExceeded NothingEvent Observer Odometer
+OutcomePair PairEvent Plan PlanError PoissonSampledEvent PrivacyProfile RandomisedResponse Relation ReleasedEvents
+Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable ZCDPEvent attack_success best_orders
+binary_upper_mean budget_events calibrate_noise delta_from_moments epsilon_delta_curve epsilon_from_moments
+fit_distance forecast from_dp_accounting gaussian_delta group largest_moment least_epsilon least_noise ledger_events
+log_moment most_rounds most_steps mu_from_epsilon percentile_delta population_fraction posterior_bounds prospect
+replace_one_moment signal_to_noise smallest_population subsampled_moment tightest to_dp_accounting upper_mean
 """,
     "wardround.learning": """
 Classification ClippedSum ColumnForms DataError Examples Histories LazyExamples LazyTable NoisySum NonFiniteError

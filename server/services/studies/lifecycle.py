@@ -41,9 +41,9 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
     """Open a study with its budget and the first ledger entry. The same request again: created False.
 
     Raises:
-        Rejected: `study-exists` (other settings under this name), `whole-plan-overspends`, `first-round-overspends`
-            (extra noise_one_round, noise_max_steps), `beyond-bounds` (unless the settings say that this is wanted),
-            `invalid-request` (settings no budget can be kept for).
+        Rejected: `study-exists` (other settings under this name), `whole-plan-overspends` (extra epsilon, max_steps,
+            noise_max_steps), `first-round-overspends` (extra noise_one_round, noise_max_steps), `beyond-bounds`
+            (unless the settings say that this is wanted), `invalid-request` (settings no budget can be kept for).
     """
     # First: to find out whether a budget can be kept takes long, and a repetition needs no answer to it.
     earlier = coordinator.database.read("find-study", lambda tx: _find_same(coordinator, tx, request))

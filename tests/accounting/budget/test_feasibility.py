@@ -7,15 +7,18 @@ import re
 import pytest
 
 from accounting.budget.accounts.gaussian import GaussianLimit
-from accounting.budget.budget import Budget
-from accounting.budget.feasibility import require_questions
-from accounting.budget.solve import least_noise
+from accounting.budget.budget import Budget, opened_by
+from accounting.budget.enforcement import accounts_of
+from accounting.budget.feasibility import require_planned, require_questions
+from accounting.budget.ledger import LedgerError
+from accounting.budget.solve import least_noise, most_rounds
 from accounting.errors import Unreachable
 from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, fixed, full, plan, statistics
+from tests.factories.ledgers import opened
 
 CLIENTS_BOUND = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 6.0, DELTA, None)
 CLIENTS_AVERAGE = LimitPlan(Level.CLIENT, Definition.BAYESIAN, 4.0, DELTA, FAILURE)
@@ -158,3 +161,17 @@ def test_questions_that_take_nearly_all_are_named() -> None:
     assert refused.value.noise is None
     with pytest.raises(Unreachable, match=r"lower the share of questions \(statistics\.share\)"):
         least_noise(study)
+
+
+def test_a_ledger_that_opens_one_step_too_many_is_refused_at_its_first_entry() -> None:
+    steps = most_rounds(fixed()).max_steps
+    for planned, fits in ((steps, True), (steps + 1, False)):
+        study = fixed(planned)
+        if fits:
+            require_planned(study, accounts_of(study))
+            assert opened_by(opened(study)[0]).plan == study
+            continue
+        with pytest.raises(WholePlanOverspends, match=f"the whole plan of {planned} steps"):
+            require_planned(study, accounts_of(study))
+        with pytest.raises(LedgerError, match=f"at most {steps} steps fit"):
+            opened_by(opened(study)[0])

@@ -263,8 +263,7 @@ def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> 
 
 
 def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any], list[str]]:
-    """Return the settings with the solution, what it replaces, and why limits are kept so. None: nothing is to be
-    solved for."""
+    """Return the settings with the solution, what it replaces, and why limits are kept so. None: not solved."""
     from accounting.budget import solve as search
     from accounting.units import Definition
     from client_sdk.errors import ConfigurationError
@@ -281,8 +280,8 @@ def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[Study
     if solve is Solve.ORDER:
         return *changed_settings(settings, search.best_orders(before)), []
     # Limits without a rule get the tightest one. Their orders alone are looked for where the rule is to stay.
-    chosen, reasons = with_tightest(before)
-    return *changed_settings(settings, searches[solve](chosen, definitions)), reasons
+    tightest_plan, reasons = with_tightest(before)
+    return *changed_settings(settings, searches[solve](tightest_plan, definitions)), reasons
 
 
 def _signals(settings: StudySettings, outlook: Forecast, sizes: tuple[int, ...]) -> list[SignalToNoise]:
