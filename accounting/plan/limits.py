@@ -69,7 +69,8 @@ class WholePlanOverspends(PlanError):
         has_share: bool = False,
     ) -> None:
         fitting = f"at most {steps} steps fit (max_steps)" if steps else "not even one round fits"
-        more = "and no noise is enough" if noise is None else f"or a noise multiplier of {noise:g} is enough"
+        enough = "no noise is enough" if noise is None else f"a noise multiplier of {noise:g} is enough"
+        more = f"{'or' if steps and noise is not None else 'and'} {enough}"
         smaller = ", or a smaller share for questions (statistics.share)" if has_share else ""
         super().__init__(
             "max_steps",
