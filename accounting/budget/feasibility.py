@@ -27,10 +27,10 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         WholePlanOverspends: a fixed plan does not. It says how many steps would fit, or how much noise.
         FirstRoundOverspends: with the noise multipliers (rounded up to 3 digits) for one round and for all of them.
         PlanError: no noise multiplier up to a million would do for one round. It names the obstacle: the order, with
-            the
-            least one that works, or the published histograms.
+            the least one that works, the published histograms, or a δ that the rounding of the noise uses up.
     """
     for account in accounts(plan):
+        require_delta(account)
         if isinstance(account, FixedPlanLimit) and not account.opens:
             raise _overspends(plan, account)
     offending = _first_over(plan, accounts, rounds=1)
@@ -39,6 +39,25 @@ def require_feasible(plan: Plan, accounts: Accounts) -> None:
         if noise_of_one is None:
             raise PlanError(*_obstacle(offending))
         raise FirstRoundOverspends(offending.limit, noise_of_one, whole)
+
+
+def require_delta(account: LimitAccount) -> None:
+    """Pass if a limit that is kept by losses has any δ left for them.
+
+    Raises:
+        PlanError: what the noise's whole numbers may add to delta is more than delta.
+    """
+    limit, queries = account.limit, account.plan.queries
+    if account.keeps_order or account.delta > 0:
+        return
+    asked = "" if queries is None else f" and {queries.max_queries} queries of {queries.max_cells} numbers each"
+    fewer = "max_steps" if queries is None else "max_steps, max_queries or max_cells"
+    raise PlanError(
+        "epsilon",
+        f"the classical limit at level {limit.level} leaves nothing for any noise: noise in whole steps is off by so "
+        f"little that 1 + e^{limit.epsilon:g} times it, over {account.plan.max_steps} steps{asked}, is more than "
+        f'delta = {limit.delta:g}. Lower epsilon or {fewer}, raise delta, or set enforcement = "renyi-order"',
+    )
 
 
 def require_planned(plan: Plan, accounts: Iterable[Account]) -> None:
@@ -62,7 +81,8 @@ def _overspends(plan: Plan, account: FixedPlanLimit) -> WholePlanOverspends:
     noise = _min_noise(
         lambda noise: FixedPlanLimit(replace(plan, noise_multiplier=noise), limit).opens, plan.noise_multiplier
     )
-    return WholePlanOverspends(limit, account.trained, plan.rounds * per_round, rounds * per_round, noise)
+    planned, fitting = plan.rounds * per_round, rounds * per_round
+    return WholePlanOverspends(limit, account.trained, planned, fitting, noise, has_share=account.asks)
 
 
 def require_questions(accounts: Sequence[GaussianLimit]) -> None:

@@ -15,9 +15,10 @@ from accounting.accountants.calibration import MOST_NOISE, calibrate_noise, most
 from accounting.budget.accounts import FixedPlanLimit, LimitAccount
 from accounting.budget.accounts.fixed_plan import OPENING_MARGIN
 from accounting.budget.enforcement import account_of
+from accounting.budget.feasibility import require_delta
 from accounting.budget.forecast import epsilon_at_most
 from accounting.errors import Unreachable
-from accounting.plan.limits import LimitPlan
+from accounting.plan.limits import LimitPlan, PlanError
 from accounting.plan.plan import Plan
 from accounting.units import Definition
 from accounting.values import rounded_up
@@ -275,6 +276,10 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
     best = _with_order(plan, definition, order, only_worst_case=True)
     accounts = [account_of(best, limit) for limit in plan.limits if limit.definition is definition]
     worst = max(accounts, key=lambda account: epsilon_at_most(account, rounds) / account.limit.epsilon)
+    try:
+        require_delta(worst)
+    except PlanError as error:
+        return Unreachable(str(error))
     limit = worst.limit
     number = "one round" if rounds == 1 else f"{rounds} rounds"
     at_order = f", not even at order {order:g}" if worst.keeps_order else ""
@@ -288,6 +293,8 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
         change = "raise ε or δ"
         if plan.release is not None:
             change = f"publish fewer histograms, raise their noise, or {change}"
+        if isinstance(worst, FixedPlanLimit) and worst.asks:
+            change = f"lower the share of questions (statistics.share), or {change}"
     else:
         change = "take more noise (`wardround plan --solve noise`), a lower sampling rate or a larger ε"
     return Unreachable(f"{cannot}: {change}")

@@ -139,8 +139,9 @@ class FiniteLosses(LossLaw):
         return float(first[in_both] @ np.square(losses))
 
     def loss_range(self, tail: float, *, removal: bool) -> tuple[float, float]:
+        # With 0, which lies between them unless outcomes of infinite loss took the rest: one loss alone has no width.
         ratios = self._ratios(removal=removal)
-        return float(ratios.min()), float(ratios.max())
+        return min(0.0, float(ratios.min())), max(0.0, float(ratios.max()))
 
     def losses(self, interval: float, tail: float, *, removal: bool) -> StepLosses:
         return _on_grid(self, interval, removal)

@@ -58,14 +58,25 @@ class WholePlanOverspends(PlanError):
     noise    least noise multiplier for all steps, rounded up to three digits. None: none would be enough
     """
 
-    def __init__(self, limit: LimitPlan, epsilon: float, planned: int, steps: int, noise: float | None) -> None:
+    def __init__(
+        self,
+        limit: LimitPlan,
+        epsilon: float,
+        planned: int,
+        steps: int,
+        noise: float | None,
+        *,
+        has_share: bool = False,
+    ) -> None:
         fitting = f"at most {steps} steps fit (max_steps)" if steps else "not even one round fits"
-        more = "and no noise is enough" if noise is None else f"or a noise multiplier of {noise:g} is enough"
+        enough = "no noise is enough" if noise is None else f"a noise multiplier of {noise:g} is enough"
+        more = f"{'or' if steps and noise is not None else 'and'} {enough}"
+        smaller = ", or a smaller share for questions (statistics.share)" if has_share else ""
         super().__init__(
             "max_steps",
             f"the whole plan of {planned} steps spends ε = {epsilon:.4g} at level {limit.level}, above its limit "
-            f"{limit.epsilon:g}: {fitting}, {more} for all steps. `wardround plan --solve noise` finds it. Where "
-            'max_steps is no plan but only a bound, set enforcement = "renyi-order"',
+            f"{limit.epsilon:g}: {fitting}, {more} for all steps{smaller}. `wardround plan --solve noise` finds it. "
+            'Where max_steps is no plan but only a bound, set enforcement = "renyi-order"',
         )
         self.epsilon, self.steps, self.noise = epsilon, steps, noise
 

@@ -53,7 +53,8 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
     if section is None:
         return None
     whole_plan = None if has_joined else _admit_whole(study, ledger, level, section, terms)
-    if whole_plan is None:
+    # Rounds of a lost ledger are charged as a part of the plan: each further one is compared when it is paid.
+    if whole_plan is None and not ledger.rounds_known(name):
         _require_rounds(study, ledger.charges(), level, section, terms)
     if whole_plan is None and study.has_open_questions:
         _LOG.info(

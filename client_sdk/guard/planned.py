@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from accounting.budget.accounts import FixedPlanLimit
+from accounting.budget.accounts.cumulative import path_allowance
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_squares,
@@ -108,12 +109,10 @@ class PlannedStudy:
     @property
     def question_squares(self) -> float:
         """The most Σ Δ²/s² of questions on all patients that the settings set aside, or 0."""
-        queries = self.plan.queries
         squares_of_limits = [
             account.question_squares for account in self.accounts if isinstance(account, FixedPlanLimit)
         ]
-        allowance = 0.0 if queries is None or queries.allowance is None else queries.allowance
-        return max([allowance, *squares_of_limits])
+        return max([path_allowance(self.plan, Level.INSTANCE) or 0.0, *squares_of_limits])
 
     def _evaluations(self, rounds: int) -> list[Charge]:
         evaluation = None if self.plan.queries is None else self.plan.queries.evaluation

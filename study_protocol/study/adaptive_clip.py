@@ -34,6 +34,8 @@ MIN_ROUND_BATCH = 50.75
 _BIT_NOISE = 1 / 20
 # The norm stays within this factor of the first one unless the settings say otherwise.
 _DEFAULT_RANGE = 100.0
+# Normal numbers of float32, with room for a sum of 2³² of them.
+_LEAST_HALF, _LARGEST_HALF = 2.0**-126, 2.0**95
 # Two machines may round an exponential differently in its last digits.
 _SAME = 1 + 1e-9
 
@@ -165,6 +167,12 @@ def extra_noise(noise_multiplier: float, expected_batch_size: float, expected_cl
     return math.hypot(1.0, _weight(noise_multiplier, expected_batch_size, expected_clients))
 
 
+def fits_float32(norm: float, noise_multiplier: float, expected_batch_size: float, expected_clients: float) -> bool:
+    """Return whether a bit beside gradients of this norm, and a sum of 2³² such bits, are normal numbers of float32."""
+    half = norm * _weight(noise_multiplier, expected_batch_size, expected_clients)
+    return half >= _LEAST_HALF and max(half, norm) <= _LARGEST_HALF
+
+
 def _weight(noise_multiplier: float, expected_batch_size: float, expected_clients: float) -> float:
     """Return half / clip_norm.
 
@@ -172,5 +180,6 @@ def _weight(noise_multiplier: float, expected_batch_size: float, expected_client
     On the scale of gradients a bit adds half, and the noise is noise_multiplier · joint_norm: solved for half.
     """
     deviation = expected_batch_size * math.sqrt(expected_clients) * _BIT_NOISE
-    square = 4 * deviation**2 - noise_multiplier**2
+    # By products, not powers, which would raise an error where they are infinite.
+    square = 4 * deviation * deviation - noise_multiplier * noise_multiplier
     return noise_multiplier / math.sqrt(square) if square > 0 else math.inf

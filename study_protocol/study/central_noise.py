@@ -22,6 +22,8 @@ GRID_BITS = 14
 MIN_SHARE, MAX_SHARE = 3.0, 2.0**40
 # Grid steps to the standard deviation of all the noise, at least.
 MIN_UNITS = 256.0
+# Of clip_norm, and of clip_norm × noise_multiplier where that is smaller: the grid beside them is a float.
+_LEAST_SCALE, _LARGEST_SCALE = 1e-100, 1e100
 # In standard deviations: what the sampler draws is never longer.
 LONGEST_DRAW = 16
 
@@ -46,7 +48,11 @@ class CentralNoise:
     def spacing(self) -> float:
         """On the scale of the sum, a power of two."""
         # Fine beside the noise too, where that is smaller than the clip norm.
-        return public_grid(self.clip_norm * min(1.0, self.noise_multiplier), self.coordinates)
+        return public_grid(self._scale, self.coordinates)
+
+    @property
+    def _scale(self) -> float:
+        return self.clip_norm * min(1.0, self.noise_multiplier)
 
     @property
     def rounding(self) -> float:
@@ -81,6 +87,8 @@ class CentralNoise:
     @property
     def fault(self) -> str | None:
         """Why this noise cannot be drawn in shares, or None."""
+        if not _LEAST_SCALE <= self._scale <= _LARGEST_SCALE:
+            return f"times clip_norm {self._scale:g} is beyond any grid: take both between 1e-50 and 1e+50"
         if not self.share >= MIN_SHARE:
             return f"each share must have at least {MIN_SHARE:g} grid steps, for shares to sum like one noise"
         if not self.units >= MIN_UNITS:

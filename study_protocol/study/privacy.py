@@ -5,6 +5,7 @@ Privacy settings have no defaults: the person who opens a study writes every one
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
@@ -23,6 +24,7 @@ from accounting.plan.limits import (
 from accounting.plan.schedule import NoiseStage
 from accounting.plan.schemes import CentralNoiseBy, PapersScheme, Scheme, schemes_called
 from accounting.units import Definition, Level
+from accounting.values import rounded_up
 from study_protocol.study.adaptive_clip import (
     CLIP_BITS,
     MAX_EXTRA_NOISE,
@@ -30,6 +32,7 @@ from study_protocol.study.adaptive_clip import (
     AdaptiveClip,
     ClipBits,
     extra_noise,
+    fits_float32,
 )
 from study_protocol.study.central_noise import CentralNoise
 from study_protocol.study.clip_norm import ClipNorm
@@ -286,9 +289,18 @@ class Privacy(Message):
             raise ValueError(
                 f"adaptive_clip: its bits would need {more} on the gradients, and at most "
                 f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
-                f"least {math.ceil(MIN_ROUND_BATCH * loudest.noise_multiplier)}, or a constant clip_norm"
+                f"least {rounded_up(MIN_ROUND_BATCH * loudest.noise_multiplier, 3):g}, or a constant clip_norm"
             )
+        self._require_bits_of_float32(self.adaptive_clip.bounds(self.clip_norm))
         return self
+
+    def _require_bits_of_float32(self, norms: tuple[float, ...]) -> None:
+        for norm, stage in itertools.product(norms, self.by_stage):
+            if not fits_float32(norm, **stage._of_bits):
+                raise ValueError(
+                    f"adaptive_clip: at clip norm {norm:g} a bit is no number of float32: take min and max nearer to "
+                    "1, or a smaller expected_batch_size"
+                )
 
     @model_validator(mode="after")
     def _the_scheme_is_one_of_its_name(self) -> Self:

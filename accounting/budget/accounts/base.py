@@ -33,6 +33,9 @@ from accounting.units import RUNNING_CONDITION, Definition, Guarantee, Observer
 RUNNING = f"ε so far, {RUNNING_CONDITION}"
 RUNNING_WITH_QUESTIONS = f"{RUNNING}, and if the questions did not depend on them either"
 
+# ε of charges at least. What was charged is never read as nothing: from then on the limit or the plan is stated.
+LEAST_EPSILON = math.ulp(0.0)
+
 # Rounds that begin after a bound was seen may depend on the sample that it was estimated from.
 NOT_CERTIFIED = (
     "not certified, because bounds of the held-out sample are seen before the study has ended, and later rounds may "

@@ -23,7 +23,7 @@ from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
 from accounting.plan.report import CumulativeMoments, RoundReport, moments_in
-from accounting.units import Definition, Guarantee, Relation
+from accounting.units import Definition, Guarantee, Level, Relation
 from accounting.values import FloatArray
 
 _RESTS_ON = {
@@ -38,6 +38,17 @@ _AS_IN_PAPERS = (
     "as in the papers: who takes part is secret and independent, sizes are equal, and the noise of the sum does not "
     "depend on who takes part; none of it holds against the coordinator or the peers"
 )
+
+
+def path_allowance(plan: Plan, level: Level) -> float | None:
+    """The most Σ (Δ/s)² that queries may have on a path. None: there is no such number, as against an adaptive
+    adversary."""
+    queries, classical = plan.queries, plan.limit(level, Definition.CLASSICAL)
+    if queries is None or classical is None or plan.bayesian is None or plan.bayesian.adversary == "adaptive":
+        return None
+    if queries.share is None:
+        return queries.allowance
+    return queries.share * squares_within(classical.epsilon, classical.delta)
 
 
 class CumulativeLimit(LimitAccount):
@@ -220,14 +231,7 @@ class CumulativeLimit(LimitAccount):
 
     @cached_property
     def _allowance(self) -> float | None:
-        """The most Σ (Δ/s)² that queries may have on a path. None: against an adaptive adversary there is no such
-        number."""
-        queries, classical = self.plan.queries, self.plan.limit(self.limit.level, Definition.CLASSICAL)
-        if queries is None or classical is None or self.bayesian.adversary == "adaptive":
-            return None
-        if queries.share is None:
-            return queries.allowance
-        return queries.share * squares_within(classical.epsilon, classical.delta)
+        return path_allowance(self.plan, self.limit.level)
 
     def _unscheduled(self, queries: ChargedQueries, rounds: int) -> ChargedQueries:
         """Those that the schedule does not explain, after so many rounds."""

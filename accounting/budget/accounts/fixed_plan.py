@@ -12,7 +12,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
+from accounting.budget.accounts.base import LEAST_EPSILON, RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_losses,
     epsilon_of_releases,
@@ -84,9 +84,12 @@ class FixedPlanLimit(WorstCaseLimit):
     @cached_property
     def whole(self) -> float:
         """ε of the whole plan, for any patient."""
-        evaluates = self.plan.queries is not None and self.plan.queries.evaluation is not None
         # Who is set aside may lose as much as the limit allows: their evaluations are no plan.
-        return max(self.trained, self.limit.epsilon) if evaluates else self.trained
+        return max(self.trained, self.limit.epsilon) if self._evaluates else self.trained
+
+    @property
+    def _evaluates(self) -> bool:
+        return self.plan.queries is not None and self.plan.queries.evaluation is not None
 
     @property
     def is_feasible(self) -> bool:
@@ -119,7 +122,7 @@ class FixedPlanLimit(WorstCaseLimit):
 
     def epsilon_at_worst(self, rounds: int, published: int) -> float:
         # Of a plan of so many rounds, with all histograms that these may publish.
-        return self._epsilon_of_rounds(self.plan.first_rounds(rounds)) if rounds else 0.0
+        return max(LEAST_EPSILON, self._epsilon_of_rounds(self.plan.first_rounds(rounds))) if rounds else 0.0
 
     def epsilon_of_evaluations(self, cost: QueryCost, count: int) -> float:
         return epsilon_of_releases(squares(self.nothing.with_query(cost, count), "all", "evaluated"), self.delta)
@@ -141,7 +144,9 @@ class FixedPlanLimit(WorstCaseLimit):
         planned = tuple(stage.rounds for stage in self.plan.stages)
         # The rounding is a total variation here: for equal odds it counts once in each law.
         lattice = rounding_slack(self.plan, 0.0) / 2
-        return guess_chance(self._steps_of_rounds(planned), releases=self._releases, lattice=lattice)
+        evaluated = steps_of_squares(self._all_squares if self._evaluates else 0.0)
+        sides = (self._steps_of_rounds(planned), evaluated)
+        return max(guess_chance(steps, releases=self._releases, lattice=lattice) for steps in sides)
 
     def progress(self, *, stage: int | None, query: QueryCost | None) -> Progress:
         per_round, after = self.mechanism.steps_per_round, self.with_pending(stage, query)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts.base import Account
+from accounting.budget.accounts.base import LEAST_EPSILON, Account
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.conversion import sampling_slack
@@ -145,7 +145,8 @@ class GaussianLimit(Account):
         if not self.delta > 0:
             return math.inf
         squared = queries.precision("all", "evaluated", less_variance=LESS_VARIANCE)
-        return self._epsilon_of(squared)
+        # Limits that name no rule state what they always did.
+        return max(0.0 if self.limit.enforcement is None else LEAST_EPSILON, self._epsilon_of(squared))
 
     def fits(self, squared: float) -> bool:
         """Whether a sum of squares is within the limit."""

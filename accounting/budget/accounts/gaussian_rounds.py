@@ -7,7 +7,7 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from accounting.budget.accounts.base import RUNNING, RUNNING_WITH_QUESTIONS
+from accounting.budget.accounts.base import LEAST_EPSILON, RUNNING, RUNNING_WITH_QUESTIONS
 from accounting.budget.accounts.losses import (
     epsilon_of_releases,
     most_histograms,
@@ -79,7 +79,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
         # Written so that NaN is beyond it. The same comparison for all parties, not one of an ε.
         if not (used <= self.max_squares and charged.published <= most_histograms(self.plan, self.plan.rounds)):
             return math.inf
-        return min(self.limit.epsilon, epsilon_of_releases(used, self.delta, self._histograms))
+        return max(LEAST_EPSILON, min(self.limit.epsilon, epsilon_of_releases(used, self.delta, self._histograms)))
 
     def stated(self, epsilon: float) -> float:
         return max(epsilon, self.limit.epsilon) if epsilon > 0 else 0.0
@@ -89,7 +89,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
             return 0.0
         charged = Charged(self.plan.first_rounds(rounds), 0, self.queries)
         histograms = steps_of_histograms(self.plan, most_histograms(self.plan, rounds))
-        return epsilon_of_releases(self._used(charged), self.delta, histograms)
+        return max(LEAST_EPSILON, epsilon_of_releases(self._used(charged), self.delta, histograms))
 
     @property
     def growth(self) -> float:

@@ -11,12 +11,13 @@ from accounting.budget.budget import Budget, opened_by
 from accounting.budget.enforcement import accounts_of
 from accounting.budget.feasibility import require_planned, require_questions
 from accounting.budget.ledger import LedgerError
-from accounting.budget.solve import most_rounds
+from accounting.budget.solve import least_noise, most_rounds
+from accounting.errors import Unreachable
 from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.plan import Plan
 from accounting.plan.schemes import TRAINING_SCHEMES
 from accounting.units import Definition, Level
-from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, fixed, plan, statistics
+from tests.accounting.budget.plans import DELTA, FAILURE, client_plan, fixed, full, plan, statistics
 from tests.factories.ledgers import opened
 
 CLIENTS_BOUND = LimitPlan(Level.CLIENT, Definition.CLASSICAL, 6.0, DELTA, None)
@@ -133,6 +134,33 @@ def test_questions_alone_need_a_delta_that_their_whole_steps_do_not_use_up() -> 
             with pytest.raises(PlanError, match="Lower epsilon, max_queries or max_cells") as refused:
                 require_questions([account])
             assert refused.value.field == "epsilon"
+
+
+@pytest.mark.parametrize(
+    ("study", "change"),
+    [
+        (fixed(10, epsilon=60.0), "Lower epsilon or max_steps, raise delta"),
+        (fixed(10, delta=1e-300, share=0.1), "Lower epsilon or max_steps, max_queries or max_cells, raise delta"),
+        (full(10, epsilon=1e4), "Lower epsilon or max_steps, raise delta"),
+        (full(10, delta=1e-300), "Lower epsilon or max_steps, raise delta"),
+    ],
+)
+def test_a_delta_that_the_rounding_uses_up_is_named(study: Plan, change: str) -> None:
+    """At 1 + e^ε times 1e-21 a step: more noise, fewer steps or a larger ε would not help."""
+    with pytest.raises(PlanError, match=change) as refused:
+        Budget.open(study)
+    assert refused.value.field == "epsilon"
+    with pytest.raises(Unreachable, match=change):
+        least_noise(study)
+
+
+def test_questions_that_take_nearly_all_are_named() -> None:
+    study = fixed(10, share=1 - 1e-12)
+    with pytest.raises(WholePlanOverspends, match=r"smaller share for questions \(statistics\.share\)") as refused:
+        Budget.open(study)
+    assert refused.value.noise is None
+    with pytest.raises(Unreachable, match=r"lower the share of questions \(statistics\.share\)"):
+        least_noise(study)
 
 
 def test_a_ledger_that_opens_one_step_too_many_is_refused_at_its_first_entry() -> None:

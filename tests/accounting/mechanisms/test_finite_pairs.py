@@ -67,6 +67,18 @@ def test_a_pair_with_an_impossible_outcome_has_an_infinite_loss() -> None:
     assert account.epsilon_at(0.01) == math.inf
 
 
+@pytest.mark.parametrize(("first", "second"), [((0.9, 0.1), (1.0, 0.0)), ((1.0, 0.0), (0.9, 0.1))])
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_a_pair_with_one_finite_loss_has_a_distribution(first: list[float], second: list[float], rate: float) -> None:
+    account = ClassicalAccountant(delta=0.5)
+    account.compose(PoissonSampledEvent(rate, PairEvent(FinitePair(first, second))), 2)
+    mixed = [(1 - rate) * q + rate * p for p, q in zip(first, second, strict=True)]
+    for epsilon in (0.0, 0.1, 1.0):
+        exact = max(exact_delta(mixed, second, 2, epsilon), exact_delta(second, mixed, 2, epsilon))
+        # The mass of infinite losses is counted once a step.
+        assert exact * (1 - 1e-12) <= account.delta_for(epsilon) <= exact + 0.0101
+
+
 @pytest.mark.parametrize(("scale", "sensitivity", "count"), [(20.0, 1, 100), (5.0, 3, 40), (0.5, 2, 5)])
 def test_discrete_laplace_is_that_of_dp_accounting(scale: float, sensitivity: int, count: int) -> None:
     account = ClassicalAccountant(delta=1e-5)

@@ -111,6 +111,19 @@ def test_the_gaussian_rule_is_the_closed_form_and_says_what_it_does_not_credit(l
         assert delta(float(named[1]) * 0.98) > mpmath.mpf("1e-6")
 
 
+@pytest.mark.parametrize("rule", ["renyi", "gaussian"])
+def test_rounds_of_a_lost_ledger_are_not_counted_twice(ledger: HospitalLedger, rule: str) -> None:
+    least = needed(ledger, "instance", rule=rule)
+    rules = policy("instance", least, rule=rule)
+    ledger.fix_terms(rules.limits)
+    ledger.accept_loss("sepsis", 2, ROUND)
+    assert admit(rules, ledger, "sepsis", STUDY) is None
+    limits = rules.own_limits(ledger.terms(rules.limits))
+    ledger.charge("sepsis", 3, ROUND, limits, "a" * 64)
+    with pytest.raises(OwnBudgetExceeded):
+        ledger.charge("sepsis", 4, ROUND, limits, "a" * 64)
+
+
 def test_rounds_that_the_study_s_own_limit_never_lets_begin_are_not_asked_for(ledger: HospitalLedger) -> None:
     """max_steps 1,000 is a bound: the study's own limit of 3 ends it long before."""
     study = settings(max_steps=1000, noise_multiplier=4.0, limits=[limit("instance", epsilon=3.0)], classical_order=8.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -107,3 +108,16 @@ def test_it_relies_on_nobody_else_s_noise() -> None:
 def test_more_than_what_is_of_use_is_no_number() -> None:
     assert whole(planned(), most=0.5) == math.inf
     assert whole(planned(noise_multiplier=8.0), most=1e-3) == math.inf
+
+
+def test_a_share_in_place_of_an_allowance_is_compared_with_the_rounds() -> None:
+    """It is a part of the μ² of the classical limit (ε 8, δ 1e-4), by Theorem 8 of Balle & Wang 2018."""
+    limits = [limit("instance", epsilon=8.0, delta=1e-4), limit("instance", "bayesian")]
+    questions = {"max_queries": 5, "max_cells": 10, "share": 0.2}
+    study = PlannedStudy.of(settings(bayesian={"adversary": "path"}, statistics=questions, limits=limits))
+    mu = math.sqrt(study.question_squares / 0.2)
+    normal = NormalDist()
+    delta = normal.cdf(mu / 2 - 8 / mu) - math.exp(8) * normal.cdf(-mu / 2 - 8 / mu)
+    assert delta == pytest.approx(1e-4, rel=1e-4)
+    (asked,) = [charge for charge in study.charges(3) if charge.asks]
+    assert 1 / asked.noise_multiplier**2 == pytest.approx(study.question_squares)

@@ -61,3 +61,8 @@ def test_rounding_stays_within_its_bound(coordinates: int) -> None:
     vector = np.random.default_rng(7).normal(size=coordinates)
     moved = np.rint(vector / noise.spacing) * noise.spacing - vector
     assert float(np.linalg.norm(moved)) <= noise.rounding
+
+
+@pytest.mark.parametrize(("clip_norm", "noise"), [(1.0, 5e-324), (1e-6, 1e-322), (1e200, 1.0)])
+def test_a_noise_beside_which_no_grid_is_a_float_is_named(clip_norm: float, noise: float) -> None:
+    assert "is beyond any grid" in (CentralNoise(clip_norm, noise, 1).fault or "")

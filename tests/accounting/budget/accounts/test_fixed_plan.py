@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from statistics import NormalDist
 
 import dp_accounting
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
 from accounting.budget.budget import Budget, BudgetExceeded
+from accounting.budget.forecast import forecast
 from accounting.plan.limits import HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
 from accounting.plan.queries import EvaluationPlan, QueryPlan
 from accounting.plan.schedule import NoiseStage
@@ -78,6 +80,12 @@ def test_one_number_holds_from_the_first_round_to_the_last():
         budget.reserve(13)
 
 
+def test_a_plan_is_forecast_whole_where_its_first_step_is_hardly_anything():
+    study = fixed(400, delta=1e-2, noise_multiplier=20.0)
+    expected = forecast(study, tight=False).limits[0]
+    assert expected.first_round == expected.enforced == account(study).whole > 0
+
+
 def test_the_account_itself_says_no_past_its_plan():
     kept = account(fixed(3, epsilon=1.0))
     for _ in range(3):
@@ -134,6 +142,21 @@ def test_what_is_set_aside_may_lose_the_limit_and_no_more():
     budget.reserve(1)
     budget.settle(1, None)
     assert budget.statements()[0]["spent"] == 2.0
+
+
+def test_a_guess_is_about_those_who_are_set_aside_too():
+    """Their questions may take all of the limit, where the few steps of training take next to nothing of it."""
+    evaluates = fixed(10, queries=QueryPlan(10, 10, None, EvaluationPlan(), None), noise_multiplier=10.0)
+    budget, query = Budget.open(evaluates), cost(4.3, bears="evaluated")
+    budget.reserve_query(1, query)
+    budget.settle(1, None)
+    # The total variation of Gaussians a distance r apart is 2Φ(r/2) − 1.
+    guessed = NormalDist().cdf(1 / 4.3 / 2)
+    stated = budget.statements()[0]
+    assert (stated["attack_success"] >= guessed, stated["certificate"]["guess_from"]) == (True, "loss-distribution")
+    trained = account(replace(evaluates, queries=None)).guess_chance()
+    assert trained is not None
+    assert trained < guessed
 
 
 def test_published_histograms_are_planned():

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import dp_accounting
 import mpmath as mp
@@ -133,3 +134,13 @@ def test_nothing_trains_and_charges_are_taken_up_again():
     again.restore(account.state())
     assert again.epsilon() == account.epsilon() > 0
     assert again.used == pytest.approx(1 / 144, rel=1e-9)
+
+
+@pytest.mark.parametrize(("enforcement", "stated"), [("gaussian-filter", 1.0), (None, 0.0)])
+def test_a_named_rule_states_the_limit_from_the_first_question_on(enforcement, stated):
+    """The first answer moves by less than δ in total variation, so that its own ε is 0."""
+    study = statistics(delta=1e-2)
+    study = replace(study, limits=(replace(study.limits[0], enforcement=enforcement),))
+    budget = Budget.open(study)
+    ask(budget, cost(100.0))
+    assert budget.statements()[0]["spent"] == stated

@@ -10,6 +10,7 @@ import pytest
 
 from accounting.budget.accounts.gaussian_rounds import GaussianRoundsLimit
 from accounting.budget.budget import Budget
+from accounting.budget.forecast import forecast
 from accounting.plan.limits import FirstRoundOverspends, HistogramRelease, LimitPlan
 from accounting.plan.queries import QueryPlan
 from accounting.units import Definition, Level
@@ -103,3 +104,17 @@ def test_the_first_round_that_does_not_fit_is_refused():
     for number in range(1, 11):
         budget.reserve(number)
         budget.settle(number, None)
+
+
+def test_the_limit_is_stated_where_the_running_epsilon_is_still_zero():
+    """One quiet round moves the release by less than δ in total variation. What comes next may depend on it."""
+    study = full(40, delta=1e-2, noise_multiplier=60.0)
+    assert gaussian_delta(mp.mpf(1) / 60, 0) < 1e-2
+    budget = Budget.open(study)
+    assert budget.statements()[0]["certificate"]["epsilon"] == 0.0
+    budget.reserve(1)
+    assert budget.statements()[0]["reserved"] == 2.0
+    budget.settle(1, None)
+    stated = budget.statements()[0]
+    assert (stated["spent"], stated["certificate"]["epsilon"], stated["reports"][0]["epsilon"]) == (2.0, 2.0, 0.0)
+    assert forecast(study, tight=False).limits[0].first_round == 2.0
