@@ -59,7 +59,8 @@ class WholePlanOverspends(PlanError):
     """
 
     def __init__(self, limit: LimitPlan, epsilon: float, planned: int, steps: int, noise: float | None) -> None:
-        fitting = f"at most {steps} steps fit (max_steps)" if steps else "not even one round fits"
+        few = {0: "not even one round fits", 1: "at most 1 step fits (max_steps)"}
+        fitting = few.get(steps, f"at most {steps} steps fit (max_steps)")
         more = "and no noise is enough" if noise is None else f"or a noise multiplier of {noise:g} is enough"
         super().__init__(
             "max_steps",
