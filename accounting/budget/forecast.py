@@ -36,7 +36,8 @@ class LimitForecast:
     fixed_term    ε that the first round brings at this order, for any cost
     first_round   ε after one round, at the worst, as a budget states it: of a fixed plan that of the whole plan, of
                   a sum of squares the limit
-    further_round  ε that each round after it adds, at the worst. NaN where there is none, or under a noise schedule
+    further_round  ε that each round after it adds, at the worst. NaN where there is none, or at one order under a noise
+                  schedule
     rounds        that this limit alone lets begin at the worst, within max_steps
     enforced      ε after the forecast's `rounds`, as a budget states it by the rule that keeps this limit, at the worst
     epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
@@ -190,7 +191,7 @@ def _of_limit(
     classical_account = classical_beside(accounts, account)
     first = _stated(account, 1)
     # Of the second round: at one order every one after the first adds the same, published histograms apart.
-    is_equal = account.plan.rounds > 1 and account.plan.noise_schedule is None
+    is_equal = account.plan.rounds > 1 and (account.plan.noise_schedule is None or not account.keeps_order)
     two = _stated(account, 2) if is_equal else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
