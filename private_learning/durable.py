@@ -57,7 +57,7 @@ def erase(paths: Iterable[Path]) -> None:
 
 
 def unfinished_files(directory: Path) -> list[Path]:
-    """What a process that was killed left of `replacing`. Only for a directory that this process alone writes to."""
+    """The state that a killed process left of `replacing`. Only for a directory that this process alone writes to."""
     return list(directory.glob(".*.tmp"))
 
 

@@ -16,7 +16,7 @@ class ConfigurationError(WardroundError):
 class TrainingStopped(WardroundError):
     """NaN, an infinity or a number out of bounds that no record is to blame for; `where` names the place.
 
-    Nothing of this round was sent, and the coordinator is told nothing: to it this looks like a lost connection.
+    No part of this round was sent, and the coordinator is not told: to it this looks like a lost connection.
     """
 
     def __init__(self, where: str) -> None:

@@ -1,4 +1,4 @@
-"""What each extra installs: the packages that it adds, and the extras that it contains.
+"""The contents of each extra: the packages that it adds, and the extras that it contains.
 
 This module uses the standard library alone, because it is needed where packages are missing.
 """

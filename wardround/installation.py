@@ -28,7 +28,7 @@ def clashes(
     installed: Distribution | None = None,
     find: Callable[[str], ModuleSpec | None] = find_spec,
 ) -> list[str]:
-    """What makes this installation wrong, in words; empty where every package is the one that runs here.
+    """The faults of this installation, in words; empty where every package is the one that runs here.
 
     home: the folder that this code runs from, where its sibling packages must lie
     """

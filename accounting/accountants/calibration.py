@@ -81,7 +81,7 @@ def calibrate_noise(
 ) -> float:
     """The smallest noise multiplier, to a relative tolerance, whose ε does not exceed the target.
 
-    method   "pld", the default: loss distributions, for plans that never adapt. "rdp" at the best order, which takes
+    method   "pld", the default: loss distributions, for plans fixed beforehand. "rdp" at the best order, which takes
              more noise. Or at the one `order` λ (or `alpha` = λ + 1) of a filter, where it is the default
     account  another ε, as a non-increasing function of the noise multiplier
 

@@ -22,7 +22,7 @@ class GaussianFilterSpec:
 
     The record's own steps are μ-Gaussian-differentially private while Σ d²/s² ≤ μ² on every path (Koskela, Tobaben &
     Honkela 2023). There is no credit for sampling. A step counts at rate 1 for the records that are in it,
-    and nothing for the others.
+    and costs the others 0.
 
     releases  most noised sums: what discrete noise and its sampler may add over them comes off delta before it is
               read, and no record takes part in more. 0: the noise is taken to be exact

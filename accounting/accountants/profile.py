@@ -80,7 +80,7 @@ class PrivacyProfile:
         """The least μ whose Gaussian mechanism has no smaller δ(ε) between the profile's first and last ε, rounded up.
 
         Between two points it compares the larger δ with the Gaussian's at the larger ε, so that finer profiles give a
-        smaller μ. It is μ-GDP as far as the profile reaches, and says nothing beyond it. inf where no μ is enough.
+        smaller μ. It is μ-GDP as far as the profile reaches, and no further. inf where no μ is enough.
         """
         if self.epsilons.size == 1:
             return mu_from_epsilon(float(self.epsilons[0]), float(self.deltas[0]))

@@ -49,7 +49,7 @@ def tightest_rule(plan: Plan, limit: LimitPlan, share: float | None = None) -> t
 
     share  for questions on all patients beside a fixed plan, where the plan names none
 
-    Which one it is follows from the form of the plan alone, not from its noise: a search for noise or rounds never
+    The rule follows from the form of the plan alone, not from its noise: a search for noise or rounds never
     changes the rule on its way.
     """
     if plan.release is not None and plan.release.std < LEAST_HISTOGRAM_STD:

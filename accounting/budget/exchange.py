@@ -28,7 +28,7 @@ from accounting.units import Definition, Relation
 
 @dataclass(frozen=True)
 class ReleasedEvents:
-    """What the patients of one kind have borne under one classical limit.
+    """The releases that patients of one kind have borne under one classical limit.
 
     limit     of the settings
     bears     "all": patients who are trained on and asked about. "evaluated": those set aside for evaluation

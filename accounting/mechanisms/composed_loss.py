@@ -59,7 +59,7 @@ class _Direction:
         return math.fsum(n * law.log_mgf(order) for n, law in zip(self.counts, self.laws, strict=True))
 
     def infinite(self, parts: Sequence[Steps]) -> float:
-        """The mass at infinite loss. What was cut off is taken 40-fold, which no reader of δ notices."""
+        """The mass at infinite loss. The part that was cut off is taken 40-fold, which no reader of δ notices."""
         factors = (1 if isinstance(part.law, LossLaw) else 40 for part in parts)
         laws = zip(self.counts, self.laws, factors, strict=True)
         return math.fsum(count * law.infinite * factor for count, law, factor in laws)

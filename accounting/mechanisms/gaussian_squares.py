@@ -102,7 +102,7 @@ def largest_squares(epsilon: float, delta: float, beside: tuple[Steps, ...] = ()
 
 
 def _whole(total: float) -> list[Steps]:
-    """Return one release that dominates all of them, none for nothing."""
+    """Return one release that dominates all of them, none for no release."""
     if total == 0:
         return []
     return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)]

@@ -51,7 +51,7 @@ class FirstRoundOverspends(PlanError):
 
 
 class WholePlanOverspends(PlanError):
-    """The fixed plan spends more than its limit. Nothing of it may begin.
+    """The fixed plan spends more than its limit. No part of it may begin.
 
     epsilon  of the whole plan
     steps    most noised steps whose loss is within the limit. 0: not even one round

@@ -65,7 +65,7 @@ class QueryPlan:
                  round 1, together with unscheduled evaluations. None where there is no such limit
     evaluation   who bears questions about released models, and which are scheduled. None: no patient is set aside
     share        of the Σ (Δ/s)² that the classical limit alone would allow: the most that queries on all patients may
-                 use together beside a fixed plan of steps, where None allows nothing, or instead of an allowance
+                 use together beside a fixed plan of steps, where None allows no question, or instead of an allowance
 
     Raises InvalidArgument.
     """

@@ -20,7 +20,7 @@ _LARGEST_FACTOR = 100.0
 class NoiseStage:
     """Rounds in a row with the same noise.
 
-    rounds  attempts: a round that was begun uses one, whatever became of it
+    rounds  attempts: a round that was begun uses one, also if it was abandoned
     factor  their noise multiplier over the plan's
 
     Raises InvalidArgument.

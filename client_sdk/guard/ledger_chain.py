@@ -1,6 +1,6 @@
 """The chain of entries in a hospital's ledger: one SQLite file, one writing process, every commit synced.
 
-The entries are hash-chained like the coordinator's. What they mean is the business of `HospitalLedger`.
+The entries are hash-chained like the coordinator's. Their meaning is the business of `HospitalLedger`.
 """
 
 from __future__ import annotations

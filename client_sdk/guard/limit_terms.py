@@ -52,7 +52,7 @@ class LedgerTerms:
 
 @dataclass(frozen=True)
 class WholePlan:
-    """A study that was admitted whole: so much of ε and δ at this level is reserved, whatever becomes of the study.
+    """A study that was admitted whole: so much of ε and δ at this level is reserved, also if the study ends early.
 
     steps  T, the most noised steps that this hospital takes part in
     """

@@ -31,7 +31,7 @@ from study_protocol.study.settings import StudySettings
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """What a study that trains may take of this hospital, with the hospital's own noise alone.
+    """The most that a study that trains may take of this hospital, with the hospital's own noise alone.
 
     settings  of the study
     plan      of its budget

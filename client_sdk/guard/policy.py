@@ -50,9 +50,7 @@ class LimitSection(_Section):
 
     epsilon: Positive = Field(description="ε is never more")
     delta: Probability = Field(description="δ is never more: below 1 / patients")
-    order: Positive | None = Field(
-        default=None, description="the one order λ by which it is enforced. Left out: 2 ln(1/δ) / ε"
-    )
+    order: Positive | None = Field(default=None, description="order λ that keeps it. Left out: 2 ln(1/δ) / ε")
 
     def fixed_order(self) -> float:
         """The one Rényi moment order at which the limit is kept.
@@ -74,13 +72,13 @@ class Limits(_Section):
 
     rule: LimitRule | None = Field(
         default=None,
-        description="renyi credits sampling. gaussian does not, and lets 11 to 27 % more rounds begin in studies "
-        "without sampling. Fixed with the first study. Left out: the rule of the ledger, renyi in a new one",
+        description="renyi credits sampling. gaussian does not, and gives 11 to 27 % more rounds without sampling. "
+        "Fixed with the first study. Left out: the ledger's, renyi in a new one",
     )
     whole_plans: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
-        description="share of epsilon and delta that is set aside for studies with enforcement fixed-plan, which are "
-        "admitted whole. Fixed with the first study. Left out: that of the ledger, 0 in a new one",
+        description="share set aside for studies with enforcement fixed-plan, which are admitted whole. Fixed with the "
+        "first study. Left out: the ledger's, 0 in a new one",
     )
     instance: LimitSection | None = Field(default=None, description="of each patient, not in scheme client")
     client: LimitSection | None = Field(default=None, description="of this hospital as a whole, in scheme client only")
@@ -108,12 +106,12 @@ class IndividualLimit(LimitSection):
 
     rule: LimitRule | None = Field(
         default=None,
-        description="renyi credits sampling. gaussian does not, and patients stay 11 to 27 % longer in studies without "
-        "sampling. Fixed with the first round. Left out: the rule of the ledger, renyi in a new one",
+        description="renyi credits sampling, gaussian does not. Fixed with the first round. Left out: the ledger's, "
+        "renyi in a new one",
     )
     every_norm: bool = Field(
         default=False,
-        description="compute every patient's norm in every step, not only of those drawn: slower, charges less",
+        description="compute all norms in every step, not only of those drawn: slower, charges less",
     )
 
     @model_validator(mode="after")
@@ -133,13 +131,12 @@ class QueryRules(_Section):
 
     queries: Literal["ask", "allow", "refuse"] = Field(
         default="ask",
-        description="ask: a person here approves each (wardround query approve). allow: those that the other rules "
-        "let through",
+        description="ask: a person here approves each (wardround query approve). allow: those within the other rules",
     )
     max_sessions_per_approval: Annotated[int, Field(ge=1)] = Field(
         default=2,
-        description="ask: this hospital answers an approved question in so many sums, each charged, if earlier ones "
-        "came to nothing. Then a person is asked again",
+        description="ask: an approved question may be answered in so many sums, each charged, if earlier ones failed. "
+        "Then a person is asked again",
     )
     allowed_columns: frozenset[str] | None = Field(
         default=None,
@@ -147,22 +144,20 @@ class QueryRules(_Section):
     )
     denied_columns: frozenset[str] = Field(
         default=frozenset(),
-        description="columns that no question, training or evaluation may read. Each has to be there",
+        description="columns that they may not read. Each has to be there",
     )
     least_noise_multiplier: Positive = Field(
         default=MIN_NOISE_MULTIPLIER, description="least noise of a question, over the largest change by one patient"
     )
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most numbers that one question may sum. Left out: as many as the study allows"
+        default=None, description="the most numbers of one question. Left out: as the study allows"
     )
 
 
 class SitePolicy(_Section):
     """The rules of this hospital. An entry that is left out has the strict value."""
 
-    studies: Set | None = Field(
-        default=None, description="studies that it may take part in. Left out: any that a person here joins"
-    )
+    studies: Set | None = Field(default=None, description="studies that it may take part in. Left out: any joined here")
     datasets: Set | None = Field(
         default=None,
         description="data sets that may be used, as named by `wardround join --dataset NAME`. Left out: any",
@@ -170,22 +165,22 @@ class SitePolicy(_Section):
     excluded_patients: tuple[str, ...] = Field(
         default=(),
         repr=False,
-        description="patients who are left out of every training, evaluation and answer. For longer lists: "
+        description="patients left out of every training, evaluation and answer. For longer lists: "
         "excluded_patients_file",
     )
     least_noise_multiplier: Positive = Field(
         default=MIN_NOISE_MULTIPLIER,
-        description="least guaranteed noise of every step, over the largest change by one patient (or hospital)",
+        description="least noise of every step, over the largest change by one patient (or hospital)",
     )
     largest_epsilon: Positive = Field(
-        default=LARGEST_EPSILON, description="the study's classical limits may not be larger. 20 says next to nothing"
+        default=LARGEST_EPSILON, description="the most of the study's classical limits. 20 says next to nothing"
     )
     largest_delta: Probability = Field(
-        default=LARGEST_DELTA, description="the same of their delta. Below 1 / patients is sensible"
+        default=LARGEST_DELTA, description="the same of delta. Below 1 / patients is sensible"
     )
     backbone_programs: frozenset[Sha256] = Field(
         default=frozenset(),
-        description="SHA-256 of programs (ONNX) from elsewhere that studies may run on the records",
+        description="SHA-256 of ONNX programs that studies may run on the records",
     )
     limits: Limits = Field(
         default=Limits(), description="own budget of one data set, over all studies that use it, kept here"
@@ -197,18 +192,15 @@ class SitePolicy(_Section):
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(
         default=1,
-        description="a secure sum must protect its secrets from the coordinator and this many hospitals together",
+        description="a secure sum must withstand the coordinator and this many hospitals together",
     )
     least_survivors: Annotated[int, Field(ge=3)] = Field(
         default=4, description="no sum of fewer hospitals is opened. Left out beside allow_three: 3"
     )
-    allow_three: bool = Field(
-        default=False, description="allow sums of three hospitals, of which only two need be honest"
-    )
+    allow_three: bool = Field(default=False, description="sums of three hospitals, of which only two need be honest")
     plain_disclosure: bool = Field(
         default=False,
-        description="allow studies that show this hospital's log-moments (its Bayesian costs) without noise. "
-        "Classical guarantees do not cover them",
+        description="allow log-moments (Bayesian costs) without noise. Classical guarantees do not cover them",
     )
     unnoised_updates: bool = Field(
         default=False,
@@ -220,15 +212,15 @@ class SitePolicy(_Section):
         description="questions about the patients, and the person or rule that decides",
     )
     min_witnesses: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=0, description="so many pinned members and auditors must have signed the ledger lately"
+        default=0, description="so many pinned members and auditors must have signed lately"
     )
     witness_window: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=10, description="number of rounds for which a signature counts, and that may begin before the first"
+        default=10, description="rounds for which a signature counts, and that may begin before the first"
     )
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
-        description="studies that may do without a compared and pinned roster. refused: none. unmasked: those without "
-        "masks. laboratory: any, though made-up hospitals could then read this one's values",
+        description="studies without a compared and pinned roster. refused: none. unmasked: those without masks. "
+        "laboratory: any, though made-up hospitals could read this one's values",
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.

@@ -1,6 +1,6 @@
 """This hospital's own count of what it sent to a study, against the study's own limits.
 
-A vector that left uses a step or a question of the plan, whatever became of its round at the coordinator.
+A vector that left uses a step or a question of the plan, also where its round was abandoned.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def load(name: str, parameters: Mapping[str, Any]) -> Task:
 
 
 def of_study(training: Training, backbone: BackboneFile | None = None, custom: Task | None = None) -> Task:
-    """Return the task of a study's settings. Where a part is trained, `model` makes one of which only this part is.
+    """Return the task of a study's settings. If a part is trained, `model` makes one of which only this part is.
 
     backbone  the file that the study names, on this machine: weights, or a ProgramFile
     custom    to be taken instead of the task that `load` finds

@@ -1,7 +1,7 @@
 """Several random views of each image, against none, at the same ε: python -m research.accuracy.augmentation
 
 Three ways with the convolutional network of the task `cnn`: the images as they are, one random view of each image in
-each step, four views whose gradients are averaged before the clip. Everybody has the same steps, sampling rate and
+each step, four views whose gradients are averaged before the clip. All runs have the same steps, sampling rate and
 noise multiplier, and so the same ε. For each way the setting of the best mean accuracy on the validation images is
 chosen, over two seeds that are not reported; then the test images are looked at once for each reported seed. One seed
 has the same batches and first weights in all ways.

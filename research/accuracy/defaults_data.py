@@ -1,6 +1,6 @@
 """Data sets for `research.accuracy.defaults`: tables as the task logistic-regression reads them, dealt to hospitals.
 
-Ranges are written down from what is generally known of the measurements or from a data set's published summary; nothing
+Ranges are written down from what is generally known of the measurements or from a data set's published summary; none
 is fitted here. A case's `family` names its records: cases of one family are left out together.
 """
 

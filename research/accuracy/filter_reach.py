@@ -1,4 +1,4 @@
-"""What going on under each record's own filter buys: python -m research.accuracy.filter_reach
+"""The gain of going on under each record's own filter: python -m research.accuracy.filter_reach
 
 Both ways promise the same worst-case (ε, δ). One trains for many steps at a noise whose classical account ends early;
 whoever reaches the bound leaves. The other takes few steps with the noise that the classical account allows for them.

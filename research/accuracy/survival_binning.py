@@ -1,8 +1,8 @@
 """What bins, noise and chance move in survival curves and quantiles: python -m research.accuracy.survival_binning
 
 On cohorts that lifelines brings. Exact: Kaplan and Meier on the times as they are, numpy's quantiles on the values.
-Bins hold their beginning and not their end; in one of them events come before censorings; whoever is followed beyond
-the last edge is censored there. Noise of ε 1 at δ 1e-5 for one question: its multiplier is 3.7306.
+Bins hold their beginning and not their end; in one of them events come before censorings; patients followed beyond
+the last edge are censored there. Noise of ε 1 at δ 1e-5 for one question: its multiplier is 3.7306.
 """
 
 from __future__ import annotations

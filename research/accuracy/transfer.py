@@ -5,8 +5,8 @@ results
 
 Four ways with the convolutional network of the task `cnn`: everything from the task's own first weights, everything
 from the public network, low-rank adapters on it, and its head alone on features. A fifth with the task `features` on
-histograms of edge directions, which no data have made. Everybody has the same
-rounds, sampling, noise multiplier and so ε, and the same grid of clip norms and step sizes. For each way the setting
+histograms of edge directions, which no data have made. All have the same rounds, sampling, noise multiplier and so ε,
+and the same grid of clip norms and step sizes. For each way the setting
 of the best mean accuracy on the validation records is chosen, over two seeds that are not reported; then the test
 records are looked at once for each of the reported seeds. One seed has the same split and batches in all ways.
 """

@@ -23,14 +23,30 @@ COLUMNS = (
     ("Opacus per-sample", "Opacus per-sample"),
     ("torch.func", "torch.func vmap"),
 )
+# Models whose figures are near those of another row. Their figures stand in the results alone.
+ALIKE = frozenset(
+    {
+        "MLP 784-512-10",
+        "logistic regression, 13",
+        "logistic regression, 784",
+        "CNN with fixed BatchNorm, 32 x 32",
+        "cell in a loop, 40 x 64",
+        "tied embedding, 40 codes",
+    }
+)
 MEMORY = (("MiB of plain SGD", "plain SGD"), ("MiB with noise", WITH_NOISE), ("MiB of Opacus ghost", "Opacus ghost"))
 
 
 def text_of(report: Mapping[str, Any]) -> str:
-    """A row for each workload at its smallest batch: times as multiples of plain SGD's, and peaks of memory in use."""
+    """A row for each workload that is not `ALIKE`, at its smallest batch.
+
+    Times are multiples of plain SGD's, and memory is the peak in use.
+    """
     heads = ["model, batch", *(head for head, _ in COLUMNS + MEMORY)]
     lines = [_row(heads), _row(["---"] * len(heads))]
     for name, case in WORKLOADS.items():
+        if name in ALIKE:
+            continue
         batch = min(case.batches)
         entry = report[f"{name}, batch {batch}"]
         times = [entry["tuned"].get(method, {}).get("ratio") for _, method in COLUMNS]

@@ -47,7 +47,7 @@ INTERVAL = 2.0**-14
 
 @dataclass(frozen=True)
 class Game:
-    """What a strategy may spend, and the ε at which δ is read.
+    """The budget of a strategy, and the ε at which δ is read.
 
     squares        μ² of all questions, in so many equal units
     histograms     how many are declared, each of this noise multiplier

@@ -34,7 +34,7 @@ _LARGEST_EXCESS = 1e-3
 
 @dataclass(frozen=True)
 class Study:
-    """What was drawn: sampled steps, limit, share of questions, and histograms of this noise (0: none)."""
+    """The drawn case: sampled steps, limit, share of questions, and histograms of this noise (0: none)."""
 
     noise: float
     rate: float

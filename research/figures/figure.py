@@ -1,4 +1,4 @@
-"""What a figure is: how its numbers are made, how they are drawn, what stands below."""
+"""A figure: how its numbers are made, how they are drawn, what stands below."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def caption(points: Points) -> str:
         "images (by digits 54). The model is softmax regression on 392 fixed features. Its learning rate is found on "
         f"5,000 other images. Accuracy at the end, iid and by digits, follows. {caption}. The private curves have a "
         f"certified classical ε = {EPSILON:g} at δ = 1e-5 for a whole client. With one noise for both levels the same "
-        f"noise gives one record ε = {one_record}, certified too, and costs nothing but the clipping of records. "
+        f"noise gives one record ε = {one_record}, certified too, at no cost but the clipping of records. "
         f"With a noise for each level clients first add noise for ε = {EPSILON:g} of their own records. The clip "
         "leaves little but that noise."
     )

@@ -161,7 +161,7 @@ def caption_distances(points: Points) -> str:
     return (
         f"Distances between the gradients of two records in {PAIRS:,} disjoint pairs, inside and outside the training "
         f"set, after the training of Figure 5.6. The last bin holds all longer distances. P-values: {tested}. "
-        "The thesis reads large p-values as little leakage. Nothing is certified by them, and small ones would not "
+        "The thesis reads large p-values as little leakage. They certify no ε, and small ones would not "
         "show a leak either, because other people wrote the test images."
     )
 

@@ -38,7 +38,7 @@ _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 
 
 class LimitWords(Message):
-    """What one limit guarantees, in the words that the terminal and certificates use."""
+    """The guarantee of one limit, in the words that the terminal and certificates use."""
 
     level: LevelName = Field(description="who is protected")
     definition: DefinitionName = Field(description="in which sense")

@@ -20,7 +20,7 @@ Centred = Annotated[
         strict=True,
         # Questions of earlier versions keep their digest.
         exclude_if=lambda centred: not centred,
-        description="sum squares less one half, which needs less noise. From protocol 3 on",
+        description="sum squares less ½, with less noise. From protocol 3 on",
     ),
 ]
 _Question = TypeVar("_Question", bound=BaseModel)

@@ -58,15 +58,15 @@ class BaseQuestion(Message):
     noise_multiplier: Finite = Field(
         ge=MIN_NOISE,
         le=MAX_NOISE,
-        description="standard deviation of the whole noise / what one patient can change. More costs less ε",
+        description="standard deviation of the whole noise / the most that one patient changes. More: less ε",
     )
     where: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
-        default=(), description="patients that meet all of these are asked about. Left out: all patients"
+        default=(), description="only patients that meet all of these. Left out: all patients"
     )
     rows: Literal["first", "last", "mean", "any"] = Field(
         default="first",
-        description="of a patient with several rows: the first, the last, the mean of numbers (the first of "
-        "categories), or any: the largest number, and the category that stands last in the question's list",
+        description="of a patient with several: first, last, the mean of numbers (first of categories), or any: the "
+        "largest number, the category last in the question's list",
     )
 
     @model_validator(mode="after")

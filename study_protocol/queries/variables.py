@@ -54,7 +54,7 @@ class Variable(Message):
     )
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="its public values")
     presence: bool = Field(default=False, description="only whether there is a value", strict=True)
-    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+    missing_values: Codes = Field(default=(), description="values that mean missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _is_cut_in_one_way(self) -> Self:
@@ -107,7 +107,7 @@ class Range(Message):
     column: ColumnName = Field(description="its name in every hospital's table")
     low: Finite = Field(description="smaller values count as this one")
     high: Finite = Field(description="larger values count as this one")
-    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+    missing_values: Codes = Field(default=(), description="values that mean missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -137,7 +137,7 @@ class Indicator(Message):
 
     column: ColumnName = Field(description="its name in every hospital's table")
     categories: Annotated[Codes, Field(min_length=1)] = Field(description="its values that count as 1")
-    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+    missing_values: Codes = Field(default=(), description="values that mean missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _has_sound_codes(self) -> Self:
@@ -185,7 +185,7 @@ class Condition(Message):
     categories: Annotated[Codes, Field(min_length=1)] | None = Field(default=None, description="one of these")
     low: Finite | None = Field(default=None, description="of a number: at least this")
     high: Finite | None = Field(default=None, description="of a number: below this")
-    missing_values: Codes = Field(default=(), description="what a file writes for missing, beside an empty cell")
+    missing_values: Codes = Field(default=(), description="values that mean missing, beside an empty cell")
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:

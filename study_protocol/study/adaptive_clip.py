@@ -42,10 +42,10 @@ class AdaptiveClip(Message):
     """A clip norm that moves after every round towards a quantile of the gradients' norms."""
 
     quantile: Probability = Field(
-        description="share of the patients whose gradient is not cut off, which the norm is moved towards: 0.2 to 0.5. "
-        "Below 0.5, rounds with fewer patients than expected lower the norm further"
+        description="share of patients whose gradient is not cut off, the aim: 0.2 to 0.5. Below 0.5, smaller rounds "
+        "lower the norm further"
     )
-    rate: Rate = Field(description="after a round the norm is multiplied by at most e^rate. 0.2 is usual")
+    rate: Rate = Field(description="a round multiplies the norm by at most e^rate. 0.2 is usual")
     min: ClipNorm | None = Field(
         default=None,
         exclude_if=lambda value: value is None,

@@ -52,7 +52,7 @@ class StatisticsSettings(Message):
     statistics: Statistics = Field(description="what it allows of queries")
     privacy: StatisticsPrivacy = Field(description="its limits, and how sums are made")
     schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
-    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

@@ -31,17 +31,12 @@ class ScheduledQuestion(Evaluation):
 class EvaluationSettings(Message):
     """Patients who are never trained on, and the questions about released models that are asked of them by schedule."""
 
-    share: Probability = Field(
-        description="of every hospital's patients, drawn once for all studies on the same records"
-    )
+    share: Probability = Field(description="of every hospital's patients, drawn once for all studies on them")
     every: Annotated[Whole, Field(ge=1, le=10_000_000)] | None = Field(
         default=None,
-        description="the question below is asked after so many released models, and after the last one. Left out: "
-        "only by hand",
+        description="asked after so many released models, and the last. Left out: by hand",
     )
-    question: ScheduledQuestion | None = Field(
-        default=None, description="what is asked, as a question of kind evaluation. Needs `every`"
-    )
+    question: ScheduledQuestion | None = Field(default=None, description="a question of kind evaluation. Needs `every`")
     data_version: DataVersion = Field(
         default="1", description="the records of scheduled questions, as hospitals name them"
     )

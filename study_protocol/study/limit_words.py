@@ -1,4 +1,4 @@
-"""What a limit guarantees, how far it is used up, and its ε so far: the same words for every reader.
+"""The guarantee of a limit, its used part, and its ε so far: the same words for every reader.
 
 The guarantee stands first. It is never called ε so far, and ε so far never stands without its condition.
 """

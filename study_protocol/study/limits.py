@@ -24,24 +24,23 @@ class Limit(Message):
         description="classical: for any patient, and every level needs one. bayesian: for a typical patient"
     )
     epsilon: Positive = Field(
-        description="ε is never more. 1 is strong, 8 is weak, above 20 only with --i-know. A smaller ε means fewer "
-        "rounds or more noise"
+        description="ε is never more. 1 is strong, 8 weak, above 20 only with --i-know. Less: fewer rounds or more "
+        "noise"
     )
     delta: Probability = Field(
         description="δ is never more: below 1 / all patients (or hospitals). Above 1e-3 only with --i-know"
     )
     estimator_failure_probability: Probability | None = Field(
         default=None,
-        description="required for a Bayesian limit: chance that the estimate is too low, part of delta. A tenth of "
-        "delta is usual",
+        description="required for a Bayesian limit: chance of a low estimate, part of delta, usually a tenth",
     )
     # Left out of what is written where there is none: settings of earlier versions keep their digest.
     enforcement: Enforcement | None = Field(
         default=None,
         exclude_if=lambda enforcement: enforcement is None,
-        description="how a classical limit is kept. fixed-plan: ε of all max_steps is computed once, and steps are "
-        "counted. gaussian-filter: for all patients in every round, any number of rounds. renyi-order, or left out: at "
-        "classical_order, with fewer rounds. `wardround plan` chooses",
+        description="how a classical limit is kept. fixed-plan: ε of all max_steps, steps are counted. "
+        "gaussian-filter: all patients in every round, any number of rounds. renyi-order, or left out: at "
+        "classical_order, fewer rounds. `wardround plan` chooses",
     )
 
     @model_validator(mode="after")
@@ -67,10 +66,10 @@ class Schedule(Message):
     min_clients: Whole = Field(
         ge=0,
         le=100_000,
-        description="no round is closed with fewer updates. Fewer than all hospitals: rounds go on while some are away",
+        description="no round is closed with fewer updates. Below all hospitals: some may be away",
     )
     round_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
-        description="how long a round waits for updates: several times the slowest hospital's time"
+        description="wait for updates: several times the slowest hospital's time"
     )
     # Both are left out of what is written where there are none: settings of earlier versions keep their digest.
     witnesses: Annotated[
@@ -83,9 +82,9 @@ class Schedule(Message):
     slots: _Slots | None = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
-        description="in seconds, ascending: a hospital answers at multiples of one of them, so that the time does not "
-        "tell how many patients it has. [] for none. Left out: `study create` takes 1, 2, 5, 10, … from a second for "
-        "each 1,000 planned patients on",
+        description="seconds, ascending: a hospital answers at multiples of one, so that the time does not tell how "
+        "many patients it has. [] for none. Left out: 1, 2, 5, 10, … from a second for each 1,000 planned patients "
+        "on",
     )
 
     @model_validator(mode="after")

@@ -26,19 +26,19 @@ class Masking(Message):
     colluders: Whole = Field(
         ge=1,
         le=MAX_CLIENTS - 3,
-        description="how many hospitals may tell the coordinator what they know. More: more must stay to the end",
+        description="how many hospitals may tell the coordinator all they know. More: more must stay",
     )
     neighbours: Annotated[Whole, Field(le=MAX_CLIENTS)] | None = Field(
-        description="with how many others each exchanges masks, an even number. Left out: all. Fewer: faster among "
-        "hundreds, and fewer losses are borne"
+        description="with how many others each exchanges masks, even. Left out: all. Fewer: faster among hundreds, "
+        "fewer losses are borne"
     )
     min_survivors: Whole = Field(
         ge=3,
         le=MAX_CLIENTS,
-        description="no sum of fewer hospitals is opened: at least colluders + 3. With more, a round fails sooner",
+        description="no sum of fewer hospitals is opened: at least colluders + 3",
     )
-    mask_updates: bool = Field(description="also the updates, not only log-moments and metrics")
-    allow_three: bool = Field(description="allow sums of three hospitals, of which only two need be honest")
+    mask_updates: bool = Field(description="also updates, not only log-moments and metrics")
+    allow_three: bool = Field(description="sums of three hospitals, of which only two need be honest")
     step_deadline_seconds: Annotated[Finite, Field(gt=0, le=30 * 86400)] = Field(
         description="how long one step waits for a hospital"
     )

@@ -13,8 +13,8 @@ from study_protocol.wire.values import Message, Positive, Whole
 class NoiseStageSettings(Message):
     """Rounds in a row with the same noise. A round that was begun counts, also if it was abandoned."""
 
-    rounds: Whole = Field(ge=1, le=10_000_000, description="how many rounds. All stages together: as max_steps allows")
-    factor: Positive = Field(description="their noise is noise_multiplier times this. Above 1 first: noise that falls")
+    rounds: Whole = Field(ge=1, le=10_000_000, description="how many. All stages together: as max_steps allows")
+    factor: Positive = Field(description="on noise_multiplier. Above 1 first: noise that falls")
 
     @model_validator(mode="after")
     def _is_a_stage(self) -> Self:

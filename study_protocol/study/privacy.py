@@ -46,24 +46,21 @@ class BayesianSettings(Message):
     """How Bayesian costs are estimated and composed. Fixed before round 1. Orders are λ = α − 1, α the Rényi order."""
 
     orders: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=128)] = Field(
-        description="every order λ at which log-moments are kept. 1 to 32 suffices"
+        description="orders λ of log-moments. 1 to 32 suffices"
     )
-    filter_order: Positive = Field(
-        description="one of the orders, by which the limit is enforced: near 2 ln(1/δ) / ε of the Bayesian limit"
-    )
+    filter_order: Positive = Field(description="one of the orders, which keeps the limit: near 2 ln(1/δ) / ε")
     estimator: Estimator = Field(
-        description="of the population's mean. betting, band and bernstein hold for any population. student-t, the "
-        "papers', is smaller and assumes a normal law"
+        description="of the mean. betting, band and bernstein hold for any population. student-t, the papers', is "
+        "smaller and assumes a normal law"
     )
     composition: Literal["holder", "running"] = Field(
-        description="how rounds are added up: running keeps each record's own sum and is smaller, holder is for "
-        "hospitals"
+        description="running keeps each record's own sum and is smaller, holder is for hospitals"
     )
     adversary: Literal["path", "adaptive"] = Field(
-        description="adaptive holds though later rounds depend on earlier models, path is the papers' smaller claim"
+        description="adaptive also holds where rounds depend on earlier models, path is the papers' smaller claim"
     )
     conversion: Literal["improved", "chernoff"] = Field(
-        description="from log-moments to (ε, δ): improved is smaller and as sound, chernoff is the papers'"
+        description="to (ε, δ): improved is smaller and as sound, chernoff is the papers'"
     )
 
     @model_validator(mode="after")
@@ -83,10 +80,8 @@ class HistogramNoise(Message):
     every hospital reads its own accounting sample through its own, with the whole noise.
     """
 
-    std: Positive = Field(description="of the noise on every count, near 20. More costs less ε and shows less")
-    every: Whole = Field(
-        ge=1, le=10_000_000, description="a histogram is published every so many rounds, and each one is charged"
-    )
+    std: Positive = Field(description="of the noise on counts, near 20. More: less ε, shows less")
+    every: Whole = Field(ge=1, le=10_000_000, description="a histogram every so many rounds, each charged")
 
 
 class AccountingSample(Message):
@@ -95,10 +90,10 @@ class AccountingSample(Message):
     records: Whole = Field(
         ge=3,
         le=10_000_000,
-        description="how many, at every hospital alike. The rest counts as clipped. More: a smaller ε, slower steps",
+        description="how many at every hospital. The rest counts as clipped. More: smaller ε, slower",
     )
     source: Literal["members", "held-out"] = Field(
-        description="members: records that are trained on. held-out: drawn before round 1, never trained on"
+        description="members: records of training. held-out: drawn before round 1, never trained on"
     )
 
 
@@ -106,76 +101,71 @@ class Privacy(Message):
     """The mechanism and its limits. Every field is public and constant for the whole study."""
 
     scheme: PapersScheme = Field(
-        description="who adds noise. parallel: every hospital enough for itself. sequential: all of them together, "
-        "for masked sums. joint: the same for patients and hospitals. client: see central_noise, for hospitals only"
+        description="who adds noise. parallel: every hospital enough for itself. sequential: all together, for masked "
+        "sums. joint: so for patients and hospitals. client: for hospitals only, see central_noise"
     )
     central_noise: CentralNoiseBy | None = Field(
         default=None,
-        description="in scheme client. distributed: every hospital adds its share of the noise under masks. "
-        "coordinator: the coordinator adds it, sees updates without noise and may save ε by client_sampling_rate. "
-        "Left out: distributed with masking, else coordinator",
+        description="in scheme client. distributed: every hospital adds its share under masks. coordinator: it adds "
+        "all, sees updates without noise and may save ε by client_sampling_rate. Left out: distributed with masking, "
+        "else coordinator",
     )
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=8)] = Field(
-        description="none is ever passed. One that the next round could pass ends the study"
+        description="a limit that the next round could pass ends the study"
     )
     clip_norm: ClipNorm = Field(
-        description="L2 bound on one patient's gradient (scheme client: on one hospital's update), 0.5 to 3. Larger: "
-        "less is cut off, more noise, the same ε"
+        description="L2 bound on one patient's gradient (scheme client: a hospital's update), 0.5 to 3. Larger: less "
+        "is cut off, more noise, same ε"
     )
     # Left out where there is none, so that such a study's settings keep their digest.
     adaptive_clip: AdaptiveClip | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="the clip norm moves after every round, at almost no privacy cost, and clip_norm is that of the "
-        "first. For schemes parallel and sequential with fedsgd and classical limits",
+        description="the clip norm moves after every round, clip_norm is the first. For schemes parallel and "
+        "sequential with fedsgd and classical limits",
     )
     client_clip_norm: ClipNorm | None = Field(
-        description="for scheme joint alone, which needs it: L2 bound on one hospital's whole sum before its noise"
+        description="required for scheme joint: L2 bound on one hospital's sum before its noise"
     )
     noise_multiplier: Positive = Field(
-        description="noise standard deviation / clip_norm, 1 to 10. More: less ε a round, and a less accurate model. "
-        "Below 0.3 only with --i-know"
+        description="noise standard deviation / clip_norm, 1 to 10. More: less ε, less accurate. Below 0.3 only with "
+        "--i-know"
     )
     sampling_rate: Rate = Field(
-        description="chance of each patient to be drawn for a step. Smaller: less ε a step, and more noise in the mean"
+        description="chance of each patient to be in a step. Smaller: less ε a step, more noise in the mean"
     )
     expected_batch_size: Positive = Field(
-        description="sampling_rate × patients of a typical hospital, a public guess that a sum is divided by. Too "
-        "large: small steps. Too small: large ones, with more noise. ε is the same"
+        description="public guess of sampling_rate × patients of a typical hospital: a sum is divided by it. Too "
+        "large: small steps. Too small: more noise. Same ε"
     )
     client_sampling_rate: Rate = Field(
-        description="chance of each hospital to be asked in a round. Less than 1 saves ε only in scheme client with "
-        "the coordinator's noise"
+        description="chance of each hospital to be asked. Below 1 saves ε only with the coordinator's noise"
     )
-    expected_clients: Positive = Field(
-        description="client_sampling_rate × hospitals: the sum of updates is divided by it"
-    )
+    expected_clients: Positive = Field(description="client_sampling_rate × hospitals: divides the sum of updates")
     # Left out of what is written where there is none: settings of earlier versions keep their digest.
     noise_schedule: NoiseSchedule | None = Field(
         default=None,
         exclude_if=lambda schedule: schedule is None,
-        description="stages of rounds, each with a factor on noise_multiplier. Every round that begins uses the next "
-        "place in them, also if it is abandoned. Left out: the same noise in all rounds",
+        description="stages of rounds with a factor on noise_multiplier. Every round that begins uses the next place. "
+        "Left out: equal noise",
     )
     max_steps: Whole = Field(
         ge=1,
         le=10_000_000,
-        description="the most noised steps over the study (rounds × local steps). A limit may end it sooner",
+        description="the most noised steps (rounds × local steps). A limit may end it sooner",
     )
-    classical_order: Positive = Field(
-        description="the order λ = α − 1 at which classical limits are enforced: near 2 ln(1/δ) / ε"
-    )
+    classical_order: Positive = Field(description="order λ = α − 1 of renyi-order limits: near 2 ln(1/δ) / ε")
     bayesian: BayesianSettings | None = Field(description="how Bayesian costs are estimated")
     disclosure: Disclosure = Field(
-        description="of Bayesian costs. at-end: none before the end, worst cases are charged. plain: exact in every "
-        "round, which hospitals must allow. noised: as histograms that cost ε"
+        description="of Bayesian costs. at-end: worst cases are charged. plain: exact in every round, which hospitals "
+        "must allow. noised: as histograms that cost ε"
     )
-    histogram_noise: HistogramNoise | None = Field(description="for disclosure noised alone, which needs it")
+    histogram_noise: HistogramNoise | None = Field(description="required for disclosure noised")
     accounting_sample: AccountingSample | None = Field(
-        description="the records that Bayesian costs are measured on. Left out: all that a hospital trains on"
+        description="records that Bayesian costs are measured on. Left out: all of training"
     )
     masking: Masking | None = Field(
-        description="the secure sum: the coordinator sees sums only, and rounds take longer. Left out: it sees every "
+        description="the secure sum: the coordinator sees sums only, rounds take longer. Left out: it sees every "
         "noised update"
     )
 

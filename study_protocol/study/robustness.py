@@ -23,19 +23,19 @@ class Robustness(Message):
 
     sum_radius: Positive | None = Field(
         default=None,
-        description="L2 bound on a hospital's clipped sum in one local step, before its noise. Left out: clip_norm × "
-        "the largest batch to be expected. Smaller: one hospital does less, and a large one counts less",
+        description="L2 bound on a hospital's sum in one local step, before its noise. Left out: clip_norm × the "
+        "largest expected batch. Smaller: one hospital does less, a large one counts less",
     )
     aggregation: Aggregation = Field(
         default="mean",
-        description="of updates. median and trimmed-mean bear a hospital that means harm, are noisier and need "
-        "updates in the clear",
+        description="of updates. median and trimmed-mean bear a malicious hospital, are noisier and need unmasked "
+        "updates",
     )
     trim: Whole | None = Field(
         default=None,
         ge=1,
         le=100_000,
-        description="required for trimmed-mean: how many of the largest and of the smallest values are left out",
+        description="required for trimmed-mean: how many values are left out at each end",
     )
 
     @model_validator(mode="after")

@@ -32,10 +32,10 @@ class StudySettings(Message):
     statistics: Statistics | None = Field(default=None, description="questions about the patients, on the same budget")
     evaluation: EvaluationSettings | None = Field(
         default=None,
-        description="patients who are never trained on, and questions about released models to them. Needs "
+        description="patients who are never trained on, and questions to them about released models. Needs "
         "[statistics]",
     )
-    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond the usual bounds. Hospitals see it")
+    beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:
@@ -160,7 +160,7 @@ class StudySettings(Message):
     def at_attempt(self, attempt: int | None) -> Self:
         """Return the settings as one round sees them: with the noise of its place in the noise schedule.
 
-        They compute and bound the round. What is frozen and signed are the settings with the schedule.
+        They compute and bound the round. The settings are frozen and signed with the schedule.
 
         Args:
             attempt: the round's place, from 1. None without a schedule.

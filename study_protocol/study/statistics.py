@@ -15,25 +15,25 @@ class Statistics(Message):
     """The queries that the study allows. Each is a round of its own, charged to the same limits."""
 
     max_queries: Annotated[Whole, Field(ge=1, le=MOST_QUERIES)] = Field(
-        description="the most queries that are charged over the study. A few hundred cost nothing by themselves"
+        description="the most charged queries. A few hundred cost no ε by themselves"
     )
     max_cells: Annotated[Whole, Field(ge=1, le=MOST_CELLS)] = Field(
-        description="the most numbers that one query sums, such as the cells of a table"
+        description="the most numbers of one query, such as cells of a table"
     )
     suppress_below: Annotated[Whole, Field(ge=0, le=1000)] = Field(
-        default=0, description="published counts below this, noise included, are not shown"
+        default=0, description="counts below this, noise included, are not shown"
     )
     allowance: Positive | None = Field(
         default=None,
-        description="for a Bayesian limit with adversary path alone, which needs it or share: the most that queries "
-        "may cost together, Σ 1 / noise_multiplier², which that limit counts from round 1 on",
+        description="a Bayesian limit with adversary path needs it or share: the most that queries cost together, Σ 1 "
+        "/ noise_multiplier², counted from round 1 on",
     )
 
     share: Annotated[Positive, Field(lt=1)] | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
-        description="for a limit with enforcement fixed-plan: the part of it that questions on all patients may use, "
-        "such as 0.2, while the steps of training have the rest. Also in place of allowance",
+        description="of a fixed-plan limit: the part for questions on all patients, such as 0.2. Training has the "
+        "rest. Also in place of allowance",
     )
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:

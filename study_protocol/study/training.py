@@ -28,9 +28,9 @@ class LocalOptimiser(Message):
     """
 
     name: Literal["plain", "momentum", "adam"] = Field(
-        default="plain", description="plain takes the mean as it is, momentum and adam smooth the noise"
+        default="plain", description="momentum and adam smooth the noise"
     )
-    momentum: Share = Field(default=0.9, description="of momentum and adam: how much of the step before stays")
+    momentum: Share = Field(default=0.9, description="share of the step before that stays")
     second_momentum: Share = Field(default=0.999, description="of Adam's second moment")
     stability: Positive = Field(default=1e-8, description="added to Adam's denominator")
 
@@ -45,7 +45,7 @@ class Averaging(Message):
     """
 
     name: Literal["tail", "exponential"] = Field(
-        description="tail: the equal mean of the newest models. exponential: each counts decay times the next newer one"
+        description="tail: the equal mean of the newest. exponential: each counts decay times the next newer one"
     )
     share: Rate = Field(default=0.5, description="of tail: of all released models")
     decay: Share = Field(default=0.9, description="of exponential")
@@ -62,7 +62,7 @@ class ServerOptimiser(LocalOptimiser):
     averaging: Averaging | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="the mean of released models that is the study's result. Left out: the newest model",
+        description="the mean of released models as the result. Left out: the newest model",
     )
 
 
@@ -75,7 +75,7 @@ class LearningRateSchedule(Message):
     """
 
     name: Literal["constant", "step", "cosine"] = Field(
-        default="constant", description="step: times factor after every so many rounds. cosine: half a cosine to final"
+        default="constant", description="step: times factor every so many rounds. cosine: half a cosine to final"
     )
     every: Whole = Field(default=10, ge=1, le=10_000_000, description="rounds of one step")
     factor: Rate = Field(default=0.5, description="of one step")
@@ -108,8 +108,7 @@ class Backbone(Message):
     """Public weights, or the program of task features, that every hospital has on its own disk. They never travel."""
 
     sha256: Sha256 = Field(
-        description="of the file, which every hospital gives with --backbone, or with --backbone-program in task "
-        "features. It is never downloaded"
+        description="of the file that every hospital gives with --backbone, or with --backbone-program in task features"
     )
 
 
@@ -124,7 +123,7 @@ class Training(Message):
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
         max_length=1024,
-        description="what the task takes, public: columns and their ranges, classes, sizes of layers",
+        description="public: columns and ranges, classes, sizes of layers",
     )
     algorithm: Literal["fedsgd", "fedavg"] = Field(
         description="fedsgd: one noised gradient a round. fedavg: local_steps of them, each charged"
@@ -132,9 +131,8 @@ class Training(Message):
     local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged. 1 with fedsgd")
     learning_rate: Positive = Field(
         default=1.0,
-        description="of one local step, fedavg only. Try it on public or made-up data first: by a plain step the data "
-        "move the model by about learning_rate × clip norm at most. Too large: the loss jumps. Too small: rounds are "
-        "wasted",
+        description="of one local step, fedavg only: a plain step moves the model by about learning_rate × clip norm "
+        "at most. Too large: the loss jumps. Too small: rounds are wasted",
     )
     learning_rate_schedule: LearningRateSchedule = Field(
         default=LearningRateSchedule(), description="how the learning rate falls with the rounds, fedavg only"
@@ -148,26 +146,26 @@ class Training(Message):
     )
     clipping_centre: Literal["zero", "previous-update"] = Field(
         default="zero",
-        description="previous-update: the last round's mean gradient is subtracted before the clip and added "
-        "afterwards. Only with fedsgd, unmasked parallel and the plain optimiser",
+        description="previous-update: the last mean gradient is subtracted before the clip. Only with fedsgd, unmasked "
+        "parallel and the plain optimiser",
     )
     rows_per_patient: Whole = Field(
         default=1,
         ge=1,
         le=10_000,
-        description="the most rows of one patient that are used, as one record. More: slower",
+        description="the most rows of one patient, as one record. More: slower",
     )
     # Left out where everything is trained, so that such a study's settings keep their digest.
     trainable: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)] = Field(
         default=ALL,
         exclude_if=lambda value: value == ALL,
-        description="the parameters that are trained, sent and noised. all. head: the last layer. lora:8: low-rank "
-        "matrices of rank 8 beside every layer, and the head. Or a list of patterns of names such as layer4.*",
+        description="the parameters that are trained. head: the last layer. lora:8: matrices of rank 8 beside every "
+        "layer, and the head. Or patterns of names such as layer4.*",
     )
     backbone: Backbone | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="public weights for what is not trained. Left out: the task makes the same ones everywhere",
+        description="public weights for the rest. Left out: the task makes the same everywhere",
     )
     # Left out where there is none, so that such a study's settings keep their digest.
     augmentation: Augmentation | None = Field(

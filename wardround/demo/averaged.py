@@ -16,7 +16,7 @@ from study_protocol.study.settings import StudySettings
 
 
 def shares_of(settings: StudySettings, released: Sequence[int]) -> dict[int, float]:
-    """What each of these released rounds counts, ascending; the first model where there is no round."""
+    """The weight of each of these released rounds, ascending; the first model where there is no round."""
     averaging = settings.training.optimiser.averaging
     if not released:
         return {0: 1.0}

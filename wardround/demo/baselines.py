@@ -1,4 +1,4 @@
-"""What the study's accuracy is to be compared with, computed on the same records in the same run.
+"""Accuracies that the study is compared with, computed on the same records in the same run.
 
 pooled     one model on all hospitals' records together, without privacy, for comparison only
 alone      every hospital's own model on its own records, without privacy

@@ -49,7 +49,7 @@ def with_evaluation(study: StudySettings) -> StudySettings:
 
 
 def answer(operator: Client, study: str) -> OwnPatients | None:
-    """What the query found; None: there was none, or it was not answered."""
+    """The answer of the query; None: there was none, or it was not answered."""
     for one in operator.queries(study).queries:
         found = operator.query(study, one.number).answered
         if found is None:

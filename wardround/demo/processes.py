@@ -217,7 +217,7 @@ def until(answer: Callable[[], bool], *, seconds: float, check: Callable[[], Non
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now.
+    """A port of the loopback interface that no program listens on now.
 
     Below the ports that the system gives to outgoing connections: a client that calls a coordinator which is down
     could otherwise be given that very port, and talk to itself.

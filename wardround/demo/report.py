@@ -1,4 +1,4 @@
-"""What the demonstration leaves on the disk: the model, the account, the ledger, and one page to read."""
+"""The files of the demonstration: the model, the account, the ledger, and one page to read."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ MASKING = Masking(
 
 @dataclass(frozen=True)
 class DemoPrivacy:
-    """What differs from one data set to the other. The noise follows: `calibrated`.
+    """The settings that differ between data sets. The noise follows: `calibrated`.
 
     epsilon        of the limit; with --bayesian of both
     learning_rate  None: as suggested, for the noise

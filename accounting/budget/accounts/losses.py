@@ -1,6 +1,6 @@
 """The losses of what a plan may release, as steps with continuous noise, and ε and Σ Δ²/s² of them together.
 
-What is drawn is discrete: it is the rounding of continuous noise with a variance 1/12 of a grid step smaller, up to
+The drawn noise is discrete: the rounding of continuous noise with a variance 1/12 of a grid step smaller, up to
 `rounding_slack`. Continuous Gaussians divide, which the theorems about questions that adapt need (docs/decisions/
 fixed-order.md). Histograms alone have too few whole numbers to their deviation, and keep their own lattice.
 """

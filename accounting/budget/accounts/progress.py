@@ -11,7 +11,7 @@ from accounting.plan.limits import Enforcement
 
 @dataclass(frozen=True)
 class UsedPart:
-    """What was charged, what the round under way adds, and the most that both may become."""
+    """The charges so far, the part that the round under way adds, and the most that both may become."""
 
     used: float
     reserved: float

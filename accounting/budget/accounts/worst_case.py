@@ -19,7 +19,7 @@ from accounting.units import Definition, Guarantee
 
 @dataclass(frozen=True)
 class Charged:
-    """What was charged to a classical limit.
+    """The charges to a classical limit.
 
     rounds     of training, for each stage of the plan's noise schedule
     published  noised histograms
@@ -43,7 +43,7 @@ class Charged:
 
 
 class WorstCaseLimit(LimitAccount):
-    """One classical limit. Its costs are certain: reports of hospitals change nothing."""
+    """One classical limit. Its costs are certain: no report of a hospital changes them."""
 
     reports_take_long: ClassVar[bool] = True
 

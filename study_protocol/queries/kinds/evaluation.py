@@ -56,14 +56,14 @@ class Evaluation(BaseQuestion):
     kind: Literal["evaluation"] = Field(description="what is asked")
     model: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = Field(description="number of the released model")
     prediction: Literal["binary", "classes", "number"] = Field(
-        description="what it predicts: the probability of the outcome 1, one of several classes, or a number"
+        description="it predicts the probability of outcome 1, one of several classes, or a number"
     )
     groups: Annotated[tuple[Variable, ...], Field(max_length=8)] = Field(
-        default=(), description="it is evaluated for each of these groups, too, crossed with each other"
+        default=(), description="also evaluated for each of these groups, crossed"
     )
     apart: bool = Field(
         default=False,
-        description="groups of each column by itself, not crossed: Δ is √columns times as large",
+        description="groups of each column by itself: Δ is √columns times as large",
         strict=True,
     )
     bins: Annotated[Whole, Field(ge=2, le=MAX_BINS)] | None = Field(

@@ -60,7 +60,7 @@ def for_creation(settings: StudySettings) -> tuple[StudySettings, list[str]]:
 
 
 def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
-    """Return in one line what the tightest rule would give a plan that names none. None: nothing, or it has a rule.
+    """Return in one line what the tightest rule would give a plan that names none. None: no note, or it has a rule.
 
     outlook: the plan's forecast, where it is known.
     """

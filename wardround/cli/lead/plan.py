@@ -263,8 +263,7 @@ def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> 
 
 
 def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[StudySettings, dict[str, Any], list[str]]:
-    """Return the settings with the solution, what it replaces, and why limits are kept so. None: nothing is to be
-    solved for."""
+    """Return the settings with the solution, what it replaces, and why limits are kept so. None: not solved."""
     from accounting.budget import solve as search
     from accounting.units import Definition
     from client_sdk.errors import ConfigurationError

@@ -21,7 +21,7 @@ NEWEST = 20
 
 
 class LimitCharged(NamedTuple):
-    """What one limit was charged by some round. Steps and squares are counted with some limits."""
+    """The charge of one round to one limit. Steps and squares are counted with some limits."""
 
     epsilon: float = 0.0
     steps: int | None = None

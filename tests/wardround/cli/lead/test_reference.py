@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 from wardround.cli.lead.reference import page
-from wardround.cli.lead.templates import study_values
 
 PAGE = Path(__file__).parents[4] / "docs" / "settings.md"
 
@@ -20,9 +18,3 @@ def test_the_page_is_as_the_models_are_now() -> None:
     assert len(emptied) < len(text) / 2
     assert page(emptied) == text
     assert "| `noise_multiplier` | number above 0 | required |" in text
-
-
-def test_the_bayesian_example_is_the_template_s() -> None:
-    (example,) = (one for one in re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.S) if "bayesian" in one)
-    written, chosen = tomllib.loads(example)["privacy"], study_values(bayesian=True)["privacy"]
-    assert written == {"limits": chosen["limits"][1:], "bayesian": chosen["bayesian"]}
