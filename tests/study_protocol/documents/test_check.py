@@ -102,6 +102,17 @@ def test_rounds_that_were_charged_since_are_told() -> None:
     assert "1 later round is in the ledger and not in these numbers" in found["ledger"].words
 
 
+def test_the_clip_norm_of_a_model_is_that_of_its_ledger_entry() -> None:
+    moving = {"adaptive_clip": {"quantile": 0.5, "rate": 0.2}, "noise_multiplier": 0.5}
+    value = signed(**moving).certificate.model_dump(mode="json")
+    assert value["model"]["clip_norm"] == 0.75
+    for norm, result in ((0.75, "good"), (0.8, "bad")):
+        value["model"]["clip_norm"] = norm
+        found = check.check_ledger(sealed(value).certificate, ledger(**moving))
+        assert [one.result for one in found if one.subject == "named model"] == [result]
+        assert all(one.result == "good" for one in found) == (result == "good")
+
+
 @pytest.mark.parametrize(
     ("said", "found"),
     [
