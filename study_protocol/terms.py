@@ -37,7 +37,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'nobody'}")
         for level in PROTECTED_UNITS
     ]
-    rows += [(f"limit, {limit.level} {limit.definition}", limit_in_words(limit)) for limit in privacy.limits]
+    rows += [(f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)) for limit in privacy.limits]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
     if settings.statistics is not None:
@@ -52,7 +52,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     return rows
 
 
-def limit_in_words(limit: Limit) -> str:
+def limit_with_rule(limit: Limit) -> str:
     """Return ε, δ and the rule that keeps them, such as "epsilon 3 at delta 1e-05, enforcement fixed-plan"."""
     rule = "" if limit.enforcement is None else f", enforcement {limit.enforcement}"
     return f"epsilon {limit.epsilon:g} at delta {limit.delta:g}{rule}"

@@ -301,7 +301,7 @@ def _many_neighbours(settings: AnySettings) -> str | None:
 
 
 def _show(study: Study, as_json: bool) -> None:
-    from study_protocol.terms import limit_in_words
+    from study_protocol.terms import limit_with_rule
 
     if as_json:
         print_json(study)
@@ -314,7 +314,7 @@ def _show(study: Study, as_json: bool) -> None:
         ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
         ["scheme", privacy.rules.display_name],
         *_training(settings),
-        *([f"limit, {limit.level} {limit.definition}", limit_in_words(limit)] for limit in privacy.limits),
+        *([f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)] for limit in privacy.limits),
         *([["slots", f"{', '.join(f'{item:g}' for item in slots)} s"]] if (slots := settings.schedule.slots) else []),
         *([["outside witnesses", ", ".join(witness_names)]] if witness_names else []),
         *(["under masks", line] for line in sums(privacy.masking)),
