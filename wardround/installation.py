@@ -32,14 +32,14 @@ def clashes(
 
     home: the folder that this code runs from, where its sibling packages must lie
     """
-    found: list[str] = []
+    faults: list[str] = []
     for name in _packages_in(home):
-        spec, own = find(name), home / name / "__init__.py"
+        spec, source = find(name), home / name / "__init__.py"
         origin = None if spec is None or spec.origin is None else Path(spec.origin)
-        if origin is None or origin.resolve() != own.resolve():
+        if origin is None or origin.resolve() != source.resolve():
             place = "nowhere" if origin is None else str(origin.parent)
-            found.append(f"`{name}` is imported from {place}, not from {own.parent}: {_ADVICE}")
-    return found + _changed_files(home, installed or _installed())
+            faults.append(f"`{name}` is imported from {place}, not from {source.parent}: {_ADVICE}")
+    return faults + _changed_files(home, installed or _installed())
 
 
 def remarks(
@@ -49,25 +49,25 @@ def remarks(
     owners: Callable[[], Mapping[str, Sequence[str]]] = packages_distributions,
 ) -> list[str]:
     """What is not wrong but worth knowing: code that is not the installed one, names that others install too."""
-    found: list[str] = []
-    own = installed or _installed()
-    if own is None:
-        found.append(f"{NAME} is not installed here, it runs from {home}")
-    elif home.resolve() not in (root := _roots(own)):
-        found.append(f"{NAME} {own.version} is installed in {root[-1]}, but what runs is {home}")
+    notes: list[str] = []
+    distribution = installed or _installed()
+    if distribution is None:
+        notes.append(f"{NAME} is not installed here, it runs from {home}")
+    elif home.resolve() not in (root := _roots(distribution)):
+        notes.append(f"{NAME} {distribution.version} is installed in {root[-1]}, but what runs is {home}")
     all_owners = owners()
     for name in _packages_in(home):
-        others = sorted(set(all_owners.get(name, ())) - {NAME})
-        if others:
-            found.append(f"{', '.join(others)} installs files in `{name}` too: {_ADVICE}")
-    return found
+        other_owners = sorted(set(all_owners.get(name, ())) - {NAME})
+        if other_owners:
+            notes.append(f"{', '.join(other_owners)} installs files in `{name}` too: {_ADVICE}")
+    return notes
 
 
 def version(home: Path = Path(__file__).parents[1], *, installed: Distribution | None = None) -> str:
     """Of the code that runs here: as it was installed, or, of a checkout that was not, as its pyproject.toml says."""
-    own, project = installed or _installed(), home / "pyproject.toml"
-    if own is not None and (home.resolve() in _roots(own) or not project.is_file()):
-        return own.version
+    distribution, project = installed or _installed(), home / "pyproject.toml"
+    if distribution is not None and (home.resolve() in _roots(distribution) or not project.is_file()):
+        return distribution.version
     return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 

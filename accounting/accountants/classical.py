@@ -166,8 +166,8 @@ class ClassicalAccountant:
             return PrivacyProfile(points, np.zeros(points.size))
         bounds = [self._bound(kinds, deltas_of, point, records, chained_delta)[0] for point in points.tolist()]
         losses = run_losses(kinds, self.relation, records) if self.method == "pld" and bounds[0] > 0 else None
-        known = np.array(bounds) if losses is None else np.minimum(bounds, losses.deltas(points, bounds[0]))
-        return PrivacyProfile(points, np.minimum.accumulate(known))
+        deltas = np.array(bounds) if losses is None else np.minimum(bounds, losses.deltas(points, bounds[0]))
+        return PrivacyProfile(points, np.minimum.accumulate(deltas))
 
     def mu(self) -> float:
         """The μ of Gaussian differential privacy in closed form, without credit for sampling. inf: none is known.
@@ -200,7 +200,7 @@ class ClassicalAccountant:
 
     def certificate(self) -> Guarantee:
         """Return ε together with everything needed to read it. `composition` names the method that gave it."""
-        epsilon, used, asked = self._answer()
+        epsilon, used, order_count = self._answer()
         rates = [kind.rate for kind in self._counts]
         by_moments = used in ("rdp", "filter")
         return Guarantee(
@@ -212,7 +212,7 @@ class ClassicalAccountant:
             observer=self.observer,
             assumption=_FIXED if self.order is None else _ADAPTIVE,
             steps=self.steps,
-            orders=tuple(orders_of(self.order)[:asked].tolist()) if by_moments else (),
+            orders=tuple(orders_of(self.order)[:order_count].tolist()) if by_moments else (),
             order=self.order,
             sampling_rate=(min(rates), max(rates)) if rates else None,
             composition=used,
@@ -271,22 +271,22 @@ class ClassicalAccountant:
             if any(kind is None for kind in joint.values()):
                 return chain(lambda value: self._bound(counts, read, value, 1, chain)[0], at, records), 0
             counts = {kind: counts[single] for single, kind in joint.items() if kind is not None}
-        reading, asked = best_reading(counts, self.relation, self.order, read, at)
-        return max(0.0, reading), asked
+        reading, order_count = best_reading(counts, self.relation, self.order, read, at)
+        return max(0.0, reading), order_count
 
     def _epsilon(self, counts: Mapping[Kind, int], delta: float, records: int = 1) -> tuple[float, Used, int]:
         kinds = _charged(counts)
         by_moments: Used = "rdp" if self.order is None else "filter"
         if not kinds:
             return 0.0, "pld" if self.method == "pld" else by_moments, 0
-        bound, asked = self._bound(kinds, epsilons_of, delta, records, chained_epsilon)
+        bound, order_count = self._bound(kinds, epsilons_of, delta, records, chained_epsilon)
         losses = run_losses(kinds, self.relation, records) if self.method == "pld" and bound > 0 else None
         # Otherwise a Rényi bound may be far above the loss distribution's, or infinite.
         if losses is None or (bound > MAX_EPSILON and losses.is_plain):
-            return bound, by_moments, asked
+            return bound, by_moments, order_count
         epsilon = losses.epsilon(delta, min(bound, MAX_EPSILON))
         # Both hold.
-        return (epsilon, losses.method, 0) if epsilon < bound else (bound, by_moments, asked)
+        return (epsilon, losses.method, 0) if epsilon < bound else (bound, by_moments, order_count)
 
 
 def _step(noise_multiplier: float, sampling_rate: float) -> Event:

@@ -64,7 +64,7 @@ class NoisedSums:
         if spec.estimator not in MONOTONE:
             raise InvalidArgument("estimator", f"{spec.estimator} may fall when a count moves up")
         self.spec, self._noise, self._used = spec, noise_std, 0
-        self._most = len(spec.checkpoints) if isinstance(spec.checkpoints, Sequence) else spec.checkpoints
+        self._max_checkpoints = len(spec.checkpoints) if isinstance(spec.checkpoints, Sequence) else spec.checkpoints
         self._adaptive = spec.adversary == "adaptive"
         # The filter's row first: the histograms are taken there.
         self._orders = np.array([spec.filter_order, *spec.orders])
@@ -78,7 +78,7 @@ class NoisedSums:
     @property
     def exhausted(self) -> bool:
         """Return whether every declared checkpoint is used up. A further histogram would not be read."""
-        return self._used >= self._most
+        return self._used >= self._max_checkpoints
 
     def step(
         self, distances: Values | None = None, *, noise_std: float, sampling_rate: float, max_distance: float
@@ -110,7 +110,7 @@ class NoisedSums:
             InvalidArgument: not BINS integers, or more histograms than checkpoints.
         """
         if self.exhausted:
-            raise InvalidArgument("noised", f"is one histogram more than the {self._most} declared")
+            raise InvalidArgument("noised", f"is one histogram more than the {self._max_checkpoints} declared")
         # First, for it may refuse: nothing has changed then.
         estimates = None if noised is None else self._estimates(noised)
         self._used += 1
@@ -151,7 +151,7 @@ class NoisedSums:
 
     def _estimates(self, noised: IntArray) -> FloatArray:
         """Bounds on log E e^G at every ledger order up to the filter's. The ceiling elsewhere."""
-        edges, share = self._edges(), self.spec.estimator_failure_probability / (2 * self._most)
+        edges, share = self._edges(), self.spec.estimator_failure_probability / (2 * self._max_checkpoints)
         reported = check_array("noised", noised, low=-math.inf)
         if reported.size != edges.size:
             raise InvalidArgument("noised", f"must be {edges.size} counts")

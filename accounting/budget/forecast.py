@@ -180,6 +180,13 @@ def _rounds(account: LimitAccount) -> int:
     )
 
 
+def _further_round(account: LimitAccount, first: float) -> float:
+    """What the second round adds, or NaN where rounds are not equal."""
+    # At one order every round after the first adds the same, published histograms apart.
+    is_equal = account.plan.rounds > 1 and (account.plan.noise_schedule is None or not account.keeps_order)
+    return _stated(account, 2) - first if is_equal else math.nan
+
+
 def _of_limit(
     account: LimitAccount,
     accounts: Sequence[LimitAccount],
@@ -190,9 +197,6 @@ def _of_limit(
     rounds_of_limit, rounds, max_rounds = round_counts
     classical_account = classical_beside(accounts, account)
     first = _stated(account, 1)
-    # Of the second round: at one order every one after the first adds the same, published histograms apart.
-    is_equal = account.plan.rounds > 1 and (account.plan.noise_schedule is None or not account.keeps_order)
-    two = _stated(account, 2) if is_equal else math.nan
     reports = account.reports_at_worst(rounds, account.plan.published_by(rounds)) if tight and rounds else []
 
     def displayed_epsilon(rounds: int) -> float:
@@ -207,7 +211,7 @@ def _of_limit(
         least_order=account.min_order if account.keeps_order else None,
         fixed_term=account.fixed_term if account.keeps_order else None,
         first_round=first,
-        further_round=two - first,
+        further_round=_further_round(account, first),
         rounds=rounds_of_limit,
         enforced=_stated(account, rounds),
         epsilon=displayed_epsilon(rounds),

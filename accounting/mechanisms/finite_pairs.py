@@ -134,9 +134,9 @@ class FiniteLosses(LossLaw):
     @property
     def variance(self) -> float:
         first, second, _ = self._laws(removal=True)
-        both = (first > 0) & (second > 0)
-        losses = np.log(first[both] / second[both])
-        return float(first[both] @ np.square(losses))
+        in_both = (first > 0) & (second > 0)
+        losses = np.log(first[in_both] / second[in_both])
+        return float(first[in_both] @ np.square(losses))
 
     def loss_range(self, tail: float, *, removal: bool) -> tuple[float, float]:
         ratios = self._ratios(removal=removal)
@@ -147,8 +147,8 @@ class FiniteLosses(LossLaw):
 
     def _ratios(self, *, removal: bool) -> FloatArray:
         first, second, _ = self._laws(removal=removal)
-        both = (first > 0) & (second > 0)
-        return np.log(first[both] / second[both])
+        in_both = (first > 0) & (second > 0)
+        return np.log(first[in_both] / second[in_both])
 
     def _laws(self, *, removal: bool) -> tuple[FloatArray, FloatArray, float]:
         """Both laws, shape (outcomes,), the first one rounded up, and what it misses of 1."""
@@ -176,9 +176,9 @@ def _on_grid(law: FiniteLosses, interval: float, removal: bool) -> StepLosses:
     infinite loss.
     """
     first, second, infinite = law._laws(removal=removal)  # pyright: ignore[reportPrivateUsage]
-    used, both = first > 0, (first > 0) & (second > 0)
-    infinite += float(first[used & ~both].sum())
-    first, second = first[both], second[both]
+    used, in_both = first > 0, (first > 0) & (second > 0)
+    infinite += float(first[used & ~in_both].sum())
+    first, second = first[in_both], second[in_both]
     ratios = np.log(first / second)
     places = ratios / interval
     low = np.floor(places)

@@ -107,10 +107,10 @@ def _sampled(ratio: float, rate: float, records: int) -> _Mixture:
 
 def _outputs(first: _Mixture, second: _Mixture, tail: float) -> tuple[float, float]:
     """Outputs between which the losses are computed: above them there is at most `tail` of the first law."""
-    least = min(mean for _, mean in second)
+    lowest_mean = min(mean for _, mean in second)
     share = tail / len(first)
     high = max(mean - float(_functions.ndtri(min(0.5, share / weight))) for weight, mean in first)
-    return least - _BELOW, high
+    return lowest_mean - _BELOW, high
 
 
 def _losses_at(x: FloatArray, first: _Mixture, second: _Mixture) -> FloatArray:
@@ -135,10 +135,10 @@ def _on_grid(first: _Mixture, second: _Mixture, interval: float, tail: float) ->
     last = max(math.ceil(float(ends[1]) / interval), start + 1)
     points = np.asarray(np.arange(start, last + 1) * interval, dtype=np.float64)
     edges, error = _edges(points, first, second, (low, high))
-    masses, others = (_masses(edges, law) for law in (first, second))
+    masses, second_masses = (_masses(edges, law) for law in (first, second))
     # m·e^{−h} + (p − m) = q e^l for a cell of masses p and q above the point l.
     with np.errstate(over="ignore"):
-        below = np.exp(points[:-1]) * others
+        below = np.exp(points[:-1]) * second_masses
     reach = float(np.abs(edges).max()) + max(abs(mean) for _, mean in (*first, *second))
     # Densities are right to the rounding of their exponents and weights, edges to `error` in the loss.
     slack = (16 + 2 * (len(first) + len(second)) + 3 * reach * reach + np.abs(points[:-1])) * UNIT + error

@@ -49,13 +49,13 @@ def release_slack(epsilon: float, releases: int) -> float:
     return releases * (1 + math.exp(min(epsilon, 600.0))) * RELEASE_ERROR * (1 + 2.0**-50)
 
 
-def epsilon_of_squares(total: float, delta: float, beside: tuple[Steps, ...] = ()) -> float:
+def epsilon_of_squares(total: float, delta: float, other_steps: tuple[Steps, ...] = ()) -> float:
     """Return ε of releases with Σ Δ²/s² = `total` in continuous noise, rounded up.
 
     Args:
         total: Σ Δ²/s², at least 0.
         delta: δ at which ε is read.
-        beside: steps of all records that come on top, such as published histograms on a grid of their own.
+        other_steps: steps of all records that come on top, such as published histograms on a grid of their own.
 
     Raises:
         InvalidArgument: `total` is negative or NaN, or delta is not between 0 and 1.
@@ -63,20 +63,22 @@ def epsilon_of_squares(total: float, delta: float, beside: tuple[Steps, ...] = (
     >>> round(epsilon_of_squares(1 / 16, 1e-5), 4)
     0.9263
     """
-    target, releases = check_delta(delta), [*beside, *_whole(check_nonnegative("total", total))]
+    target, releases = check_delta(delta), [*other_steps, *_whole(check_nonnegative("total", total))]
     if not releases:
         return 0.0
-    squares_in_all = math.fsum([total, *(step.count / step.noise_multiplier**2 for step in beside)]) * (1 + 2.0**-48)
+    squares_in_all = math.fsum([total, *(step.count / step.noise_multiplier**2 for step in other_steps)]) * (
+        1 + 2.0**-48
+    )
     # What moments give at the best order bounds it from above: μ²/2 + μ√(2 ln(1/δ)).
     bound = (squares_in_all / 2 + math.sqrt(2 * squares_in_all * math.log(1 / target))) * (1 + 1e-12)
     return unsampled_epsilon(releases, target, bound)
 
 
 @lru_cache(maxsize=256)
-def largest_squares(epsilon: float, delta: float, beside: tuple[Steps, ...] = ()) -> float:
+def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...] = ()) -> float:
     """Return μ², the largest Σ Δ²/s² that is (ε, δ)-DP in continuous noise, rounded down by at most a share of 1e-12.
 
-    beside  as of `epsilon_of_squares`. 0 where these alone are too much
+    other_steps  as of `epsilon_of_squares`. 0 where these alone are too much
 
     Raises:
         InvalidArgument: epsilon is not positive and finite, or delta is not between 0 and 1.
@@ -88,10 +90,10 @@ def largest_squares(epsilon: float, delta: float, beside: tuple[Steps, ...] = ()
     check_delta(delta)
 
     def fits(total: float) -> bool:
-        return unsampled_delta([*beside, *_whole(total)], epsilon) <= delta
+        return unsampled_delta([*other_steps, *_whole(total)], epsilon) <= delta
 
     low, high = 0.0, 1.0
-    if beside and not fits(0.0):
+    if other_steps and not fits(0.0):
         return 0.0
     while fits(high):
         low, high = high, 4 * high

@@ -98,18 +98,22 @@ def run_losses(counts: Mapping[Kind, int], relation: Relation, records: int = 1)
 
 def _steps_of(counts: Mapping[Kind, int], relation: Relation, records: int) -> tuple[Steps, ...] | None:
     steps = [_step(kind, count, relation, records) for kind, count in counts.items()]
-    known = tuple(step for step in steps if step is not None)
-    return known if len(known) == len(steps) else None
+    bounded_steps = tuple(step for step in steps if step is not None)
+    return bounded_steps if len(bounded_steps) == len(steps) else None
 
 
 def _step(kind: Kind, count: int, relation: Relation, records: int) -> Steps | None:
     """The step's dominating pair, or None where none is known."""
     exchanged = relation is Relation.REPLACE_ONE
-    is_single = not exchanged and records == 1
+    if kind.rate == 1 or (records == 1 and not exchanged):
+        return _moved_step(kind, count, records, exchanged=exchanged)
+    return _joint_step(kind, count, records, exchanged=exchanged)
+
+
+def _moved_step(kind: Kind, count: int, records: int, *, exchanged: bool) -> Steps | None:
+    """A step for one record that is added or removed, or an unsampled one."""
     # Unsampled, all records move the sum together, and an exchanged one moves it twice.
     times = records * (2 if exchanged else 1)
-    if not (is_single or kind.rate == 1):
-        return _joint_step(kind, count, records, exchanged=exchanged)
     match kind.atom:
         case GaussianEvent(noise_multiplier):
             return Steps(noise_multiplier / times, kind.rate, count)

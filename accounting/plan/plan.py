@@ -143,12 +143,12 @@ class Plan:
                 "enforcement",
                 f"gaussian-filter needs all records in every round, and level {limit.level} is sampled: set fixed-plan",
             )
-        least = LEAST_HISTOGRAM_STD
-        if limit.enforcement in (None, "renyi-order") or self.release is None or self.release.std >= least:
+        min_std = LEAST_HISTOGRAM_STD
+        if limit.enforcement in (None, "renyi-order") or self.release is None or self.release.std >= min_std:
             return
         raise PlanError(
             "enforcement",
-            f"{limit.enforcement} needs histogram_noise.std of at least {least:g}: take renyi-order or more",
+            f"{limit.enforcement} needs histogram_noise.std of at least {min_std:g}: take renyi-order or more",
         )
 
     @property
@@ -187,11 +187,8 @@ class Plan:
 
     def noise_of(self, stage: int) -> float:
         """Return the noise multiplier of a stage."""
-        return (
-            self.noise_multiplier
-            if self.noise_schedule is None
-            else (self.noise_multiplier * self.noise_schedule[stage].factor)
-        )
+        factor = 1.0 if self.noise_schedule is None else self.noise_schedule[stage].factor
+        return self.noise_multiplier * factor
 
     def mechanism(self, level: Level, stage: int = 0) -> Mechanism:
         """One noised step of this scheme, in this stage of its schedule, as `level` sees it.

@@ -93,8 +93,8 @@ def first_rounds(stages: Sequence[NoiseStage], rounds: int) -> tuple[int, ...]:
     """
     counts: list[int] = []
     for stage in stages:
-        taken = min(stage.rounds, rounds - sum(counts))
-        counts.append(taken)
+        count = min(stage.rounds, rounds - sum(counts))
+        counts.append(count)
     # A plan of equal steps has one stage, which is as long as it is asked for.
     counts[-1] += rounds - sum(counts)
     return tuple(counts)

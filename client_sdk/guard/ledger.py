@@ -116,9 +116,9 @@ class HospitalLedger(LedgerChain):
             LedgerDamaged: the terms are of a later version.
         """
         declared = [entry.body for entry in self._of(_TERMS)]
-        kept = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
+        ledger_terms = LedgerTerms.from_dict(declared[-1]) if declared else LedgerTerms()
         # Slots and formats are no use of the data.
-        return limits.terms(kept, is_new=all(entry.kind == DECLARED for entry in self._entries))
+        return limits.terms(ledger_terms, is_new=all(entry.kind == DECLARED for entry in self._entries))
 
     def fix_terms(self, limits: Limits) -> LedgerTerms:
         """Write the terms down before the first study joins. The same again is no entry. Raises as `terms`."""
@@ -157,12 +157,17 @@ class HospitalLedger(LedgerChain):
 
     def sent(self, study: str) -> list[Charge]:
         """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
-        entries, lost = list(self._of(study)), self.rounds_lost(study)
-        paid = {entry.round: entry.body for entry in entries if entry.kind == "reserved"}
-        # The last loss that was accepted holds every round up to it, also those that were known.
-        known = [paid[e.round] for e in entries if e.kind == "settled" and (e.round or 0) > lost]
-        in_full = [e.body for e in entries if e.kind == "charged-in-full" and e.body["rounds_lost"] == lost]
-        return [Charge.from_body(body) for body in [*in_full, *known]]
+        # The last loss that was accepted holds every round up to it, also those that were charged one by one.
+        lost = self.rounds_lost(study)
+        losses = (entry for entry in self._of(study) if entry.kind == "charged-in-full")
+        in_full = [entry.body for entry in losses if entry.body["rounds_lost"] == lost]
+        return [Charge.from_body(body) for body in [*in_full, *self._finished_after(study, lost)]]
+
+    def _finished_after(self, study: str, round_number: int) -> list[Mapping[str, Any]]:
+        """Return the bodies of the charges of finished rounds after `round_number`."""
+        bodies = {entry.round: entry.body for entry in self._of(study) if entry.kind == "reserved"}
+        settled = (entry.round for entry in self._of(study) if entry.kind == "settled")
+        return [bodies[number] for number in settled if (number or 0) > round_number]
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""
@@ -205,8 +210,8 @@ class HospitalLedger(LedgerChain):
             require_affordable(self.charges(), charge, limits)
         with self._writing():
             optional = {"approval": approval, "attempt": attempt}
-            known = {name: value for name, value in optional.items() if value is not None}
-            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **known})
+            stated = {name: value for name, value in optional.items() if value is not None}
+            self._append("reserved", study, round_number, {**asdict(charge), "model_sha256": model_sha256, **stated})
 
     def finish_update(
         self,

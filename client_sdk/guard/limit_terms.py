@@ -74,11 +74,13 @@ class WholePlan:
         return cls(value["level"], value["epsilon"], value["delta"], value["steps"])
 
 
-def agreed(kept: LedgerTerms, rule: LimitRule | None, whole_plans: float | None, *, is_new: bool) -> LedgerTerms:
+def agreed(
+    ledger_terms: LedgerTerms, rule: LimitRule | None, whole_plans: float | None, *, is_new: bool
+) -> LedgerTerms:
     """Return the terms of a ledger under a policy.
 
     Args:
-        kept: the terms that stand in the ledger.
+        ledger_terms: the terms that stand in the ledger.
         rule: of the policy, or None if it names none.
         whole_plans: of the policy, or None if it names none.
         is_new: no study has joined with this ledger, so that the policy decides.
@@ -86,13 +88,14 @@ def agreed(kept: LedgerTerms, rule: LimitRule | None, whole_plans: float | None,
     Raises:
         ConfigurationError: the policy names other terms than a ledger that is in use.
     """
-    policy_terms = LedgerTerms(rule or kept.rule, kept.whole_plans if whole_plans is None else whole_plans)
-    if is_new or policy_terms == kept:
+    share = ledger_terms.whole_plans if whole_plans is None else whole_plans
+    policy_terms = LedgerTerms(rule or ledger_terms.rule, share)
+    if is_new or policy_terms == ledger_terms:
         return policy_terms
     entry, policy_value, ledger_value = (
-        ("rule", f'"{policy_terms.rule}"', f'"{kept.rule}"')
-        if policy_terms.rule != kept.rule
-        else ("whole_plans", f"{policy_terms.whole_plans:g}", f"{kept.whole_plans:g}")
+        ("rule", f'"{policy_terms.rule}"', f'"{ledger_terms.rule}"')
+        if policy_terms.rule != ledger_terms.rule
+        else ("whole_plans", f"{policy_terms.whole_plans:g}", f"{ledger_terms.whole_plans:g}")
     )
     raise ConfigurationError(
         f"[limits] {entry} = {policy_value} in policy.toml, and the ledger of this data set was begun under "

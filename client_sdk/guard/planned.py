@@ -127,17 +127,17 @@ class PlannedStudy:
         fixed_accounts = (account for account in self.accounts if isinstance(account, FixedPlanLimit))
         return next((account for account in fixed_accounts if account.limit.level is level), None)
 
-    def whole_epsilon(self, account: FixedPlanLimit, delta: float, most: float) -> float:
+    def whole_epsilon(self, account: FixedPlanLimit, delta: float, max_epsilon: float) -> float:
         """Return ε of the whole plan at this δ, with this hospital's own noise alone, rounded up.
 
         Args:
             account: of the study's own limit.
             delta: of the statement.
-            most: the largest ε that is of use. A larger one may be returned as infinite.
+            max_epsilon: the largest ε that is of use. A larger one may be returned as infinite.
         """
         releases = 2 * self.plan.max_steps + (0 if self.plan.queries is None else self.plan.queries.max_queries)
         # Discrete histograms keep their own lattice in their loss.
-        delta_left = delta - release_slack(most, releases)
+        delta_left = delta - release_slack(max_epsilon, releases)
         if not delta_left > 0:
             return math.inf
         steps: list[Steps] = []
@@ -150,7 +150,7 @@ class PlannedStudy:
                 steps.append(Steps(charge.histogram_noise, 1.0, charge.histograms, charge.histogram_noise))
         trained = epsilon_of_losses((*steps, *steps_of_squares(self.question_squares)), delta_left)
         epsilon = max(trained, self._evaluated(account, delta_left))
-        return rounded_up(epsilon, 9) if epsilon <= most else math.inf
+        return rounded_up(epsilon, 9) if epsilon <= max_epsilon else math.inf
 
     def _evaluated(self, account: FixedPlanLimit, delta: float) -> float:
         """Return ε of those who are set aside for evaluation. Their questions may use all of the study's limit."""

@@ -89,9 +89,9 @@ class Limits(_Section):
             raise ValueError('order: belongs to rule = "renyi". Remove one of the two')
         return self
 
-    def terms(self, kept: LedgerTerms, *, is_new: bool) -> LedgerTerms:
+    def terms(self, ledger_terms: LedgerTerms, *, is_new: bool) -> LedgerTerms:
         """Return the terms of a ledger under these limits. Raises ConfigurationError as `agreed`."""
-        return agreed(kept, self.rule, self.whole_plans, is_new=is_new)
+        return agreed(ledger_terms, self.rule, self.whole_plans, is_new=is_new)
 
     def by_level(self) -> dict[LevelName, LimitSection]:
         """Those that are set."""
@@ -283,8 +283,8 @@ class SitePolicy(_Section):
         Args:
             terms: of the ledger. None: those of a new one under this policy.
         """
-        kept = self.limits.terms(LedgerTerms(), is_new=True) if terms is None else terms
-        return tuple(section.at(level, kept) for level, section in self.limits.by_level().items())
+        ledger_terms = self.limits.terms(LedgerTerms(), is_new=True) if terms is None else terms
+        return tuple(section.at(level, ledger_terms) for level, section in self.limits.by_level().items())
 
     def floors(self) -> Floors:
         """Return what this hospital demands of any secure sum."""

@@ -88,17 +88,22 @@ def audited(study: str, entries: Sequence[Entry]) -> Audited:
         raise LedgerNotExtended(str(error)) from error
 
 
-def _audited(study: str, entries: Sequence[Entry]) -> Audited:
-    if not entries:
-        raise LedgerError(0, "an empty ledger opens no study")
-    first = entries[0]
+def _opening_settings(study: str, first: Entry) -> AnySettings:
+    """Return the settings in the first entry, whose plan follows from them."""
     opening_settings, opening = settings_in(first), event_in(first)
     if opening["study"] != study:
         raise LedgerError(1, "opens another study")
     try:
-        settings = require_plan(opening_settings, opening["plan"])
+        return require_plan(opening_settings, opening["plan"])
     except PlanDiffers as error:
         raise LedgerError(1, str(error)) from error
+
+
+def _audited(study: str, entries: Sequence[Entry]) -> Audited:
+    if not entries:
+        raise LedgerError(0, "an empty ledger opens no study")
+    first = entries[0]
+    settings = _opening_settings(study, first)
     budget, digest = opened_by(first), Standing.within(first).settings_sha256
     releases = Releases()
     charged = ChargedRounds()

@@ -314,10 +314,7 @@ class LocalTraining:
                     centre=self._centre(weights, previous),
                 )
             contribution = gradients.contribution(self._descended(weights, gradients, round_number, checkpoints))
-        if failed := gradients.failed:
-            _LOG.warning("round %d: %d drawn records have no gradient and count as zero", round_number, failed)
-        _require_finite(contribution.update)
-        return contribution
+        return _finite(contribution, gradients.failed, round_number)
 
     def predictions(self, weights: Mapping[str, Array], inputs: Inputs) -> NDArray[np.float64]:
         """Return (n, k) predictions of the model with these weights for (n, ...) rows.
@@ -378,10 +375,13 @@ class LocalTraining:
         return {name: array - received[name] for name, array in weights_of(self._model).items()}
 
 
-def _require_finite(update: Mapping[str, Array]) -> None:
-    for name, array in update.items():
+def _finite(contribution: Contribution, failed: int, round_number: int) -> Contribution:
+    if failed:
+        _LOG.warning("round %d: %d drawn records have no gradient and count as zero", round_number, failed)
+    for name, array in contribution.update.items():
         if not np.isfinite(array).all():
             raise TrainingStopped(f"the update of parameter {name!r}")
+    return contribution
 
 
 def _resume(start: Checkpoint, log_moments: SampleAccount | None, individual: PatientAccount | None) -> None:

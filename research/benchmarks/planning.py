@@ -76,7 +76,7 @@ RENYI, LOSSES, ALL_RECORDS = "dp-accounting, Rényi", "dp-accounting, PLD", "dp-
 
 
 @dataclass(frozen=True)
-class Way:
+class PlanningWay:
     """One way to a number, and the calibration of dp-accounting that its time is compared with."""
 
     name: str
@@ -84,11 +84,11 @@ class Way:
     base: str
 
 
-def _ways_of(rule: str, plan: Plan, base: str) -> list[Way]:
+def _ways_of(rule: str, plan: Plan, base: str) -> list[PlanningWay]:
     return [
-        Way(f"{rule}: forecast", lambda: forecast(plan).limits[0].enforced, base),
-        Way(f"{rule}: least noise", lambda: least_noise(plan).noise_multiplier, base),
-        Way(f"{rule}: most rounds", lambda: float(most_rounds(plan).max_steps), base),
+        PlanningWay(f"{rule}: forecast", lambda: forecast(plan).limits[0].enforced, base),
+        PlanningWay(f"{rule}: least noise", lambda: least_noise(plan).noise_multiplier, base),
+        PlanningWay(f"{rule}: most rounds", lambda: float(most_rounds(plan).max_steps), base),
     ]
 
 
@@ -96,9 +96,9 @@ WAYS = (
     *_ways_of("one order", PLAN, RENYI),
     *_ways_of("fixed plan", FIXED, LOSSES),
     *_ways_of("sum of squares", FULL, ALL_RECORDS),
-    Way(RENYI, lambda: _theirs(RdpAccountant), RENYI),
-    Way(LOSSES, lambda: _theirs(PLDAccountant), LOSSES),
-    Way(ALL_RECORDS, lambda: _theirs(PLDAccountant, 1.0), ALL_RECORDS),
+    PlanningWay(RENYI, lambda: _theirs(RdpAccountant), RENYI),
+    PlanningWay(LOSSES, lambda: _theirs(PLDAccountant), LOSSES),
+    PlanningWay(ALL_RECORDS, lambda: _theirs(PLDAccountant, 1.0), ALL_RECORDS),
 )
 
 

@@ -62,7 +62,7 @@ class GaussianSteps:
 
 
 @dataclass(frozen=True)
-class _Direction:
+class _PairDirection:
     """One direction of the neighbouring relation."""
 
     parts: Sequence[GaussianSteps]
@@ -95,10 +95,10 @@ class _Direction:
         return below + above
 
 
-class _Curve:
+class _PairCurve:
     """δ(ε) of one direction, by the values of M on one line."""
 
-    def __init__(self, direction: _Direction, near: float, delta: float) -> None:
+    def __init__(self, direction: _PairDirection, near: float, delta: float) -> None:
         order = direction.saddle(near)
         # A trapezoidal sum repeats the function with this period.
         self._spacing = 2 * math.pi / direction.period(order, near, delta)
@@ -133,16 +133,16 @@ def exact_epsilon(parts: Sequence[GaussianSteps], delta: float, near: float) -> 
     """
     epsilon = 0.0
     for removal in (True, False):
-        direction = _Direction(parts, removal)
+        direction = _PairDirection(parts, removal)
         # Below that, this direction does not decide, and it may have no loss as large as `near`.
         if direction.log_bound(_NEAR * near) > math.log(delta):
-            epsilon = max(epsilon, _solved(_Curve(direction, near, delta), delta, near))
+            epsilon = max(epsilon, _solved(_PairCurve(direction, near, delta), delta, near))
     if not epsilon:
         raise ValueError(f"epsilon is below {_NEAR * near:g}")
     return epsilon
 
 
-def _solved(curve: _Curve, delta: float, near: float) -> float:
+def _solved(curve: _PairCurve, delta: float, near: float) -> float:
     # Not far from the line's own place, where the sums keep their digits.
     low, high = _NEAR * near, near / _NEAR
     if curve.delta(low) <= delta:

@@ -33,7 +33,7 @@ _LARGEST_EXCESS = 1e-3
 
 
 @dataclass(frozen=True)
-class Study:
+class MixedStudy:
     """The drawn case: sampled steps, limit, share of questions, and histograms of this noise (0: none)."""
 
     noise: float
@@ -61,10 +61,10 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MixedComparison:
     """ε of the whole plan as stated, and the exact ones at the whole δ and at what is left of it."""
 
-    study: Study
+    study: MixedStudy
     squares: float
     stated: float
     exact: float
@@ -75,7 +75,7 @@ class Comparison:
         return self.stated - self.exact_after_slack
 
 
-def random_study(random: np.random.Generator) -> Study:
+def random_study(random: np.random.Generator) -> MixedStudy:
     """A study whose ε is about its limit: noise by the strong composition of its steps, up to a factor of two."""
     delta = 10.0 ** -random.uniform(4, 9)
     epsilon = float(np.exp(random.uniform(math.log(0.2), math.log(16))))
@@ -86,7 +86,7 @@ def random_study(random: np.random.Generator) -> Study:
     asks = count * rate < 5 or random.random() < 0.5
     share = random.uniform(0.02, 0.5) if asks else 0.0
     histogram_noise = random.choice([0.0, float(np.exp(random.uniform(math.log(20), math.log(200))))])
-    return Study(
+    return MixedStudy(
         noise=float(max(0.45, needed * random.uniform(0.7, 1.5))),
         rate=rate,
         count=count,
@@ -98,7 +98,7 @@ def random_study(random: np.random.Generator) -> Study:
     )
 
 
-def compared(study: Study) -> Comparison | None:
+def compared(study: MixedStudy) -> MixedComparison | None:
     """None: another rule is chosen for such a study, or its ε is not between `LEAST` and `MOST`."""
     plan = study.plan
     account = FixedPlanLimit(plan, plan.limits[0])
@@ -112,10 +112,10 @@ def compared(study: Study) -> Comparison | None:
         parts.append(GaussianSteps(study.histogram_noise / plan.rules.histogram_sensitivity, 1.0, published))
     after_slack = exact_epsilon(parts, account.delta, stated)
     whole = exact_epsilon(parts, study.delta, after_slack)
-    return Comparison(study, account.question_squares, stated, whole, after_slack)
+    return MixedComparison(study, account.question_squares, stated, whole, after_slack)
 
 
-def comparisons(count: int) -> Iterator[Comparison]:
+def comparisons(count: int) -> Iterator[MixedComparison]:
     """The first so many random studies whose ε is in range."""
     random, done = np.random.default_rng(SEED), 0
     while done < count:
@@ -124,7 +124,7 @@ def comparisons(count: int) -> Iterator[Comparison]:
             yield row
 
 
-def summary(rows: list[Comparison]) -> dict[str, float]:
+def summary(rows: list[MixedComparison]) -> dict[str, float]:
     """Counts and differences, in all and by size of ε."""
     parts = {"": (0, MOST), ", ε ≤ 2": (0, 2), ", 2 < ε ≤ 8": (2, 8), ", 8 < ε ≤ 13": (8, 13), ", ε > 13": (13, MOST)}
     out: dict[str, float] = {}

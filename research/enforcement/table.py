@@ -41,7 +41,7 @@ AT_MOST = 100_000
 
 
 @dataclass(frozen=True)
-class Row:
+class EnforcementRow:
     """Steps within one limit. rule: the tightest. `peer_` numbers are those of dp-accounting."""
 
     rate: float
@@ -72,13 +72,13 @@ def peer_steps(
     return most_steps(epsilon=epsilon, delta=delta, account=spent, at_most=AT_MOST)
 
 
-def row(rate: float, noise: float, epsilon: float, delta: float) -> Row:
+def row(rate: float, noise: float, epsilon: float, delta: float) -> EnforcementRow:
     """Count the steps of each way by bisection."""
     plan = study_plan(noise=noise, rate=rate, count=1, epsilon=epsilon, delta=delta)
     tight = tightest(plan)
     by_losses = partial(PLDAccountant, value_discretization_interval=GRID)
     by_moments = partial(RdpAccountant, orders=ORDERS)
-    return Row(
+    return EnforcementRow(
         rate=rate,
         noise=noise,
         epsilon=epsilon,
@@ -98,7 +98,7 @@ def main() -> None:
     print(
         f"{'q':>5} {'σ':>6} {'ε':>3} {'δ':>6} {'rule':16} {'Rényi':>7} {'peer':>7} {'tight':>7} {'peer':>7} {'gain':>7}"
     )
-    rows: list[Row] = []
+    rows: list[EnforcementRow] = []
     for rate, noise, epsilons, delta in ROWS:
         for epsilon in epsilons:
             line = row(rate, noise, epsilon, delta)

@@ -104,10 +104,10 @@ class LedgerAccount:
         fields = ("level", "definition", "epsilon", "spent")
         # An unprotected level is stated with no ε, because it has no budget to spend.
         limited = [limit for limit in self.row.limits if limit["epsilon"] is not None]
-        round_row.spent = [{name: limit[name] for name in fields} | _counted(limit) for limit in limited]
+        round_row.spent = [{name: limit[name] for name in fields} | _used_parts(limit) for limit in limited]
 
 
-def _counted(limit: Mapping[str, Any]) -> dict[str, Any]:
+def _used_parts(limit: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many steps and squares a limit has used, where they are counted."""
     parts: dict[str, Any] = limit.get("progress", {})
     return {name: part["used"] for name in ("steps", "squares") if (part := parts.get(name)) is not None}
@@ -238,7 +238,7 @@ def require_released(tx: Transaction, study: StudyRow, model: ModelRow) -> None:
         return
     entry = _release_entry(tx, study, model.version)
     release = None if entry is None else entry_of(entry).body
-    if release is None or _named(release) != (model.sha256, model.bytes, model.clip_norm):
+    if release is None or _file_of(release) != (model.sha256, model.bytes, model.clip_norm):
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
@@ -264,7 +264,7 @@ def _require_all_released(tx: Transaction, study: StudyRow) -> None:
             raise DatabaseDiffers(study.name, _OTHER_MODEL)
 
 
-def _named(release: Mapping[str, Any]) -> tuple[str, int, float | None]:
+def _file_of(release: Mapping[str, Any]) -> tuple[str, int, float | None]:
     return release["sha256"], release["bytes"], release.get("clip_norm")
 
 

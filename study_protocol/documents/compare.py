@@ -20,8 +20,8 @@ _LAST_BITS, _LAST_DIGIT = 1e-9, 2e-6
 
 def tolerance_of(recomputed_limits: Iterable[Mapping[str, Any]]) -> float:
     """Return the relative difference of the numbers of these limits that another processor may cause."""
-    counted = any(limit.get("progress") is not None for limit in recomputed_limits)
-    return _LAST_DIGIT if counted else _LAST_BITS
+    is_counted = any(limit.get("progress") is not None for limit in recomputed_limits)
+    return _LAST_DIGIT if is_counted else _LAST_BITS
 
 
 def difference(

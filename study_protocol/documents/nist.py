@@ -107,6 +107,12 @@ def _queries(settings: StudySettings, plan: Plan) -> str:
     )
 
 
+def _composition(settings: StudySettings, limits: Sequence[LimitStatement]) -> str:
+    rules = ", ".join(dict.fromkeys(str(limit.enforced_by) for limit in limits if limit.enforced_by is not None))
+    every = "all rounds" if settings.statistics is None else "all rounds, all questions"
+    return f"over {every} and every histogram that is published; enforced by {rules}, before each round"
+
+
 def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatement]) -> Iterator[tuple[str, str]]:
     clipped = "one hospital's update" if plan.rules.clips_updates else "one record's gradient"
     steps = [(level, plan.least_noised(level)) for level in plan.levels]
@@ -122,9 +128,7 @@ def _mechanism(settings: StudySettings, plan: Plan, limits: Sequence[LimitStatem
         f"{clipped} is clipped in L2 norm, discrete Gaussian noise is added to the sum; {levels}{by_round}",
     )
     yield "Sampling", "; ".join(f"{level} level: {_credit(step.sampling_rate)}" for level, step in steps)
-    by = ", ".join(dict.fromkeys(str(limit.enforced_by) for limit in limits if limit.enforced_by is not None))
-    every = "all rounds" if settings.statistics is None else "all rounds, all questions"
-    yield "Composition", f"over {every} and every histogram that is published; enforced by {by}, before each round"
+    yield "Composition", _composition(settings, limits)
     yield "Post-processing", "averaging, the optimiser and every use of a released model cost nothing more"
     plain_parts = (
         "settings, number of hospitals, when rounds began and how they ended; metrics of a declared evaluation set"

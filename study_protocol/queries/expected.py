@@ -43,8 +43,8 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
     if assumed is None:
         return ()
     table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
-    shown = table.columns.index(table.counts or ESTIMATE)
-    largest = max((abs(_number(row[shown]) or 0.0) for row in table.rows), default=0.0)
+    count_column = table.columns.index(table.counts or ESTIMATE)
+    largest = max((abs(_number(row[count_column]) or 0.0) for row in table.rows), default=0.0)
     groups: dict[tuple[object, ...], list[ExpectedError]] = {}
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))

@@ -119,8 +119,8 @@ class LimitStatement(Message):
         """The used share of the limit. None without a limit, infinite where no finite ε covers it."""
         if self.epsilon is None:
             return None
-        if (counted := self.counted) is not None:
-            part = counted.steps or counted.squares
+        if (progress := self.counted) is not None:
+            part = progress.steps or progress.squares
             return part.used / part.allowed if part is not None and part.allowed > 0 else math.inf
         return math.inf if self.spent is None else self.spent / self.epsilon
 

@@ -33,16 +33,16 @@ def guarantee_in_words(limit: LimitStatement) -> str:
 
 def progress_in_words(limit: LimitStatement) -> str | None:
     """Return how far the limit is used up, such as "step 12 of 254". None: it is kept in ε."""
-    counted = limit.counted
-    if counted is None:
+    progress = limit.counted
+    if progress is None:
         return None
-    if counted.steps is None:
-        return "" if counted.squares is None else squares_in_words(counted.squares)
-    steps = f"step {counted.steps.used} of {counted.steps.allowed}"
-    if counted.steps.reserved:
-        last = counted.steps.used + counted.steps.reserved
-        steps += f", step {last} is under way" if counted.steps.reserved == 1 else f", steps to {last} are under way"
-    return steps if counted.squares is None else f"{steps}; questions: {squares_in_words(counted.squares)}"
+    if progress.steps is None:
+        return "" if progress.squares is None else squares_in_words(progress.squares)
+    steps = f"step {progress.steps.used} of {progress.steps.allowed}"
+    if progress.steps.reserved:
+        last = progress.steps.used + progress.steps.reserved
+        steps += f", step {last} is under way" if progress.steps.reserved == 1 else f", steps to {last} are under way"
+    return steps if progress.squares is None else f"{steps}; questions: {squares_in_words(progress.squares)}"
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
@@ -68,20 +68,25 @@ def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: b
         before: the same after the round before. None: nothing was charged then.
     """
     name, steps, squares = f"{spent.level} {spent.definition}", spent.steps, spent.squares
-    past = (0, 0) if before is None else (before.steps or 0, before.squares or 0)
     # A limit in ε does not say: with questions alone its ε is the same after every one.
-    if is_abandoned and (steps, squares) != (None, None) and (steps or 0, squares or 0) == past:
+    is_counted = (steps, squares) != (None, None)
+    if is_abandoned and is_counted and _counts(spent) == _counts(before):
         return f"{name} {NOT_CHARGED}"
     step = "" if steps is None else f", step {steps}"
     squared = f", Σ Δ²/s² {significant(squares)}" if squares else ""
     return f"{name} {number(spent.spent)}{step}{squared}"
 
 
-def _scope(counted: LimitProgress) -> str:
+def _counts(spent: Spent | None) -> tuple[int, float]:
+    """Return the steps and Σ Δ²/s² by then, 0 where they are not counted."""
+    return (0, 0.0) if spent is None else (spent.steps or 0, spent.squares or 0.0)
+
+
+def _scope(progress: LimitProgress) -> str:
     """Return for what the guarantee holds."""
-    if counted.steps is None:
+    if progress.steps is None:
         return "whenever the study stops"
-    return f"of the whole plan of {counted.steps.allowed} steps, whenever the study stops"
+    return f"of the whole plan of {progress.steps.allowed} steps, whenever the study stops"
 
 
 def squares_in_words(squares: SumOfSquares) -> str:

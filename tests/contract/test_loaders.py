@@ -73,6 +73,7 @@ ALLOWED = {
     ("private_learning/tasks/on_module.py", "entry_points"): "modules that are installed; the study gives a name",
     ("wardround/cli/lazy.py", "import_module"): "names in the table of commands",
     ("simulation/backends/ray.py", "import_module"): "a name that is written there",
+    ("accounting/mechanisms/interchange.py", "import_module"): "a name that is written there",
     ("client_sdk/released/export.py", "import_module"): "names that are written there",
     ("private_learning/tasks/program.py", "import_module"): "names that are written there",
     ("private_learning/records/dicom.py", "import_module"): "a name that is written there",

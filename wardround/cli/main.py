@@ -26,17 +26,19 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    asked = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    version_option = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+    )
 
     @app.callback()
-    def root(version: bool = asked) -> None:
+    def root(version: bool = version_option) -> None:
         pass
 
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from wardround.installation import version
 
         print(f"wardround {version()}")

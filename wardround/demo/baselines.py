@@ -38,10 +38,10 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
     Its public constants fit its own size; everything else is the study's, the averaging too.
     """
     privacy = settings.privacy
-    own = privacy.model_copy(
+    hospital_privacy = privacy.model_copy(
         update={"expected_batch_size": privacy.sampling_rate * len(dataset), "expected_clients": 1.0}
     )
-    settings = settings.model_copy(update={"privacy": own})
+    settings = settings.model_copy(update={"privacy": hospital_privacy})
     training = LocalTraining(task, dataset, settings, SecureRandomness())
     log_moments = LogMomentBounds(settings, dataset.patients) if privacy.bayesian is not None else None
     budget = Budget.open(plan_of(settings))
@@ -55,8 +55,8 @@ def alone_and_private(task: Task, dataset: TaskDataset, settings: StudySettings)
         rate = settings.training.optimiser.learning_rate
         released.append({name: array - rate * update[name] for name, array in released[-1].items()})
     rounds = len(released) - 1
-    counted = shares_of(settings, range(1, rounds + 1))
-    mean = mean_weights([released[number] for number in counted], list(counted.values()))
+    round_shares = shares_of(settings, range(1, rounds + 1))
+    mean = mean_weights([released[number] for number in round_shares], list(round_shares.values()))
     load_weights(model, mean)
     return model, rounds
 
@@ -83,10 +83,10 @@ def compute(
     result: dict[str, object] = {
         "majority": float(np.max(np.bincount(evaluation.targets.numpy()))) / len(evaluation),
         "pooled": plain(pooled),
-        "alone": {name: plain(own) for name, own in hospitals.items()},
+        "alone": {name: plain(records) for name, records in hospitals.items()},
     }
     if not any((settings.privacy.rules.central, settings.privacy.rules.pooled)):
-        private = {name: alone_and_private(task, own, settings) for name, own in hospitals.items()}
+        private = {name: alone_and_private(task, records, settings) for name, records in hospitals.items()}
         result["private"] = {name: accuracy(task, model, evaluation) for name, (model, _) in private.items()}
         result["private_rounds"] = {name: rounds for name, (_, rounds) in private.items()}
     return result
@@ -113,8 +113,8 @@ def main() -> None:
     def read(path: Path) -> TaskDataset:
         return task.dataset(load_records(path, patient_column=options.patient_column))
 
-    found = compute(settings, {path.stem: read(path) for path in options.hospitals}, read(options.evaluation))
-    options.output.write_text(json.dumps(found, indent=1, allow_nan=False))
+    accuracies = compute(settings, {path.stem: read(path) for path in options.hospitals}, read(options.evaluation))
+    options.output.write_text(json.dumps(accuracies, indent=1, allow_nan=False))
 
 
 if __name__ == "__main__":

@@ -82,8 +82,13 @@ class Board:
         received = sum(client.state == "received" for client in clients)
         accuracy = view.metrics.values.get("accuracy") if view.metrics is not None else None
         protected = [limit for limit in limits if limit["epsilon"] is not None]
-        left = min(limit["rounds_left_estimate"] for limit in protected)
-        cells = [Text(str(view.round)), Text(str(left), style="bold"), _share(protected), *map(_spent, protected)]
+        rounds_left = min(limit["rounds_left_estimate"] for limit in protected)
+        cells = [
+            Text(str(view.round)),
+            Text(str(rounds_left), style="bold"),
+            _share(protected),
+            *map(_spent, protected),
+        ]
         cells += [_exactly(protected)] * self._tight
         self._row(
             [*cells, Text(view.state if accuracy is None else f"{accuracy:.3f}"), Text(f"{received}/{len(clients)}")]
@@ -103,12 +108,14 @@ class Board:
 
     def ending(self, budget: BudgetStatement, baselines: Mapping[str, Any], accuracies: Accuracies) -> None:
         reason = budget.stop_reason or "running"
-        why = f"[bold]{reason}[/]: {ENDINGS[reason][1] if reason in ENDINGS else ''} (after {accuracies.rounds} rounds)"
-        self._panel("The study has ended", [why])
+        ending = (
+            f"[bold]{reason}[/]: {ENDINGS[reason][1] if reason in ENDINGS else ''} (after {accuracies.rounds} rounds)"
+        )
+        self._panel("The study has ended", [ending])
         self._certificates(budget.limits)
-        told = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
-        told += [*self._accuracies(baselines, accuracies), "", *filter(None, map(meaning, budget.limits))]
-        self._panel("What taking part brought", told)
+        lines = [f"[bold]{verdict(accuracies.study, baselines['alone'], budget.limits)}[/]", ""]
+        lines += [*self._accuracies(baselines, accuracies), "", *filter(None, map(meaning, budget.limits))]
+        self._panel("What taking part brought", lines)
 
     def files(self, lines: Mapping[str, str]) -> None:
         """Where things lie; never wrapped, so that commands can be copied."""
@@ -141,8 +148,8 @@ class Board:
         if (own := accuracies.own) is not None:
             lines.append(_line("the same, on own patients", own.accuracy, own.in_words()))
         for kind, words in (("alone", "alone, no privacy"), ("private", "alone, same limits")):
-            found: Mapping[str, float] = baselines.get(kind, {})
-            lines += [_line(f"{name} {words}", value, "") for name, value in found.items()]
+            hospital_accuracies: Mapping[str, float] = baselines.get(kind, {})
+            lines += [_line(f"{name} {words}", value, "") for name, value in hospital_accuracies.items()]
         lines += [
             _line("pooled, no privacy", baselines["pooled"], "all records in one place, for comparison only"),
             _line("majority class", baselines["majority"], ""),
@@ -178,10 +185,10 @@ class Accuracies:
 
 
 def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:
-    whom = {"bayesian": "a typical patient of this population", "classical": "any patient"}[definition]
+    protected = {"bayesian": "a typical patient of this population", "classical": "any patient"}[definition]
     if level == "client":
-        whom = {"bayesian": "a typical hospital", "classical": "any hospital"}[definition]
-    return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({whom})"
+        protected = {"bayesian": "a typical hospital", "classical": "any hospital"}[definition]
+    return f"{level} level, {definition}: ε ≤ {epsilon:g} at δ = {delta:g} ({protected})"
 
 
 def _aside(settings: StudySettings) -> list[str]:
@@ -215,8 +222,8 @@ def _spent(limit: Mapping[str, Any]) -> Text:
 
 
 def _exactly(limits: Sequence[Mapping[str, Any]]) -> Text:
-    found = (report["epsilon"] for limit in limits for report in limit["reports"] if report["name"] == EXACTLY)
-    return Text(number(next(found, None), 2))
+    exact_values = (report["epsilon"] for limit in limits for report in limit["reports"] if report["name"] == EXACTLY)
+    return Text(number(next(exact_values, None), 2))
 
 
 def _line(name: str, value: float | None, words: str) -> str:

@@ -28,8 +28,8 @@ class ProcessFailed(Exception):
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         self.name, self.code, self.log = name, code, log
         self.tail = "\n".join(lines[-TAIL_LINES:])
-        how = "does not answer" if code is None else f"ended with code {code}"
-        super().__init__(f"{name} {how}. The end of {log}:\n{self.tail}")
+        state = "does not answer" if code is None else f"ended with code {code}"
+        super().__init__(f"{name} {state}. The end of {log}:\n{self.tail}")
 
 
 def environment(**settings: str | Path | None) -> dict[str, str]:
@@ -38,8 +38,8 @@ def environment(**settings: str | Path | None) -> dict[str, str]:
     One thread of linear algebra each: four hospitals share the cores of one machine.
     """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("WARDROUND_")}
-    given = {f"WARDROUND_{key.upper()}": str(value) for key, value in settings.items() if value is not None}
-    return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **given}
+    variables = {f"WARDROUND_{key.upper()}": str(value) for key, value in settings.items() if value is not None}
+    return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables}
 
 
 class Running(Protocol):

@@ -133,7 +133,7 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     with console.status("waiting for the baselines"):
         stage.baselines.wait(BASELINE_SECONDS)
         stage.baselines.check()
-    found: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
+    baselines: dict[str, Any] = json.loads((options.home / "baselines.json").read_text())
     released = sorted(accuracies)
     result = study_model(operator, STUDY)
     model = result.body
@@ -143,9 +143,9 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
         last, averaged = accuracies[released[-1]], result.averaged or tuple(released[-1:])
     rounds = 0 if follower.budget is None else follower.budget.charged_rounds
     reached = Accuracies(study, last, averaged, in_words(settings, averaged), rounds, answer(operator, STUDY))
-    board.ending(budget, found, reached)
+    board.ending(budget, baselines, reached)
     page = report.write(
-        options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, found
+        options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, baselines
     )
     board.files(
         {
@@ -157,17 +157,17 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
             + ("" if options.keep else "   (while the coordinator is up: --keep)"),
         }
     )
-    return Ending(budget.stop_reason or "", rounds, accuracies, found, page)
+    return Ending(budget.stop_reason or "", rounds, accuracies, baselines, page)
 
 
 def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str, LiveHospital]:
-    made: dict[str, LiveHospital] = {}
+    hospitals: dict[str, LiveHospital] = {}
     for name, records in scenario.hospitals.items():
         folder = home / "hospitals" / name
         folder.mkdir(parents=True, exist_ok=True)
         path = scenarios.write(records, folder / name)
-        made[name] = LiveHospital(name, folder / "wardround", path, _patient_column(path), processes)
-    return made
+        hospitals[name] = LiveHospital(name, folder / "wardround", path, _patient_column(path), processes)
+    return hospitals
 
 
 def _start_evaluator(coordinator: LiveCoordinator, scenario: Scenario, data: Path) -> Process:
@@ -205,10 +205,10 @@ def _patient_option(path: Path) -> list[str]:
 
 def _require_agreement(stated: dict[str, Any], follower: Follower) -> None:
     assert follower.budget is not None, "a finished study has a ledger"
-    own = [(limit["level"], limit["definition"], limit["spent"]) for limit in follower.budget.statements()]
+    recomputed = [(limit["level"], limit["definition"], limit["spent"]) for limit in follower.budget.statements()]
     theirs = [(limit["level"], limit["definition"], limit["spent"]) for limit in stated["limits"]]
-    if own != theirs:
-        raise LedgersDisagree(f"the ledger gives {own}, the coordinator states {theirs}")
+    if recomputed != theirs:
+        raise LedgersDisagree(f"the ledger gives {recomputed}, the coordinator states {theirs}")
 
 
 @contextmanager

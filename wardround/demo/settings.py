@@ -164,31 +164,33 @@ def calibrated(study: StudySettings, rounds: int) -> StudySettings:
         # A fixed plan is opened with a margin.
         return worst * (1 + OPENING_MARGIN)
 
-    least = calibrate_noise(epsilon=limit.epsilon, delta=limit.delta, sampling_rate=1.0, steps=rounds, account=largest)
-    return with_noise(math.ceil(1000 * least) / 1000)
+    min_noise = calibrate_noise(
+        epsilon=limit.epsilon, delta=limit.delta, sampling_rate=1.0, steps=rounds, account=largest
+    )
+    return with_noise(math.ceil(1000 * min_noise) / 1000)
 
 
 def _for_patients(
     scenario: Scenario, scheme: SchemeName, epsilon: float | None, bayesian: bool, rounds: int | None
 ) -> StudySettings:
     """Local noise; or distributed noise: only the sum is seen, and it holds the noise of every honest hospital."""
-    chosen = (WITH_BAYESIAN if bayesian else CHOSEN)[scenario.name]
-    chosen = replace(chosen, rounds=rounds or chosen.rounds)
-    limits = _limits("instance", epsilon or chosen.epsilon, chosen.delta, 0.0)
+    choice = (WITH_BAYESIAN if bayesian else CHOSEN)[scenario.name]
+    choice = replace(choice, rounds=rounds or choice.rounds)
+    limits = _limits("instance", epsilon or choice.epsilon, choice.delta, 0.0)
     study = _instance(
         scenario,
-        clip_norm=chosen.clip_norm,
-        sampling_rate=chosen.sampling_rate,
-        learning_rate=chosen.learning_rate or 1.0,
+        clip_norm=choice.clip_norm,
+        sampling_rate=choice.sampling_rate,
+        learning_rate=choice.learning_rate or 1.0,
         scheme=scheme,
         limits=limits if bayesian else limits[1:],
         # A fixed plan has no step to spare, and a sum of squares needs no number of steps.
-        max_steps=chosen.rounds * (MAX_STEPS_PER_ROUND if chosen.sampling_rate == 1 else 1),
+        max_steps=choice.rounds * (MAX_STEPS_PER_ROUND if choice.sampling_rate == 1 else 1),
         bayesian=_bayesian(1.0, "running") if bayesian else None,
         disclosure="at-end",
     )
-    found = calibrated(study, chosen.rounds)
-    return found if chosen.learning_rate is not None else _as_suggested(found, chosen.rounds)
+    study_settings = calibrated(study, choice.rounds)
+    return study_settings if choice.learning_rate is not None else _as_suggested(study_settings, choice.rounds)
 
 
 def _as_suggested(study: StudySettings, rounds: int) -> StudySettings:
@@ -202,17 +204,17 @@ def _as_suggested(study: StudySettings, rounds: int) -> StudySettings:
 
 def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
     """Both levels from the hospitals' own noise: one patient, and one whole hospital."""
-    chosen, delta = JOINT[scenario.name], CHOSEN[scenario.name].delta
+    choice, delta = JOINT[scenario.name], CHOSEN[scenario.name].delta
     return _instance(
         scenario,
-        clip_norm=chosen.clip_norm,
-        sampling_rate=chosen.sampling_rate,
-        learning_rate=chosen.learning_rate,
-        noise_multiplier=chosen.noise_multiplier,
+        clip_norm=choice.clip_norm,
+        sampling_rate=choice.sampling_rate,
+        learning_rate=choice.learning_rate,
+        noise_multiplier=choice.noise_multiplier,
         scheme="joint",
         limits=(*_limits("instance", epsilon or 3.0, delta, BACKSTOP), *_limits("client", 18.0, 1e-3, 20.0)),
         bayesian=_bayesian(4.0, "running"),
-        client_clip_norm=2 * chosen.clip_norm,
+        client_clip_norm=2 * choice.clip_norm,
         classical_order=2.0,
         max_steps=40,
         disclosure="plain",
@@ -241,7 +243,7 @@ def _instance(
     """One noised gradient a round. Sizes are public constants, announced before anybody enrols."""
     clients = len(scenario.hospitals)
     largest = max(len(records) for records in scenario.hospitals.values())
-    own: dict[str, Any] = {
+    privacy_settings: dict[str, Any] = {
         "noise_multiplier": 1.0,
         "classical_order": 1.0,
         "masking": MASKING,
@@ -251,7 +253,7 @@ def _instance(
         **privacy,
     }
     # Full batches of unequal hospitals: the largest one's sum must fit, or it would count for less than its patients.
-    bounds_clients = SCHEMES[own["scheme"]].bounds_clients_too
+    bounds_clients = SCHEMES[privacy_settings["scheme"]].bounds_clients_too
     whole = Robustness(sum_radius=clip_norm * rounded_up(largest)) if not bounds_clients else Robustness()
     study = StudySettings(
         training=Training(
@@ -267,7 +269,7 @@ def _instance(
             expected_batch_size=sampling_rate * rounded_up(scenario.patients / clients),
             client_sampling_rate=1.0,
             expected_clients=float(clients),
-            **own,
+            **privacy_settings,
         ),
         schedule=Schedule(min_clients=clients, round_deadline_seconds=DEADLINE_SECONDS, slots=SLOTS),
         robustness=whole,

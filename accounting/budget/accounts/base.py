@@ -255,8 +255,7 @@ class LimitAccount(Account):
 
     @property
     def _hides_sample(self) -> bool:
-        """Return whether the path stays independent of the accounting sample: its bounds are not seen before the
-        end."""
+        """Whether the path is independent of the accounting sample: its bounds are not seen before the end."""
         return self.plan.disclosure == "at-end" and self.plan.observer is Observer.RELEASES
 
     @property

@@ -193,14 +193,10 @@ class CumulativeLimit(LimitAccount):
 
     def _as_in_papers(self, reported: CumulativeMoments | None) -> FloatArray | None:
         """The papers' running sum, given up for good once a round does not report its part."""
-        if (
-            self._papers is None
-            or reported is None
-            or reported.papers is None
-            or len(reported.papers) != self._papers.size
-        ):
+        part = None if reported is None else reported.papers
+        if self._papers is None or part is None or len(part) != self._papers.size:
             return None
-        return np.nextafter(self._papers + np.array(reported.papers), np.inf)
+        return np.nextafter(self._papers + np.array(part), np.inf)
 
     def _best(self, moments: FloatArray) -> Guarantee:
         """Return the guarantee of these moments at the best of the statement's orders."""

@@ -163,6 +163,13 @@ def _cached(coordinator: Coordinator, study: str, state: Any) -> Prepared | None
     )
 
 
+def _query_asked(tx: Transaction, row: StudyRow, round_row: RoundRow, query: int) -> QueryAsked:
+    document = asked_of(tx, row, round_row)
+    number = document.question.model_number
+    about = None if number is None else _model(tx, row, number)
+    return QueryAsked(number=query, document=document, model=about)
+
+
 def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | None:
     row = rows.find_study(tx, study)
     round = rows.open_round(tx, row.id)
@@ -173,12 +180,7 @@ def _read(coordinator: Coordinator, tx: Transaction, study: str) -> Prepared | N
     # Clear rounds are held to the roster as it is now.
     opened_with = members_at_opening(session)
     budget = tx.session.get_one(BudgetRow, row.id)
-    query = None
-    if round.query is not None:
-        document = asked_of(tx, row, round)
-        number = document.question.model_number
-        about = None if number is None else _model(tx, row, number)
-        query = QueryAsked(number=round.query, document=document, model=about)
+    query = None if round.query is None else _query_asked(tx, row, round, round.query)
     body = AssignmentBody(
         study=study,
         # Served in turn.

@@ -91,10 +91,7 @@ class Evaluation(BaseQuestion):
         return self
 
     def _require_fields(self) -> None:
-        needed = _SPECIFIC_FIELDS[self.prediction]
-        stated = [
-            name for name in itertools.chain.from_iterable(_SPECIFIC_FIELDS.values()) if getattr(self, name) is not None
-        ]
+        needed, stated = _SPECIFIC_FIELDS[self.prediction], self._stated_fields()
         if odd := [name for name in stated if name not in needed]:
             raise ValueError(f"{odd[0]}: is not for predictions of the form {self.prediction}")
         lacking = [name for name in needed if name not in stated]
@@ -102,6 +99,10 @@ class Evaluation(BaseQuestion):
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
         if self.centred and self.prediction != "number":
             raise ValueError(f"centred: is not for predictions of the form {self.prediction}, which sum no squares")
+
+    def _stated_fields(self) -> list[str]:
+        names = itertools.chain.from_iterable(_SPECIFIC_FIELDS.values())
+        return [name for name in names if getattr(self, name) is not None]
 
     def _require_sound_bins(self) -> None:
         if self.bins is not None and self.edges is not None:
@@ -181,8 +182,7 @@ class Evaluation(BaseQuestion):
         parts: list[NDArray[np.int64]] = []
         for partition in self.partitions:
             groups = places_of(partition, patients, len(included))[included][usable]
-            sums = self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing)
-            parts.append(sums.ravel())
+            parts.append(self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing).ravel())
         unusable = int((~usable).sum()) * round(1 / spacing)
         return np.concatenate([*parts, np.array([unusable], np.int64)])
 
@@ -282,11 +282,7 @@ class Evaluation(BaseQuestion):
 
 
 def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return how many patients are in each cell, with this shape.
-
-    Args:
-        places: (n,) of each axis.
-    """
+    """Return how many patients are in each cell, with this shape. places: (n,) of each axis."""
     return np.bincount(np.ravel_multi_index(places, shape), minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 

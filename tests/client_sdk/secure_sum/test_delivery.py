@@ -109,7 +109,11 @@ def after_a_restart(folder: Path, run: Run, *, round: int = ROUND, now: int = NO
     membership: Any = SimpleNamespace(study=STUDY, client=ME, coordinator_key=coordinator)
     summed = SummedRounds(SETTINGS, SPEC, _streams, RECORDS)
     assignment: Any = SimpleNamespace(
-        round=round, roster_sha256=active_fingerprint(roster), model=SimpleNamespace(sha256=MODEL), query=None
+        round=round,
+        roster_sha256=active_fingerprint(roster),
+        model=SimpleNamespace(sha256=MODEL, clip_norm=None),
+        query=None,
+        attempt=None,
     )
     floors = Floors(1, 4, False)
     made = MaskedDelivery(

@@ -140,6 +140,7 @@ class Charged:
     """A patients' account that writes down what it is asked."""
 
     needs_every_norm = False
+    charges_only_drawn = False
 
     def __init__(self) -> None:
         self.norms: NDArray[np.float64] = np.empty(0)

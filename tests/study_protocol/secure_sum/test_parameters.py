@@ -15,7 +15,7 @@ from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.masking import MAX_CLIENTS, Masking
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings as study_settings
-from tests.study_protocol.study.test_settings import MASKING, masked
+from tests.study_protocol.study.test_privacy import MASKING, masked
 
 MODEL = {"bias": ((2,), "float32"), "weight": ((3, 2), "float32")}
 GRID = [

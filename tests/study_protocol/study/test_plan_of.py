@@ -19,7 +19,7 @@ from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings
-from tests.study_protocol.study.test_settings import (
+from tests.study_protocol.study.test_privacy import (
     ACCOUNTING_SAMPLE,
     CLIENTS_ONLY,
     HELD_OUT,

@@ -44,8 +44,8 @@ def own_budget(
     if not charges and not plans and (elsewhere := not_here(directory, dataset)):
         say(f"{dataset}: this data set has no charges{elsewhere}", err=True)
     if as_json:
-        own = {"dataset": dataset, **dataclasses.asdict(terms), "limits": limits, "individual": patients}
-        print_json(own | {"studies_admitted_whole": plans})
+        statement = {"dataset": dataset, **dataclasses.asdict(terms), "limits": limits, "individual": patients}
+        print_json(statement | {"studies_admitted_whole": plans})
     else:
         _show_own_budget(dataset, limits, patients, len(charges))
         _show_terms(terms, limits, plans)

@@ -23,19 +23,20 @@ def with_tightest(plan: Plan, share: float | None = SHARE) -> tuple[Plan, list[s
     """
     from accounting.budget.enforcement import names_no_rule, tightest, tightest_rule
 
-    chosen = tightest(plan, share)
+    tightest_plan = tightest(plan, share)
     reasons = [
-        f'note: {limit.level} {limit.definition}: enforcement = "{rule}", because {why}'
+        f'note: {limit.level} {limit.definition}: enforcement = "{rule}", because {reason}'
         for limit in plan.limits
         if names_no_rule(limit)
-        for rule, why in [tightest_rule(plan, limit, share)]
+        for rule, reason in [tightest_rule(plan, limit, share)]
     ]
-    if plan.queries is not None and chosen.queries is not None and chosen.queries.share != plan.queries.share:
+    queries = tightest_plan.queries
+    if plan.queries is not None and queries is not None and queries.share != plan.queries.share:
         reasons.append(
-            f"note: statistics.share = {chosen.queries.share:g}: the part of the limit that questions on all patients "
-            "may use. The steps of training have the rest"
+            f"note: statistics.share = {queries.share:g}: the part of the limit that questions on all patients may "
+            "use. The steps of training have the rest"
         )
-    return chosen, reasons
+    return tightest_plan, reasons
 
 
 def for_creation(settings: StudySettings) -> tuple[StudySettings, list[str]]:
@@ -50,13 +51,13 @@ def for_creation(settings: StudySettings) -> tuple[StudySettings, list[str]]:
     plan = plan_of(settings)
     if not any(map(names_no_rule, plan.limits)):
         return settings, []
-    chosen, reasons = with_tightest(plan, share=None)
-    rules = {limit.enforcement for limit in chosen.limits}
+    tightest_plan, reasons = with_tightest(plan, share=None)
+    rules = {limit.enforcement for limit in tightest_plan.limits}
     loses = plan.queries is not None and "fixed-plan" in rules
     # One Rényi order is what an entry that is left out means.
-    if loses or rules <= {None, "renyi-order"} or not _opens(chosen):
+    if loses or rules <= {None, "renyi-order"} or not _opens(tightest_plan):
         return settings, _list(hint(plan))
-    return changed_settings(settings, chosen)[0], reasons
+    return changed_settings(settings, tightest_plan)[0], reasons
 
 
 def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
@@ -65,29 +66,35 @@ def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
     outlook: the plan's forecast, where it is known.
     """
     from accounting.budget.enforcement import names_no_rule
-    from accounting.budget.forecast import forecast
-    from accounting.budget.solve import least_noise, most_rounds
     from accounting.errors import AccountingError
 
     if not any(map(names_no_rule, plan.limits)):
         return None
-    chosen, _ = with_tightest(plan)
-    rules = " and ".join(dict.fromkeys(f'"{limit.enforcement}"' for limit in chosen.limits if limit.enforcement))
-    begins = f"note: with enforcement = {rules}"
+    tightest_plan, _ = with_tightest(plan)
     try:
-        rounds = (outlook or forecast(plan, tight=False)).rounds
-        if rounds < plan.rounds and plan.noise_schedule is None:
-            more = min(most_rounds(chosen, at_most=plan.max_steps).rounds, plan.rounds)
-            if more <= rounds:
-                return None
-            return f"{begins} {more} rounds would begin at this noise, not {rounds}: wardround plan --solve rounds"
-        noise, before = (least_noise(each).noise_multiplier for each in (chosen, plan))
+        advantage = _advantage(plan, tightest_plan, outlook)
     except AccountingError:
         return None
+    rules = dict.fromkeys(f'"{limit.enforcement}"' for limit in tightest_plan.limits if limit.enforcement)
+    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)} {advantage}"
+
+
+def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str | None:
+    """Return which rounds or which noise the tightest rule would give. None: the same. Raises AccountingError."""
+    from accounting.budget.forecast import forecast
+    from accounting.budget.solve import least_noise, most_rounds
+
+    rounds = (outlook or forecast(plan, tight=False)).rounds
+    if rounds < plan.rounds and plan.noise_schedule is None:
+        more = min(most_rounds(tightest_plan, at_most=plan.max_steps).rounds, plan.rounds)
+        if more <= rounds:
+            return None
+        return f"{more} rounds would begin at this noise, not {rounds}: wardround plan --solve rounds"
+    noise, before = (least_noise(each).noise_multiplier for each in (tightest_plan, plan))
     if noise >= before:
         return None
     return (
-        f"{begins} a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
+        f"a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
         "wardround plan --solve noise"
     )
 

@@ -280,8 +280,8 @@ def _solved(settings: StudySettings, solve: Solve | None, by: By) -> tuple[Study
     if solve is Solve.ORDER:
         return *changed_settings(settings, search.best_orders(before)), []
     # Limits without a rule get the tightest one. Their orders alone are looked for where the rule is to stay.
-    chosen, reasons = with_tightest(before)
-    return *changed_settings(settings, searches[solve](chosen, definitions)), reasons
+    tightest_plan, reasons = with_tightest(before)
+    return *changed_settings(settings, searches[solve](tightest_plan, definitions)), reasons
 
 
 def _signals(settings: StudySettings, outlook: Forecast, sizes: tuple[int, ...]) -> list[SignalToNoise]:

@@ -371,10 +371,12 @@ def _row(round_view: RoundView, before: RoundView | None) -> list[str]:
     words = ", ".join(spent_in_words(*pair, is_abandoned=is_abandoned) for pair in pairs)
     values = {} if round_view.metrics is None else round_view.metrics.values
     measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
-    missing = [
-        f"{each.client}: {each.refusal.detail if each.refusal is not None else each.state}"
-        for each in round_view.clients or []
-        if each.state != "received"
-    ]
     reason = round_view.reason or round_view.state
-    return [str(round_view.round), reason, words, measured, "\n".join(missing)]
+    return [str(round_view.round), reason, words, measured, "\n".join(_missing(round_view))]
+
+
+def _missing(round_view: RoundView) -> Iterator[str]:
+    """Yield the hospitals whose answer was not received, each with the reason."""
+    for each in round_view.clients or []:
+        if each.state != "received":
+            yield f"{each.client}: {each.refusal.detail if each.refusal is not None else each.state}"

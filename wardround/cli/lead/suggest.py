@@ -67,8 +67,8 @@ def suggested(
         "max_steps": round_count,
     }
     whole["robustness"]["sum_radius"] = radius
-    chosen, reasons = with_tightest(plan_of(_read(whole)))
-    plan = least_noise(chosen)
+    tightest_plan, reasons = with_tightest(plan_of(_read(whole)))
+    plan = least_noise(tightest_plan)
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["training"]["optimiser"] = {
         "name": "plain",

@@ -32,16 +32,16 @@ class LimitCharged(NamedTuple):
 class RoundCharge:
     """A round that is charged.
 
-    title   of the query that it answers. None: a round of training
-    before  for each limit, the amount charged before this round. None: the round before is not known
-    counted for each limit, how far it is used up. None: it is kept in ε
-    used    for each limit, the share of μ² that the query uses up, with questions alone. None: otherwise
+    title     of the query that it answers. None: a round of training
+    before    for each limit, the amount charged before this round. None: the round before is not known
+    progress  for each limit, how far it is used up. None: it is kept in ε
+    used      for each limit, the share of μ² that the query uses up, with questions alone. None: otherwise
     """
 
     view: RoundView
     title: str | None
     before: tuple[LimitCharged, ...] | None
-    counted: tuple[LimitProgress | None, ...]
+    progress: tuple[LimitProgress | None, ...]
     used: tuple[float | None, ...]
 
     @property
@@ -56,7 +56,7 @@ class RoundCharge:
         after = _charged(self.view)
         pasts = self.before or (None,) * len(after)
         is_abandoned = self.view.state == "abandoned"
-        return [_cell(*each, is_abandoned) for each in zip(after, pasts, self.counted, self.used, strict=True)]
+        return [_cell(*each, is_abandoned) for each in zip(after, pasts, self.progress, self.used, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
         """Return the charge as JSON."""
@@ -73,10 +73,10 @@ def read_charges(client: Client, study: str, statement: BudgetStatement, *, ever
     begins = 0 if everything else max(0, statement.round - NEWEST - 1)
     views = all_rounds(client, study, after=begins)
     queries = _queries(client, study, views)
-    counted = tuple(limit.counted for limit in statement.limits if limit.epsilon is not None)
+    progress = tuple(limit.counted for limit in statement.limits if limit.epsilon is not None)
     charged = [view for view in views if view.spent is not None]
-    pasts = [None if begins else tuple(map(_nothing, counted)), *map(_charged, charged)]
-    charges = [_charge(view, past, queries, counted) for view, past in zip(charged, pasts, strict=False)]
+    pasts = [None if begins else tuple(map(_nothing, progress)), *map(_charged, charged)]
+    charges = [_charge(view, past, queries, progress) for view, past in zip(charged, pasts, strict=False)]
     return charges if everything else charges[-NEWEST:]
 
 
@@ -85,8 +85,8 @@ def show_charges(charges: list[RoundCharge], *, everything: bool, rounds: int) -
     if not charges:
         return
     limits = [
-        f"{_unit(counted)} {entry.level} {entry.definition}"
-        for entry, counted in zip(charges[0].view.spent or [], charges[0].counted, strict=True)
+        f"{_unit(progress)} {entry.level} {entry.definition}"
+        for entry, progress in zip(charges[0].view.spent or [], charges[0].progress, strict=True)
     ]
     rows = [
         [
@@ -119,33 +119,33 @@ def _charge(
     view: RoundView,
     past: tuple[LimitCharged, ...] | None,
     queries: Mapping[int, Query],
-    counted: tuple[LimitProgress | None, ...],
+    progress: tuple[LimitProgress | None, ...],
 ) -> RoundCharge:
     from study_protocol.study.query_words import title_of
 
     query = None if view.query is None else queries.get(view.query)
     used = tuple(
-        _share(query, progress.squares.allowed) if progress is not None and progress.squares is not None else None
-        for progress in counted
+        _share(query, part.squares.allowed) if part is not None and part.squares is not None else None
+        for part in progress
     )
-    return RoundCharge(view, None if query is None else title_of(query), past, counted, used)
+    return RoundCharge(view, None if query is None else title_of(query), past, progress, used)
 
 
 def _charged(view: RoundView) -> tuple[LimitCharged, ...]:
     return tuple(LimitCharged(limit.spent, limit.steps, limit.squares) for limit in view.spent or [])
 
 
-def _nothing(counted: LimitProgress | None) -> LimitCharged:
+def _nothing(progress: LimitProgress | None) -> LimitCharged:
     """Return what a limit was charged before the first round."""
-    if counted is None:
+    if progress is None:
         return LimitCharged()
-    return LimitCharged(0.0, None if counted.steps is None else 0, None if counted.squares is None else 0.0)
+    return LimitCharged(0.0, None if progress.steps is None else 0, None if progress.squares is None else 0.0)
 
 
-def _unit(counted: LimitProgress | None) -> str:
-    if counted is None:
+def _unit(progress: LimitProgress | None) -> str:
+    if progress is None:
         return "ε"
-    return "μ² used" if counted.steps is None else "plan"
+    return "μ² used" if progress.steps is None else "plan"
 
 
 def _share(query: Query | None, allowance: float) -> float:
@@ -159,28 +159,32 @@ def _share(query: Query | None, allowance: float) -> float:
 def _cell(
     after: LimitCharged,
     before: LimitCharged | None,
-    counted: LimitProgress | None,
+    progress: LimitProgress | None,
     used: float | None,
     is_abandoned: bool,
 ) -> str:
-    is_counted = counted is not None and (after.steps, after.squares) != (None, None)
+    is_counted = progress is not None and (after.steps, after.squares) != (None, None)
     # With questions alone rounds do not say what was used by then.
-    if is_abandoned and after == before and (counted is None or is_counted):
+    if is_abandoned and after == before and (progress is None or is_counted):
         return NOT_CHARGED
-    if counted is not None:
-        if is_counted:
-            return _counted_cell(after, counted)
-        return percent(used) if used is not None and math.isfinite(used) else "unknown"
+    if progress is None:
+        return _epsilon_cell(after, before)
+    if is_counted:
+        return _counted_cell(after, progress)
+    return percent(used) if used is not None and math.isfinite(used) else "unknown"
+
+
+def _epsilon_cell(after: LimitCharged, before: LimitCharged | None) -> str:
     # Rounded up, like every amount spent.
     increase = "" if before is None else f" (+{number(max(0.0, after.epsilon - before.epsilon))})"
     return f"{number(after.epsilon)}{increase}"
 
 
-def _counted_cell(after: LimitCharged, counted: LimitProgress) -> str:
+def _counted_cell(after: LimitCharged, progress: LimitProgress) -> str:
     steps = [] if after.steps is None else [f"step {after.steps}"]
-    if after.squares is None or counted.squares is None:
+    if after.squares is None or progress.squares is None:
         return "".join(steps)
-    share = percent(min(1.0, after.squares / counted.squares.allowed))
+    share = percent(min(1.0, after.squares / progress.squares.allowed))
     return ", ".join([*steps, f"questions {share}" if steps else f"{share} so far"])
 
 

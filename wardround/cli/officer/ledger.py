@@ -91,8 +91,8 @@ def _row(limit: LimitStatement) -> list[str]:
 
 def _remaining_share(limit: LimitStatement) -> str:
     """Return what is left of the planned steps, or of μ²."""
-    counted, share = limit.counted, 100 * max(0.0, 1 - (limit.spent_share or 0.0))
-    unit = "μ²" if counted is None or counted.steps is None else "the steps"
+    progress, share = limit.counted, 100 * max(0.0, 1 - (limit.spent_share or 0.0))
+    unit = "μ²" if progress is None or progress.steps is None else "the steps"
     return f"{number(share, 1, round_down=True)} % of {unit}"
 
 

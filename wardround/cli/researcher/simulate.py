@@ -21,7 +21,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from simulation.report import SeedRun, SeedSpread, SimulationReport
+    from simulation.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
 SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as for `study create`")]
@@ -234,20 +234,26 @@ def _show_points(report: SimulationReport) -> None:
     """Print the metric and ε by round, the reasons of the ends, the limits, and the running ε beside them."""
     from accounting.budget.accounts.base import RUNNING
 
-    limits, metric = report.settings.privacy.limits, report.metric
-    columns = ["released models", *([] if metric is None else [metric])]
+    limits, has_metric = report.settings.privacy.limits, report.metric is not None
+    columns = ["released models", *filter(None, [report.metric])]
     columns += [f"ε {limit.level} {limit.definition}" for limit in limits]
-    rows: list[list[str]] = []
-    for point in _some(report):
-        measured = [] if metric is None else [_spread(point.metric)]
-        rows.append([str(point.released), *measured, *("∞" if s is None else number(s) for s in point.spent)])
+    rows = [_point_row(point, has_metric) for point in _some(report)]
     table(f"{len(report.runs)} simulated, {_sizes(report)}", columns, rows)
     ends = dict.fromkeys(run.outcome.stop_reason for run in report.runs)
     say("ends: " + " ".join(ending(reason) for reason in ends))
     for limit in limits:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
     for name, epsilon in report.running().items():
-        say(f"{name}: {'∞' if epsilon is None else number(epsilon)} is the {RUNNING}")
+        say(f"{name}: {_epsilon(epsilon)} is the {RUNNING}")
+
+
+def _point_row(point: ReportPoint, has_metric: bool) -> list[str]:
+    measured = [_spread(point.metric)] if has_metric else []
+    return [str(point.released), *measured, *map(_epsilon, point.spent)]
+
+
+def _epsilon(value: float | None) -> str:
+    return "∞" if value is None else number(value)
 
 
 def _some(report: SimulationReport):
