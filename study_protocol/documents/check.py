@@ -69,6 +69,8 @@ def open_certificate(body: bytes) -> OpenedCertificate:
     Raises:
         NoCertificate: the file holds none that this version can read.
     """
+    if body.startswith(b"%PDF-"):
+        raise NoCertificate("it is a PDF: save the JSON that is attached to it, and name that file")
     try:
         value = load_json(body)
         signed = read_document(SignedCertificate, body)

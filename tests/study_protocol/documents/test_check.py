@@ -189,6 +189,11 @@ def test_what_is_no_certificate_is_refused_in_words(body: bytes) -> None:
         open_certificate(body)
 
 
+def test_of_a_pdf_the_attachment_is_asked_for() -> None:
+    with pytest.raises(NoCertificate, match="save the JSON that is attached to it"):
+        open_certificate(b"%PDF-1.7")
+
+
 PLANNED: dict[str, Any] = {
     "limits": [limit("instance", epsilon=4.0, enforcement="fixed-plan")],
     "noise_multiplier": 2.0,
