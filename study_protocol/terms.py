@@ -11,6 +11,7 @@ from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.evaluation import EvaluationSettings
+from study_protocol.study.limits import Limit
 from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
@@ -36,10 +37,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'nobody'}")
         for level in PROTECTED_UNITS
     ]
-    rows += [
-        (f"limit, {limit.level} {limit.definition}", f"epsilon {limit.epsilon:g} at delta {limit.delta:g}")
-        for limit in privacy.limits
-    ]
+    rows += [(f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)) for limit in privacy.limits]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
     if settings.statistics is not None:
@@ -52,6 +50,17 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
     if settings.beyond_bounds:
         rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
     return rows
+
+
+def limit_with_rule(limit: Limit) -> str:
+    """Return ε, δ and the rule that keeps them, such as "epsilon 3 at delta 1e-05, enforcement fixed-plan"."""
+    rule = "" if limit.enforcement is None else f", enforcement {limit.enforcement}"
+    return f"epsilon {limit.epsilon:g} at delta {limit.delta:g}{rule}"
+
+
+def share_in_words(statistics: Statistics) -> str:
+    """Return the share of the limit that is for questions. Empty where the settings name none."""
+    return "" if statistics.share is None else f", with a share of {statistics.share:g} of the limit"
 
 
 def _on(subject: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
@@ -73,7 +82,8 @@ def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
 def _of_queries(statistics: Statistics) -> list[str]:
     hidden = statistics.suppress_below
     return [
-        f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers",
+        f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers"
+        f"{share_in_words(statistics)}",
         "each is asked of this hospital first, states its noise, and is charged to the same limits",
         *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
     ]

@@ -36,7 +36,8 @@ class LimitForecast:
     fixed_term    ε that the first round brings at this order, for any cost
     first_round   ε after one round, at the worst, as a budget states it: of a fixed plan that of the whole plan, of
                   a sum of squares the limit
-    further_round  ε that each round after it adds, at the worst. NaN where there is none, or under a noise schedule
+    further_round  ε that each round after it adds, at the worst. NaN where there is none, or at one order under a noise
+                  schedule
     rounds        that this limit alone lets begin at the worst, within max_steps
     enforced      ε after the forecast's `rounds`, as a budget states it by the rule that keeps this limit, at the worst
     epsilon       what a budget shows then, at the worst: a Bayesian number never reads above the classical one
@@ -182,7 +183,7 @@ def _rounds(account: LimitAccount) -> int:
 def _further_round(account: LimitAccount, first: float) -> float:
     """What the second round adds, or NaN where rounds are not equal."""
     # At one order every round after the first adds the same, published histograms apart.
-    is_equal = account.plan.rounds > 1 and account.plan.noise_schedule is None
+    is_equal = account.plan.rounds > 1 and (account.plan.noise_schedule is None or not account.keeps_order)
     return _stated(account, 2) - first if is_equal else math.nan
 
 

@@ -68,7 +68,8 @@ class WholePlanOverspends(PlanError):
         *,
         has_share: bool = False,
     ) -> None:
-        fitting = f"at most {steps} steps fit (max_steps)" if steps else "not even one round fits"
+        few = {0: "not even one round fits", 1: "at most 1 step fits (max_steps)"}
+        fitting = few.get(steps, f"at most {steps} steps fit (max_steps)")
         enough = "no noise is enough" if noise is None else f"a noise multiplier of {noise:g} is enough"
         more = f"{'or' if steps and noise is not None else 'and'} {enough}"
         smaller = ", or a smaller share for questions (statistics.share)" if has_share else ""

@@ -76,7 +76,16 @@ def _admit_whole(
         return None
     delta = min(delta, account.limit.delta)
     epsilon_needed = study.whole_epsilon(account, delta, epsilon)
-    return WholePlan(level, epsilon_needed, delta, study.steps) if epsilon_needed <= epsilon else None
+    if epsilon_needed <= epsilon:
+        return WholePlan(level, epsilon_needed, delta, study.steps)
+    _LOG.info(
+        "the whole plan needs more than the epsilon of %g at delta %g that is left for whole plans (whole_plans): each "
+        "round is charged by itself, by rule %s",
+        epsilon,
+        delta,
+        terms.rule,
+    )
+    return None
 
 
 def _require_rounds(

@@ -54,7 +54,8 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
 def refused_by_older(refused: InvalidRequestError, settings: AnySettings) -> InvalidRequestError | ConfigurationError:
     """Return the message for settings that a coordinator refuses although this program found no fault in them."""
     used = needed_for(settings.as_json(), UNNUMBERED)
-    if not used:
+    # Any other code is a judgement of settings that the coordinator has read.
+    if not used or refused.code != "invalid-request":
         return refused
     return ConfigurationError(
         f"{refused}. These settings use {' and '.join(used)}, which coordinators of an earlier version do not know: "

@@ -143,6 +143,11 @@ def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round
     return Bound(model, "running" if begun else "enrolling", None)
 
 
+def model_info(named: NamedModel) -> ModelInfo:
+    """Return the model as the ledger names it."""
+    return ModelInfo(version=named.version, sha256=named.sha256, bytes=named.bytes, clip_norm=named.clip_norm)
+
+
 def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     """Return the certificate, not signed yet."""
     settings, plan = account.settings, plan_of(account.settings)
@@ -156,12 +161,7 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     model_entry = None if bound is None else bound.model
     model = facts.model if bound is None else None
     if model_entry is not None:
-        model = ModelInfo(
-            version=model_entry.version,
-            sha256=model_entry.sha256,
-            bytes=model_entry.bytes,
-            clip_norm=model_entry.clip_norm,
-        )
+        model = model_info(model_entry)
     return Certificate(
         format=FORMAT,
         study=account.study,

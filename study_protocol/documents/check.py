@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
-from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate
+from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate, model_info
 from study_protocol.documents.compare import difference, in_form_of, tolerance_of
 from study_protocol.study.certificate import Certificate, CertifiedLimit, SignedCertificate
 from study_protocol.study.limit_statement import LimitStatement
@@ -69,6 +69,8 @@ def open_certificate(body: bytes) -> OpenedCertificate:
     Raises:
         NoCertificate: the file holds none that this version can read.
     """
+    if body.startswith(b"%PDF-"):
+        raise NoCertificate("it is a PDF: save the JSON that is attached to it, and name that file")
     try:
         value = load_json(body)
         signed = read_document(SignedCertificate, body)
@@ -221,11 +223,7 @@ def _released(stated: Certificate, account: CertificateAccount) -> Check:
         unnamed = "this ledger names no models: which file is the model, the coordinator's word alone says"
         return Check("named model", "not known" if stated.model is not None else "good", unnamed)
     ledger_model = account.bound.model
-    if (None if stated.model is None else stated.model.model_dump()) != (
-        None
-        if ledger_model is None
-        else {"version": ledger_model.version, "sha256": ledger_model.sha256, "bytes": ledger_model.bytes}
-    ):
+    if stated.model != (None if ledger_model is None else model_info(ledger_model)):
         return Check("named model", "bad", "certificate.model is not the file that the ledger names")
     words = (
         "no model was released"

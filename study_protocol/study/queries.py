@@ -64,8 +64,8 @@ class LimitAfter(Message):
     definition: Literal["classical", "bayesian"] = Field(description="in which sense")
     epsilon: Positive = Field(description="the limit")
     before: Finite = Field(
-        description="ε charged so far. With questions alone: if the study ended here for reasons that do not depend "
-        "on its answers. The limit holds for every stop"
+        description="ε charged so far. With questions alone or enforcement gaussian-filter: if the study ended here "
+        "for reasons that do not depend on its results. The limit holds for every stop"
     )
     after: Finite | None = Field(
         description="the same once this query is charged, under the same condition. null where it is unbounded"

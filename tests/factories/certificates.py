@@ -37,13 +37,15 @@ def ledger(*, named: bool = True, **options: Any) -> list[Entry]:
     values: dict[str, Any] = {"max_steps": 6, **options}
     chosen = settings(**values)
     entries = opened(plan_of(chosen), chosen.as_json(), "sepsis")
+    # An adaptive clip norm is named with each model.
+    clip_norm = {} if chosen.privacy.adaptive_clip is None else {"clip_norm": 0.75}
     if named:
         entries.append(after(entries, "released", sha256="cd" * 32, bytes=160))
     for round in (1, 2):
         entries.append(after(entries, "reserved", round))
         entries.append(after(entries, "settled", round, report=None))
         if named:
-            entries.append(after(entries, "released", round, sha256="ab" * 32, bytes=160))
+            entries.append(after(entries, "released", round, sha256="ab" * 32, bytes=160, **clip_norm))
     return entries
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from study_protocol.terms import in_words
-from tests.factories.settings import settings
+from tests.factories.settings import limit, settings
 
 
 def test_who_is_not_protected_is_said_as_well() -> None:
@@ -14,6 +14,16 @@ def test_who_is_not_protected_is_said_as_well() -> None:
     assert ("protects", "client: nobody") in words
     assert ("limit, instance classical", "epsilon 50 at delta 1e-05") in words
     assert ("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)") in words
+
+
+def test_the_rule_of_a_limit_and_the_share_of_questions_are_said() -> None:
+    chosen = settings(
+        limits=[limit("instance", epsilon=3.0, enforcement="fixed-plan")],
+        statistics={"max_queries": 10, "max_cells": 200, "share": 0.3},
+    )
+    words = in_words(chosen, mine=True)
+    assert ("limit, instance classical", "epsilon 3 at delta 1e-05, enforcement fixed-plan") in words
+    assert any(sentence.endswith("of at most 200 numbers, with a share of 0.3 of the limit") for _, sentence in words)
 
 
 def test_an_adaptive_clip_norm_is_told_with_the_first_one() -> None:

@@ -32,7 +32,7 @@ function meter({ left, reserved, words }) {
 }
 
 function roundsLeft(model) {
-  const begun = `${count(model.study.rounds, "round")} begun, at most ${model.mostRounds} are charged`;
+  const begun = `${count(model.study.rounds, "round")} begun, at most ${model.mostRounds} of training are charged`;
   if (model.study.stop_reason !== null) return { name: "Rounds left", figure: "none", lines: ["The study has ended.", begun] };
   if (!model.goesOn) return { name: "Rounds left", figure: "none", lines: ["No further round may begin.", begun] };
   const first = model.tightest;

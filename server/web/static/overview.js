@@ -101,8 +101,9 @@ const trains = (study) => study.settings.training !== undefined;
 
 function begun(study, most) {
   if (!trains(study)) return `${count(study.rounds, "question")} asked`;
-  const asked = study.settings.statistics ? ", and questions" : "";
-  return `${study.rounds} of at most ${most} begun${asked}`;
+  // Questions are rounds, too, and no part of the plan's most.
+  if (study.settings.statistics) return `${study.rounds} begun with questions, at most ${most} of training`;
+  return `${study.rounds} of at most ${most} begun`;
 }
 
 function roundsLeft(study, limits) {

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from accounting.budget.accounts import FixedPlanLimit
 from accounting.budget.budget import Budget, BudgetExceeded
+from accounting.budget.forecast import forecast
 from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.schedule import NoiseStage
@@ -163,3 +164,9 @@ def test_more_noise_first_costs_the_same_as_more_noise_last() -> None:
     assert forward == pytest.approx(backward, rel=1e-8)
     equal = replace(scheduled("fixed-plan"), noise_schedule=None)
     assert forward < FixedPlanLimit(equal, equal.limits[0]).trained
+
+
+@pytest.mark.parametrize("rule", ["fixed-plan", "renyi-order"])
+def test_only_at_one_order_the_stages_add_different_amounts(rule: Enforcement) -> None:
+    (found,) = forecast(scheduled(rule), tight=False).limits
+    assert found.further_round == 0.0 if rule == "fixed-plan" else math.isnan(found.further_round)

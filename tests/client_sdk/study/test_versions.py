@@ -7,8 +7,9 @@ import re
 import pytest
 
 from client_sdk.api.spoken import Spoken
-from client_sdk.errors import ConfigurationError
-from client_sdk.study.versions import joined_with, require_compatible
+from client_sdk.errors import ConfigurationError, InvalidRequestError
+from client_sdk.study.versions import joined_with, refused_by_older, require_compatible
+from study_protocol.study.messages import Problem
 from study_protocol.versions import PROTOCOL, UNNUMBERED
 from tests.harness import tiny
 
@@ -49,3 +50,10 @@ def test_what_is_too_old_is_named_with_what_to_install(spoken: Spoken, said: str
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
         require_compatible(spoken, joined_with(None, MASKED), MASKED)
     assert "Nothing was charged or sent" in str(refused.value)
+
+
+@pytest.mark.parametrize(("code", "is_older"), [("invalid-request", True), ("whole-plan-overspends", False)])
+def test_only_settings_that_were_not_read_may_need_a_newer_coordinator(code: str, is_older: bool) -> None:
+    refused = InvalidRequestError(Problem(type="", title="", status=422, code=code, detail="no", request_id=""))
+    said = str(refused_by_older(refused, MASKED))
+    assert ("ask for this version" in said) == is_older

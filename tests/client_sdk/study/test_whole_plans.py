@@ -187,6 +187,13 @@ def test_a_policy_without_the_share_charges_round_by_round(tmp_path: Path) -> No
         assert "whole_plan" not in dict(ledger.opened("sepsis") or {})
 
 
+def test_a_plan_larger_than_what_is_set_aside_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    join(coordinator(study()), tmp_path, policy(epsilon=20.0, share=0.01, rule="renyi"))
+    assert "each round is charged by itself, by rule renyi" in caplog.text
+    assert "admitted whole" not in caplog.text
+
+
 def test_entries_of_earlier_versions_are_no_whole_plans(tmp_path: Path) -> None:
     with ledger_of(tmp_path) as ledger:
         ledger.open_study("sepsis", {"settings_sha256": "s"})

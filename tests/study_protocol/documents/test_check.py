@@ -102,6 +102,17 @@ def test_rounds_that_were_charged_since_are_told() -> None:
     assert "1 later round is in the ledger and not in these numbers" in found["ledger"].words
 
 
+def test_the_clip_norm_of_a_model_is_that_of_its_ledger_entry() -> None:
+    moving = {"adaptive_clip": {"quantile": 0.5, "rate": 0.2}, "noise_multiplier": 0.5}
+    value = signed(**moving).certificate.model_dump(mode="json")
+    assert value["model"]["clip_norm"] == 0.75
+    for norm, result in ((0.75, "good"), (0.8, "bad")):
+        value["model"]["clip_norm"] = norm
+        found = check.check_ledger(sealed(value).certificate, ledger(**moving))
+        assert [one.result for one in found if one.subject == "named model"] == [result]
+        assert all(one.result == "good" for one in found) == (result == "good")
+
+
 @pytest.mark.parametrize(
     ("said", "found"),
     [
@@ -176,6 +187,11 @@ def test_a_key_that_only_pretends_to_be_the_coordinator_s_is_no_good() -> None:
 def test_what_is_no_certificate_is_refused_in_words(body: bytes) -> None:
     with pytest.raises(NoCertificate, match="no certificate that this version can read, or it was changed"):
         open_certificate(body)
+
+
+def test_of_a_pdf_the_attachment_is_asked_for() -> None:
+    with pytest.raises(NoCertificate, match="save the JSON that is attached to it"):
+        open_certificate(b"%PDF-1.7")
 
 
 PLANNED: dict[str, Any] = {

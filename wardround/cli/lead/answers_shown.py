@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from study_protocol.study.limit_words import squares_in_words
 from study_protocol.study.query_words import refusals_of, state_in_words, title_of
 from study_protocol.wire.rounded import at_least
 from wardround.cli.hospital.spreadsheet import csv_text
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from study_protocol.queries.answer import Answer, AnswerTable
     from study_protocol.queries.expected import ExpectedError
+    from study_protocol.study.limit_statement import LimitStatement
     from study_protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
 # Rows of a curve that are printed. `--csv` and `--json` have every row.
@@ -99,8 +101,15 @@ def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
     return [file for file, _ in files]
 
 
-def show_forecast(forecast: QueryForecast, errors: list[list[str]]) -> None:
-    """Print what a query would cost and how exact it would be. errors: title and errors of each table of counts."""
+def show_forecast(
+    forecast: QueryForecast, errors: list[list[str]], limits: Sequence[LimitStatement], *, evaluates: bool = False
+) -> None:
+    """Print what a query would cost and how exact it would be.
+
+    errors  title and errors of each table of counts
+    limits  what the study's budget says of them now
+    evaluates  the query is charged to patients who are set aside. Their account is not counted in squares
+    """
     if forecast.known is not None:
         say(f"this very question is query {forecast.known}. Asking it again is free")
     say(
@@ -110,14 +119,31 @@ def show_forecast(forecast: QueryForecast, errors: list[list[str]]) -> None:
     if errors:
         table("How exact it would be, from the noise alone", ["counts of", "standard error", "95 %"], errors)
     rows = [
-        [limit.level, limit.definition, number(limit.before), number(limit.after), f"{limit.epsilon:g}"]
+        [
+            limit.level,
+            limit.definition,
+            number(limit.before),
+            "above the limit" if limit.after is None else number(limit.after),
+            f"{limit.epsilon:g}",
+        ]
         for limit in forecast.limits
     ]
     table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
-    say(
-        "In a study of questions alone, these ε hold if the study ends there for reasons that do not depend on its "
-        "answers. The limit holds for every stop. In a study that trains, these ε hold for every stop."
-    )
+    counted = [limit.progress for limit in limits if limit.progress is not None]
+    if any(progress.enforcement == "gaussian-filter" for progress in counted):
+        say(
+            "These ε hold if the study ends there for reasons that do not depend on its results. The limit holds for "
+            "every stop."
+        )
+    else:
+        say("These ε hold for every stop.")
+    taken = (forecast.sensitivity / forecast.noise_std) ** 2
+    for limit in limits:
+        squares = None if limit.progress is None else limit.progress.squares
+        if squares is not None and not evaluates:
+            alone = squares.model_copy(update={"used": taken, "reserved": 0.0})
+            say(f"{limit.level} {limit.definition}, this question alone: {squares_in_words(alone)}")
+            say(f"{limit.level} {limit.definition}, so far: {squares_in_words(squares)}")
     if forecast.allowed:
         return
     min_noise_multiplier = forecast.least_noise_multiplier

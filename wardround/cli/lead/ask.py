@@ -14,6 +14,7 @@ from wardround.cli.shared.shared import AsJson, KeyFile, Server, StudyName, oper
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
+    from study_protocol.study.limit_statement import LimitStatement
     from study_protocol.study.queries import Query, QueryDocument, QueryForecast
 
 QuestionFile = Annotated[
@@ -88,7 +89,8 @@ def ask(
             client.coordinator_key = coordinator_key
             document = _in_form_of(client, study, _document(client, study, question, ready, columns, noise, model))
             if plan:
-                _plan(client.forecast_query(study, document), document, patients, as_json)
+                limits = () if as_json else client.budget(study).limits
+                _plan(client.forecast_query(study, document), document, patients, as_json, limits)
                 return
             query, trust_note = _ask_and_verify(client, study, document, wait=not no_wait)
         hand_out(query, as_json, csv_file, only)
@@ -208,7 +210,13 @@ class _StateReporter:
             say(f"query {query.number}: {state}", err=True)
 
 
-def _plan(forecast: QueryForecast, document: QueryDocument, patients: int | None, as_json: bool) -> None:
+def _plan(
+    forecast: QueryForecast,
+    document: QueryDocument,
+    patients: int | None,
+    as_json: bool,
+    limits: Sequence[LimitStatement],
+) -> None:
     from study_protocol.queries.expected import expected_errors
 
     expected = () if patients is None else expected_errors(document.question, patients, forecast.noise_expected)
@@ -219,6 +227,7 @@ def _plan(forecast: QueryForecast, document: QueryDocument, patients: int | None
         )
         return
     say(document.question.in_words())
-    show_forecast(forecast, errors_of_counts(document, forecast.noise_expected))
+    evaluates = document.question.bears == "evaluated"
+    show_forecast(forecast, errors_of_counts(document, forecast.noise_expected), limits, evaluates=evaluates)
     if patients is not None:
         show_expected(expected, patients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,10 @@ def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
     if limit_forecast.order is not None:
         first = f"{first} (fixed {number(limit_forecast.fixed_term)})"
         rule = f"order {limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
-    rows = [[name, worst, str(limit_forecast.rounds), first, number(limit_forecast.further_round), rule]]
+    # Without such a number the rounds differ, or there is only one.
+    varies = "varies" if limit_forecast.rounds > 1 else ""
+    further = varies if math.isnan(limit_forecast.further_round) else number(limit_forecast.further_round)
+    rows = [[name, worst, str(limit_forecast.rounds), first, further, rule]]
     rows += [[f"  {name} *", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
     if limit_forecast.guess is not None:
         rows.append(

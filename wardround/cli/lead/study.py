@@ -301,6 +301,8 @@ def _many_neighbours(settings: AnySettings) -> str | None:
 
 
 def _show(study: Study, as_json: bool) -> None:
+    from study_protocol.terms import limit_with_rule
+
     if as_json:
         print_json(study)
         return
@@ -312,10 +314,7 @@ def _show(study: Study, as_json: bool) -> None:
         ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
         ["scheme", privacy.rules.display_name],
         *_training(settings),
-        *(
-            [f"limit, {li.level} {li.definition}", f"epsilon {li.epsilon:g} at delta {li.delta:g}"]
-            for li in privacy.limits
-        ),
+        *([f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)] for limit in privacy.limits),
         *([["slots", f"{', '.join(f'{item:g}' for item in slots)} s"]] if (slots := settings.schedule.slots) else []),
         *([["outside witnesses", ", ".join(witness_names)]] if witness_names else []),
         *(["under masks", line] for line in sums(privacy.masking)),
@@ -327,7 +326,7 @@ def _show(study: Study, as_json: bool) -> None:
 def _training(settings: AnySettings) -> list[list[str]]:
     from study_protocol.study.noise_schedule import schedule_in_words
     from study_protocol.study.settings import StudySettings
-    from study_protocol.terms import clip_norm_in_words
+    from study_protocol.terms import clip_norm_in_words, share_in_words
 
     rows: list[list[str]] = []
     if isinstance(settings, StudySettings):
@@ -340,10 +339,9 @@ def _training(settings: AnySettings) -> list[list[str]]:
         if privacy.noise_stages is not None:
             rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
     if settings.statistics is not None:
-        query_limits = settings.statistics
-        rows.append(
-            ["queries", f"at most {query_limits.max_queries}, each of at most {query_limits.max_cells} numbers"]
-        )
+        asked = settings.statistics
+        share = share_in_words(asked)
+        rows.append(["queries", f"at most {asked.max_queries}, each of at most {asked.max_cells} numbers{share}"])
     return rows
 
 

@@ -10,6 +10,7 @@ import pytest
 from client_sdk.errors import ConfigurationError
 from study_protocol.queries.answer import Answer, AnswerTable, Plot
 from study_protocol.queries.expected import ExpectedError
+from study_protocol.study.limit_statement import LimitProgress, LimitStatement, SumOfSquares
 from study_protocol.study.queries import LimitAfter, QueryForecast
 from tests.factories.signed_answers import answered, document, published, shown
 from wardround.cli.lead.answers_shown import (
@@ -114,7 +115,7 @@ def forecast(**values: object) -> QueryForecast:
 
 
 def test_what_a_query_would_cost_is_rounded_up(capsys: pytest.CaptureFixture[str]) -> None:
-    show_forecast(forecast(), [["patients", "8.49", "± 16.6"]])
+    show_forecast(forecast(), [["patients", "8.49", "± 16.6"]], [])
     out = " ".join(capsys.readouterr().out.split())
     assert "12 numbers. One patient changes them by at most 1." in out
     assert "s = 6 is sure, 8.485 if every hospital answers" in out
@@ -123,8 +124,32 @@ def test_what_a_query_would_cost_is_rounded_up(capsys: pytest.CaptureFixture[str
     assert "it would be refused" not in out
 
 
+def test_what_a_query_takes_of_the_squares_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    squares = SumOfSquares(used=0.1, reserved=0.0, allowed=0.5)
+    counted = LimitProgress(enforcement="gaussian-filter", steps=None, squares=squares)
+    stated = LimitStatement.model_construct(level="instance", definition="classical", progress=counted)
+    show_forecast(forecast(), [], [stated, stated.model_copy(update={"progress": None})])
+    out = " ".join(capsys.readouterr().out.split())
+    # Δ²/s² = 1/36, rounded up.
+    assert "instance classical, this question alone: used 0.02778 of μ² = 0.5, 5.6 %" in out
+    assert "instance classical, so far: used 0.1 of μ² = 0.5, 20.0 %" in out
+    assert "These ε hold if the study ends there for reasons that do not depend on its results" in out
+    # Those who are set aside have an account of their own, and a planned number holds for every stop.
+    planned = counted.model_copy(update={"enforcement": "fixed-plan"})
+    show_forecast(forecast(), [], [stated.model_copy(update={"progress": planned})], evaluates=True)
+    out = capsys.readouterr().out
+    assert "These ε hold for every stop" in out
+    assert "of μ²" not in out
+
+
+def test_a_query_that_passes_a_limit_has_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    passed = LimitAfter(level="instance", definition="classical", epsilon=3.0, before=3.0, after=None)
+    show_forecast(forecast(allowed=False, limits=[passed]), [], [])
+    assert "above the limit" in capsys.readouterr().out
+
+
 def test_a_query_that_does_not_fit_is_told_with_the_noise_that_would(capsys: pytest.CaptureFixture[str]) -> None:
-    show_forecast(forecast(allowed=False, reason="it would pass a limit", least_noise_multiplier=7.5, known=4), [])
+    show_forecast(forecast(allowed=False, reason="it would pass a limit", least_noise_multiplier=7.5, known=4), [], [])
     out = capsys.readouterr().out
     assert out.startswith("this very question is query 4. Asking it again is free")
     assert out.rstrip().endswith("it would be refused: it would pass a limit. A noise_multiplier of 7.5 would fit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,14 @@ def test_losses_are_rounded_up_and_the_end_is_explained(capsys: pytest.CaptureFi
         "multiplier 1 at clip norm 1",
     ):
         assert words in out
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(2, "varies"), (1, "│ │")])
+def test_a_round_that_costs_no_one_number_varies(rounds: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_forecast(outlook(limits=(replace(CLASSICAL, further_round=math.nan, rounds=rounds),)))
+    out = printed(capsys)
+    assert said in out
+    assert "unknown" not in out
 
 
 def test_what_holds_for_any_data_is_rounded_down(capsys: pytest.CaptureFixture[str]) -> None:
