@@ -289,12 +289,16 @@ def _refusal(plan: Plan, definition: Definition, rounds: int, *, whatever_noise:
         f"the {limit.definition} limit at level {limit.level}, ε = {limit.epsilon:g} at δ = {limit.delta:g}, cannot be "
         f"kept for {number} with {noise}{at_order}, where they take {share:.3g} times as much{below}"
     )
-    if whatever_noise:
-        change = "raise ε or δ"
-        if plan.release is not None:
-            change = f"publish fewer histograms, raise their noise, or {change}"
-        if isinstance(worst, FixedPlanLimit) and worst.asks:
-            change = f"lower the share of questions (statistics.share), or {change}"
-    else:
-        change = "take more noise (`wardround plan --solve noise`), a lower sampling rate or a larger ε"
-    return Unreachable(f"{cannot}: {change}")
+    return Unreachable(f"{cannot}: {_change(worst, whatever_noise)}")
+
+
+def _change(account: LimitAccount, whatever_noise: bool) -> str:
+    """Return what to change where this limit cannot be kept."""
+    if not whatever_noise:
+        return "take more noise (`wardround plan --solve noise`), a lower sampling rate or a larger ε"
+    change = "raise ε or δ"
+    if account.plan.release is not None:
+        change = f"publish fewer histograms, raise their noise, or {change}"
+    if isinstance(account, FixedPlanLimit) and account.asks:
+        change = f"lower the share of questions (statistics.share), or {change}"
+    return change

@@ -129,6 +129,17 @@ def show_forecast(
         for limit in forecast.limits
     ]
     table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
+    _show_condition(limits)
+    if not evaluates:
+        _show_squares(forecast, limits)
+    if forecast.allowed:
+        return
+    min_noise_multiplier = forecast.least_noise_multiplier
+    helps = "" if min_noise_multiplier is None else f". A noise_multiplier of {min_noise_multiplier:g} would fit"
+    say(f"it would be refused: {forecast.reason}{helps}")
+
+
+def _show_condition(limits: Sequence[LimitStatement]) -> None:
     counted = [limit.progress for limit in limits if limit.progress is not None]
     if any(progress.enforcement == "gaussian-filter" for progress in counted):
         say(
@@ -137,18 +148,16 @@ def show_forecast(
         )
     else:
         say("These ε hold for every stop.")
+
+
+def _show_squares(forecast: QueryForecast, limits: Sequence[LimitStatement]) -> None:
     taken = (forecast.sensitivity / forecast.noise_std) ** 2
     for limit in limits:
         squares = None if limit.progress is None else limit.progress.squares
-        if squares is not None and not evaluates:
+        if squares is not None:
             alone = squares.model_copy(update={"used": taken, "reserved": 0.0})
             say(f"{limit.level} {limit.definition}, this question alone: {squares_in_words(alone)}")
             say(f"{limit.level} {limit.definition}, so far: {squares_in_words(squares)}")
-    if forecast.allowed:
-        return
-    min_noise_multiplier = forecast.least_noise_multiplier
-    helps = "" if min_noise_multiplier is None else f". A noise_multiplier of {min_noise_multiplier:g} would fit"
-    say(f"it would be refused: {forecast.reason}{helps}")
 
 
 def show_expected(errors: Sequence[ExpectedError], patients: int) -> None:
