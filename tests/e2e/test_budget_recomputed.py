@@ -154,6 +154,7 @@ def test_the_endpoint_states_what_the_events_cost(demonstration):
             assert expected["squares"] <= used <= expected["squares"] * (1 + RELATIVE)
 
 
+@pytest.mark.slow
 def test_the_loss_distribution_lies_inside_the_bounds_of_opacus(demonstration):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -171,6 +172,7 @@ def test_the_loss_distribution_lies_inside_the_bounds_of_opacus(demonstration):
     assert low <= stated <= high
 
 
+@pytest.mark.slow
 def test_the_recomputation_notices_a_changed_event(demonstration):
     """The comparison above could not pass by accident: one round less, or a cheaper one, is seen."""
     entries = demonstration.read("ledger.json")
