@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import wardround
+from tests.accounting.test_exports import PINNED as ACCOUNTING
 
 PINNED = {
     "wardround": """
@@ -18,18 +19,7 @@ ReleasedModel RoundEvent SitePolicy StudyCreate StudySettings Table TableFormat 
 TrainingStopped Unreachable WardroundError accounting average_models calibrate_noise examine learning load_model
 load_records load_task plan_of propose_format queries read_study_settings records_of
 """,
-    "wardround.accounting": """
-AccountingError AveragedAccountant BayesianAccountant BayesianPlan BayesianSpec ClassicalAccountant ComposedEvent
-Definition DiscreteGaussianEvent DiscreteLaplaceEvent EstimateSpec EstimatorRefused Event FilterSpec FinitePair
-Forecast GaussianEvent GaussianFilterSpec GaussianPair Guarantee HistogramRelease IndividualFilter InvalidArgument
-LaplaceEvent LaplacePair Level LimitExceeded LimitForecast LimitPlan MaxStepsExceeded NothingEvent Observer Odometer
-OutcomePair PairEvent Plan PlanError PoissonSampledEvent PrivacyProfile RandomisedResponse Relation ReleasedEvents
-Reservation ReservationClosed SelfComposedEvent SignalToNoise Unreachable ZCDPEvent attack_success best_orders
-binary_upper_mean budget_events calibrate_noise delta_from_moments epsilon_delta_curve epsilon_from_moments
-fit_distance forecast from_dp_accounting gaussian_delta group largest_moment least_epsilon least_noise ledger_events
-log_moment most_rounds most_steps mu_from_epsilon percentile_delta population_fraction posterior_bounds prospect
-replace_one_moment signal_to_noise smallest_population subsampled_moment tightest to_dp_accounting upper_mean
-""",
+    "wardround.accounting": ACCOUNTING,
     "wardround.learning": """
 Classification ClippedSum ColumnForms DataError Examples Histories LazyExamples LazyTable NoisySum NonFiniteError
 PerRecordGradients PosteriorFit PosteriorPlan ProgramFile Proposal Purpose Reader Records SecureRandomness

@@ -52,13 +52,7 @@ class ClassicalLimit(WorstCaseLimit):
     def certificate(self, *, finished: bool) -> Guarantee:
         return self.worded(self._filter.certificate())
 
-    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        return self._reports(self.charged)
-
-    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
-        return self._reports(Charged(self.plan.first_rounds(rounds), published, self.queries))
-
-    def _reports(self, charged: Charged) -> list[tuple[str, Guarantee]]:
+    def reports_of(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         headline = self._larger(charged, method="pld", order=None)
         return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(headline.certificate()))]
 

@@ -165,13 +165,7 @@ class FixedPlanLimit(WorstCaseLimit):
         )
         return self.worded(stated)
 
-    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        return self._running(self.charged)
-
-    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
-        return self._running(Charged(self.plan.first_rounds(rounds), published, self.queries))
-
-    def _running(self, charged: Charged) -> list[tuple[str, Guarantee]]:
+    def reports_of(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         steps = steps_of_rounds(self.mechanisms, charged.rounds)
         steps += steps_of_histograms(self.plan, charged.published)
         trained = epsilon_of_losses((*steps, *steps_of_squares(squares(charged, "all"))), self.delta)

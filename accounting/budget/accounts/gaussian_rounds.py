@@ -112,13 +112,7 @@ class GaussianRoundsLimit(WorstCaseLimit):
         stated = self.guarantee(self.stated(self.epsilon()), _ASSUMES, "gaussian-filter", _CLOSED)
         return self.worded(dataclasses.replace(stated, adversary="adaptive", used=self.used, allowed=self.max_squares))
 
-    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
-        return self._running(self.charged)
-
-    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
-        return self._running(Charged(self.plan.first_rounds(rounds), published, self.queries))
-
-    def _running(self, charged: Charged) -> list[tuple[str, Guarantee]]:
+    def reports_of(self, charged: Charged) -> list[tuple[str, Guarantee]]:
         histograms = steps_of_histograms(self.plan, charged.published)
         running = epsilon_of_releases(self._used(charged), self.delta, histograms)
         assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING

@@ -56,6 +56,16 @@ class WorstCaseLimit(LimitAccount):
     def epsilon_of(self, charged: Charged) -> float:
         """ε of so many charges, as it is enforced. Infinite where they may not be."""
 
+    @abstractmethod
+    def reports_of(self, charged: Charged) -> list[tuple[str, Guarantee]]:
+        """Return the tighter numbers of so many charges, each valid under what its certificate says."""
+
+    def reports(self, *, finished: bool) -> list[tuple[str, Guarantee]]:
+        return self.reports_of(self.charged)
+
+    def reports_at_worst(self, rounds: int, published: int) -> list[tuple[str, Guarantee]]:
+        return self.reports_of(Charged(self.plan.first_rounds(rounds), published, self.queries))
+
     def stand_at(self, charged: Charged) -> None:
         """Be charged with this, instead of one's own."""
         self.charged = charged
