@@ -25,6 +25,8 @@ ROUNDING_ERROR = 1e-21
 RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 # Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
+# Of the squares that are searched.
+_MOST = 2.0**900
 # So fine that nothing is added for a grid: its error comes off δ.
 _CONTINUOUS = 2.0**60
 
@@ -40,7 +42,7 @@ def squares(distance: float, noise_std: float) -> float:
         InvalidArgument: a number is negative, infinite or NaN, or there is no noise.
     """
     ratio = check_nonnegative("distance", distance) / check_positive("noise_std", noise_std)
-    return math.nextafter(ratio * ratio * _LATTICE, math.inf) if ratio > 0 else 0.0
+    return math.nextafter(ratio * ratio * _LATTICE, math.inf) if distance > 0 else 0.0
 
 
 def release_slack(epsilon: float, releases: int) -> float:
@@ -95,9 +97,10 @@ def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...]
     low, high = 0.0, 1.0
     if other_steps and not fits(0.0):
         return 0.0
-    while fits(high):
+    # Between these ends no square, root or quotient overflows or underflows.
+    while high < _MOST and fits(high):
         low, high = high, 4 * high
-    while high - low > 1e-12 * high:
+    while high - low > 1e-12 * high and high > 1 / _MOST:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -130,7 +130,8 @@ def gaussian_deltas(ratio: float, epsilon: float) -> tuple[float, float]:
     density = math.exp(-near * near / 2) / 2
     first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
     second = density * _scaled_tail(far)
-    rounding = 4 * UNIT * (4 + near * near) * (first + second)
+    # `near` may be off by units of `far`, which tilt the density by as much as its slope. Far out nothing is left.
+    rounding = 4 * UNIT * (4 + min((1 + abs(near)) * far, 1e300)) * (first + second)
     return max(0.0, first - second - rounding), first - second + rounding
 
 
