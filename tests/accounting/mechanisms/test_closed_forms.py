@@ -83,7 +83,7 @@ def test_mu_of_pure_privacy_is_right_at_every_size(noise: float) -> None:
         assert exact <= square <= exact * (1 + mpmath.mpf(2e-9))
 
 
-@pytest.mark.parametrize("move", [1e-16, 1e-15, 1e-12, 1e-6])
+@pytest.mark.parametrize("move", [2.2e-16, 1e-15, 1e-12, 1e-6])
 def test_the_pure_epsilon_of_nearly_equal_laws_is_not_below_theirs(move: float) -> None:
     pair = FinitePair([0.3 + move, 0.7 - move], [0.3, 0.7])
     with mpmath.workdps(40):
