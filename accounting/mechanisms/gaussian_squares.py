@@ -25,7 +25,7 @@ ROUNDING_ERROR = 1e-21
 RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 # Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
-# Of the squares that are searched.
+# The largest sum of squares that is searched for. The least is its reciprocal.
 _MOST = 2.0**900
 # So fine that nothing is added for a grid: its error comes off δ.
 _CONTINUOUS = 2.0**60
@@ -79,6 +79,8 @@ def epsilon_of_squares(total: float, delta: float, other_steps: tuple[Steps, ...
 @lru_cache(maxsize=256)
 def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...] = ()) -> float:
     """Return μ², the largest Σ Δ²/s² that is (ε, δ)-DP in continuous noise, rounded down by at most a share of 1e-12.
+
+    Beyond 2^±900 it is rounded down further, to 2^900 or 0.
 
     other_steps  as of `epsilon_of_squares`. 0 where these alone are too much
 
