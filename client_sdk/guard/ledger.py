@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from accounting.budget.ledger import Kind
@@ -21,7 +21,7 @@ from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 if TYPE_CHECKING:
-    from client_sdk.guard.policy import Limits
+    from client_sdk.guard.policy import Limits, SitePolicy
 
 # Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
 # and the terms of the hospital's own limits.
@@ -133,6 +133,12 @@ class HospitalLedger(LedgerChain):
         opened = {entry.body["study"]: entry.body for entry in reversed(self._entries) if entry.kind == "opened"}
         whole = {study: body["whole_plan"] for study, body in opened.items() if body.get("whole_plan") is not None}
         return {study: WholePlan.from_dict(body) for study, body in whole.items()}
+
+    def own_limits(self, policy: SitePolicy) -> tuple[OwnLimit, ...]:
+        """Return the limits of a policy on what is charged round by round, as this ledger keeps them. Raises as
+        `terms`.
+        """
+        return policy.own_limits(self.terms(policy.limits), self.whole_plans().values())
 
     def charges(self) -> list[Charge]:
         """Every charge that the hospital's own limits count, also for rounds whose update never became ready.
@@ -264,15 +270,11 @@ class HospitalLedger(LedgerChain):
         settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round_number), None)
         return OwnRound(bool(accepted), settled is not None, None if settled is None else settled["reported"])
 
-    def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
-        """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
-
-        per_round  what a round of training costs, None where the study has none
-        queries    what each query cost
-        """
-        charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
+    def accept_loss(self, study: str, rounds: int, charges: Sequence[Charge]) -> None:
+        """A person said that the ledger of rounds 1 … `rounds` is lost: these charges are all that they can have
+        cost."""
         with self._writing():
-            for place, charge in enumerate([*charges, *queries]):
+            for place, charge in enumerate(charges):
                 # One entry of a kind has a round's number. Those without a number repeat.
                 self._append(
                     "charged-in-full", study, None if place else rounds, {**asdict(charge), "rounds_lost": rounds}

@@ -2,6 +2,7 @@
 
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_lost_rounds_are_charged_in_full_and_their_sums_forgotten(tmp_path: Path
     with opened(tmp_path) as ledger:
         ledger.charge("sepsis", 1, CHARGE, (), MODEL)
         ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=b"too small")
-        ledger.accept_loss("sepsis", 5, CHARGE)
+        ledger.accept_loss("sepsis", 5, [replace(CHARGE, steps=5 * CHARGE.steps)])
         assert ledger.rounds_known("sepsis") == {1, 2, 3, 4, 5}
         assert ledger.rounds_lost("sepsis") == 5
         assert sum(charge.steps for charge in ledger.charges()) == 2 + 5 * 2

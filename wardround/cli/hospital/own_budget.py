@@ -37,7 +37,7 @@ def own_budget(
         rules = policy_in_force(policy, directory)
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             charges, terms, whole = ledger.charges(), ledger.terms(rules.limits), ledger.whole_plans()
-            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits(terms)]
+            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in ledger.own_limits(rules)]
             saved = ledger.individual()
         patients = None if saved is None else dataclasses.asdict(certificate(saved))
         plans = [{"study": study, **dataclasses.asdict(plan)} for study, plan in whole.items()]
