@@ -86,7 +86,9 @@ def _scope(progress: LimitProgress) -> str:
     """Return for what the guarantee holds."""
     if progress.steps is None:
         return "whenever the study stops"
-    return f"of the whole plan of {progress.steps.allowed} steps, whenever the study stops"
+    # Asked or not: the share is a part of the plan.
+    share = "" if progress.squares is None else " and its whole share for questions"
+    return f"of the whole plan of {progress.steps.allowed} steps{share}, whenever the study stops"
 
 
 def squares_in_words(squares: SumOfSquares) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from accounting.units import RUNNING_CONDITION
 from client_sdk.api.config import load as load_settings
 from wardround.cli.hospital.hospital import Dataset, PolicyFile, policy_in_force
 from wardround.cli.shared.shared import AsJson, Home, not_here, number, plain_errors, print_json, say, table
@@ -57,7 +56,10 @@ def _show_terms(terms: LedgerTerms, limits: list[dict[str, Any]], plans: list[di
         say(f"rule {terms.rule}: " + _RULES[terms.rule])
     for limit in limits:
         if limit["progress"] is not None:
-            say(f"{limit['level']}: {limit['progress']}. ε so far {number(limit['tight'])}, {RUNNING_CONDITION}")
+            say(
+                f"{limit['level']}: {limit['progress']}. ε so far {number(limit['tight'])}, if all studies on these "
+                "records ended here for reasons that do not depend on their results"
+            )
     if terms.whole_plans and limits:
         say(f"a share of {terms.whole_plans:g} of epsilon and delta is set aside for studies that are admitted whole")
     for plan in plans:

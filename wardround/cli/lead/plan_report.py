@@ -50,6 +50,18 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
+    if (share := _counted_share(outlook)) is not None:
+        say(
+            f"ε of the whole plan counts all of its share for questions (statistics.share = {share:g}), whether they "
+            "are asked or not."
+        )
+
+
+def _counted_share(outlook: Forecast) -> float | None:
+    """Return the share of questions that the ε of a fixed plan counts. None: no limit is kept so, or none is set."""
+    queries = outlook.plan.queries
+    is_fixed = any(limit_forecast.limit.enforcement == "fixed-plan" for limit_forecast in outlook.limits)
+    return queries.share if queries is not None and is_fixed else None
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:
@@ -131,6 +143,15 @@ def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
         say("\nSettings to copy:" if output is None else f"\n{output}: written, with")
         for name, value in replaced.items():
             say(f"{name} = {value!r}")
+    elif output is not None:
+        say(f"\n{output}: written, with the same settings")
+
+
+def why_unchanged(solve: str, outlook: Forecast) -> str:
+    """Return a note for a search that found no other number."""
+    if solve == "order" and all(limit_forecast.order is None for limit_forecast in outlook.limits):
+        return "note: --solve order finds nothing: no limit of these settings is kept at an order"
+    return f"note: --solve {solve} changes nothing: the settings have what it finds"
 
 
 def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] = ()) -> None:
