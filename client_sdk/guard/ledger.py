@@ -6,6 +6,7 @@ together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -164,16 +165,18 @@ class HospitalLedger(LedgerChain):
     def sent(self, study: str) -> list[Charge]:
         """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
         # The last loss that was accepted holds every round up to it, also those that were charged one by one.
-        lost = self.rounds_lost(study)
+        lost, finished = self.rounds_lost(study), self._finished(study)
         losses = (entry for entry in self._of(study) if entry.kind == "charged-in-full")
-        in_full = [entry.body for entry in losses if entry.body["rounds_lost"] == lost]
-        return [Charge.from_body(body) for body in [*in_full, *self._finished_after(study, lost)]]
+        in_full = Counter(Charge.from_body(entry.body) for entry in losses if entry.body["rounds_lost"] == lost)
+        # Which questions were lost the coordinator says. It leaves out none that this ledger knows.
+        known = Counter(charge for number, charge in finished.items() if number <= lost and charge.asks)
+        return [*(in_full | known).elements(), *(charge for number, charge in finished.items() if number > lost)]
 
-    def _finished_after(self, study: str, round_number: int) -> list[Mapping[str, Any]]:
-        """Return the bodies of the charges of finished rounds after `round_number`."""
+    def _finished(self, study: str) -> dict[int, Charge]:
+        """Return the charges of finished rounds, by their numbers."""
         bodies = {entry.round: entry.body for entry in self._of(study) if entry.kind == "reserved"}
-        settled = (entry.round for entry in self._of(study) if entry.kind == "settled")
-        return [bodies[number] for number in settled if (number or 0) > round_number]
+        settled = (entry.round for entry in self._of(study) if entry.kind == "settled" and entry.round is not None)
+        return {number: Charge.from_body(bodies[number]) for number in settled}
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""
