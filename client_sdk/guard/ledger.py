@@ -165,12 +165,13 @@ class HospitalLedger(LedgerChain):
     def sent(self, study: str) -> list[Charge]:
         """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
         # The last loss that was accepted holds every round up to it, also those that were charged one by one.
-        lost, finished = self.rounds_lost(study), self._finished(study)
+        lost, charges = self.rounds_lost(study), self._finished(study)
         losses = (entry for entry in self._of(study) if entry.kind == "charged-in-full")
         in_full = Counter(Charge.from_body(entry.body) for entry in losses if entry.body["rounds_lost"] == lost)
         # Which questions were lost the coordinator says. It leaves out none that this ledger knows.
-        known = Counter(charge for number, charge in finished.items() if number <= lost and charge.asks)
-        return [*(in_full | known).elements(), *(charge for number, charge in finished.items() if number > lost)]
+        known_questions = Counter(charge for number, charge in charges.items() if number <= lost and charge.asks)
+        later_charges = [charge for number, charge in charges.items() if number > lost]
+        return [*(in_full | known_questions).elements(), *later_charges]
 
     def _finished(self, study: str) -> dict[int, Charge]:
         """Return the charges of finished rounds, by their numbers."""

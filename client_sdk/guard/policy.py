@@ -68,11 +68,10 @@ class LimitSection(_Section):
         # Of the smallest float a part is 0, which is no limit.
         epsilon, delta = (max(terms.rest * value, _SMALLEST) for value in (self.epsilon, self.delta))
         order = self.model_copy(update={"epsilon": epsilon, "delta": delta}).fixed_order()
-        reserved = [plan for plan in plans if plan.level == level]
-        beside_epsilon = self.epsilon - math.fsum(plan.epsilon for plan in reserved)
-        beside_delta = self.delta - math.fsum(plan.delta for plan in reserved)
-        epsilon, delta = max(min(epsilon, beside_epsilon), _SMALLEST), max(min(delta, beside_delta), _SMALLEST)
-        return OwnLimit(level, epsilon, delta, order, terms.rule)
+        level_plans = [plan for plan in plans if plan.level == level]
+        epsilon = min(epsilon, self.epsilon - math.fsum(plan.epsilon for plan in level_plans))
+        delta = min(delta, self.delta - math.fsum(plan.delta for plan in level_plans))
+        return OwnLimit(level, max(epsilon, _SMALLEST), max(delta, _SMALLEST), order, terms.rule)
 
 
 class Limits(_Section):
