@@ -68,18 +68,17 @@ def _admit_whole(
     study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> WholePlan | None:
     account = study.fixed_limit(Level(level))
+    if account is None or not terms.whole_plans:
+        return None
     reserved_plans = [plan for plan in ledger.whole_plans().values() if plan.level == level]
     epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved_plans)
     # Half of what is left at most: another study may come.
     delta = (terms.whole_plans * section.delta - math.fsum(plan.delta for plan in reserved_plans)) / 2
     rest = section.at(level, terms)
-    # A policy that was lowered below what its rest has spent has no share left.
+    # Of a policy that was lowered, the rest may have spent more than its part.
     epsilon -= max(0.0, epsilon_spent(ledger.charges(), rest) - rest.epsilon)
-    if account is None or not (epsilon > 0 and delta > 0):
-        return None
-    delta = min(delta, account.limit.delta)
-    epsilon_needed = study.whole_epsilon(account, delta, epsilon)
-    if epsilon_needed <= epsilon:
+    epsilon, delta = max(0.0, epsilon), min(max(0.0, delta), account.limit.delta)
+    if epsilon and delta and (epsilon_needed := study.whole_epsilon(account, delta, epsilon)) <= epsilon:
         return WholePlan(level, epsilon_needed, delta, study.steps)
     _LOG.info(
         "the whole plan needs more than the epsilon of %g at delta %g that is left for whole plans (whole_plans): each "

@@ -24,6 +24,7 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Study
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
+from study_protocol.wire.rounded import number, significant
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Capabilities
@@ -91,9 +92,9 @@ def freeze(
         ledger.open_study(membership.study, facts, split)
         if whole_plan is not None:
             _LOG.info(
-                "admitted whole: epsilon %g at delta %g of this hospital's own limit are reserved for all %d steps",
-                whole_plan.epsilon,
-                whole_plan.delta,
+                "admitted whole: epsilon %s at delta %s of this hospital's own limit are reserved for all %d steps",
+                number(whole_plan.epsilon),
+                significant(whole_plan.delta),
                 whole_plan.steps,
             )
 

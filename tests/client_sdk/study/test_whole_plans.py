@@ -188,7 +188,9 @@ def test_a_policy_that_is_lowered_counts_what_is_reserved_already(tmp_path: Path
 
 
 @pytest.mark.parametrize(("rule", "noise"), [("gaussian", 1.25), ("renyi", 1.4)])
-def test_a_policy_that_is_lowered_counts_what_its_rest_has_spent(tmp_path: Path, rule: str, noise: float) -> None:
+def test_a_policy_that_is_lowered_counts_what_its_rest_has_spent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rule: str, noise: float
+) -> None:
     """Most of 8 went round by round. Of a limit of 4 nothing is left for a whole plan."""
     before, lowered = policy(epsilon=8.0, rule=rule), policy(epsilon=4.0, rule=rule)
     with ledger_of(tmp_path) as ledger:
@@ -196,8 +198,10 @@ def test_a_policy_that_is_lowered_counts_what_its_rest_has_spent(tmp_path: Path,
         ledger.open_study("burns", {})
         ledger.charge("burns", 1, Charge("instance", noise, 1.0, 1), ledger.own_limits(before), "a" * 64)
         assert admit(before, ledger, "sepsis", study()) is not None
+        caplog.set_level(logging.INFO)
         with pytest.raises(OwnBudgetExceeded):
             admit(lowered, ledger, "sepsis", study())
+        assert "that is left for whole plans" in caplog.text
 
 
 def test_a_plan_that_passes_its_own_limit_is_refused_before_anything(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from accounting.budget.budget import Budget
 from accounting.plan.plan import Plan
-from accounting.plan.queries import QueryPlan
+from accounting.plan.queries import EvaluationPlan, QueryPlan
 from accounting.plan.statistics import StatisticsPlan
 from study_protocol.study.limit_statement import LimitStatement, Spent
 from study_protocol.study.limit_words import (
@@ -71,6 +71,13 @@ def test_a_plan_with_a_share_says_that_its_guarantee_counts_it() -> None:
     assert stated(budget).takes_questions
     assert not stated(after(fixed(20, share=0.2), 19)).takes_questions
     assert not stated(after(fixed(20), 20)).takes_questions
+
+
+def test_the_limit_that_evaluations_may_use_up_is_not_called_the_plan_s() -> None:
+    budget = after(fixed(20, queries=QueryPlan(50, 100, None, EvaluationPlan(), None)), 1)
+    assert guarantee_in_words(stated(budget)) == (
+        "ε 2.000 at δ = 1e-5, which evaluations of patients who are set aside may use up, whenever the study stops"
+    )
 
 
 def test_nothing_is_guaranteed_beyond_the_limit_before_the_first_charge() -> None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.api.config import load as load_settings
+from study_protocol.wire.rounded import significant
 from wardround.cli.hospital.hospital import Dataset, PolicyFile, policy_in_force
 from wardround.cli.shared.shared import AsJson, Home, not_here, number, plain_errors, print_json, say, table
 
@@ -65,7 +66,7 @@ def _show_terms(terms: LedgerTerms, limits: list[dict[str, Any]], plans: list[di
     for plan in plans:
         say(
             f"{plan['study']}: admitted whole, {plan['steps']} steps, epsilon {number(plan['epsilon'])} at delta "
-            f"{plan['delta']:g} ({plan['level']})"
+            f"{significant(plan['delta'])} ({plan['level']})"
         )
 
 

@@ -50,18 +50,29 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
-    if (share := _counted_share(outlook)) is not None:
-        say(
-            f"ε of the whole plan counts all of its share for questions (statistics.share = {share:g}), whether they "
-            "are asked or not."
+    for line in _scope_of_limits(outlook):
+        say(line)
+
+
+def _scope_of_limits(outlook: Forecast) -> list[str]:
+    """Return why ε is more than that of the rounds, where a limit is kept by counting."""
+    queries, rules = outlook.plan.queries, {each.limit.enforcement for each in outlook.limits}
+    lines: list[str] = []
+    if "gaussian-filter" in rules:
+        lines.append("A limit that is kept by a sum of squares is stated whole, from the first round on.")
+    if queries is None or "fixed-plan" not in rules:
+        return lines
+    if queries.share is not None:
+        lines.append(
+            f"ε of the whole plan counts all of its share for questions (statistics.share = {queries.share:g}), "
+            "whether they are asked or not."
         )
-
-
-def _counted_share(outlook: Forecast) -> float | None:
-    """Return the share of questions that the ε of a fixed plan counts. None: no limit is kept so, or none is set."""
-    queries = outlook.plan.queries
-    is_fixed = any(limit_forecast.limit.enforcement == "fixed-plan" for limit_forecast in outlook.limits)
-    return queries.share if queries is not None and is_fixed else None
+    if queries.evaluation is not None:
+        lines.append(
+            "Patients who are set aside may lose as much as the limit by evaluations, which are no part of the plan: "
+            "so ε is the limit."
+        )
+    return lines
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:

@@ -175,6 +175,23 @@ def test_a_plan_with_a_share_says_that_its_number_counts_all_of_it(run: Run, tmp
     assert "share for questions" not in run("plan", str(EXAMPLE)).stdout
 
 
+def test_a_sum_of_squares_says_why_its_number_is_the_limit(run: Run, tmp_path: Path) -> None:
+    run("study", "template", "-o", str(tmp_path / "study.toml"))
+    planned = " ".join(run("plan", str(tmp_path / "study.toml")).stdout.split())
+    assert "kept by a sum of squares is stated whole, from the first round on" in planned
+    assert "kept by a sum of squares" not in run("plan", str(EXAMPLE)).stdout
+
+
+def test_a_plan_with_evaluations_says_why_its_number_is_the_limit(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "study.toml"
+    asked = "\n[statistics]\nmax_queries = 20\nmax_cells = 1000\n[evaluation]\nshare = 0.2\nevery = 50\n"
+    asked += '[evaluation.question]\nprediction = "binary"\nnoise_multiplier = 8.0\n'
+    source.write_text(EXAMPLE.read_text() + asked)
+    planned = " ".join(run("plan", str(source)).stdout.split())
+    assert "│ 8.000 │ 100 │ 8.000 │ 0.000 │ the whole plan │" in planned
+    assert "may lose as much as the limit by evaluations, which are no part of the plan: so ε is the limit." in planned
+
+
 @pytest.mark.parametrize(
     ("solve", "words"),
     [
