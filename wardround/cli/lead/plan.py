@@ -20,6 +20,7 @@ from wardround.cli.lead.plan_report import (
     show_replaced,
     show_signals,
     why_no_round,
+    why_unchanged,
 )
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import changed_settings, read_settings, write_settings
@@ -166,6 +167,8 @@ def _plan(
         sample = study_settings.privacy.accounting_sample
         outlook = forecast(plan_of(study_settings), records=None if sample is None else sample.records)
         reasons += filter(None, [hint(outlook.plan, outlook)])
+        if solve is not None and not replaced:
+            reasons.append(why_unchanged(solve, outlook))
         signals = _signals(study_settings, outlook, sizes)
         if output is not None:
             write_settings(settings, output, study_settings, replaced)
