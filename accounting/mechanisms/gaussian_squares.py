@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from accounting.mechanisms.conversion import SAMPLING_ERROR
 from accounting.mechanisms.lattice import LESS_VARIANCE
-from accounting.mechanisms.unsampled import GRID_STD, Steps, unsampled_delta, unsampled_epsilon
+from accounting.mechanisms.unsampled import CONTINUOUS, GRID_STD, Steps, unsampled_delta, unsampled_epsilon
 from accounting.values import check_delta, check_nonnegative, check_positive
 
 # Total variation between a release as it is drawn and as rounded continuous noise, rounded up. A deviation has 2²² grid
@@ -27,8 +27,6 @@ RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
 # The largest sum of squares that is searched for. The least is its reciprocal.
 _MOST = 2.0**900
-# So fine that nothing is added for a grid: its error comes off δ.
-_CONTINUOUS = 2.0**60
 
 
 def squares(distance: float, noise_std: float) -> float:
@@ -112,4 +110,4 @@ def _whole(total: float) -> list[Steps]:
     """Return one release that dominates all of them, none for no release."""
     if total == 0:
         return []
-    return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)]
+    return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, CONTINUOUS)]

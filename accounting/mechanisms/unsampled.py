@@ -31,6 +31,8 @@ _SMALLEST = math.nextafter(0.0, 1.0)
 # Grid steps to a standard deviation where nothing else is said. The project's grid for updates has 2¹⁴·√coordinates of
 # them or, for fewer than 16 coordinates, 2¹⁶. That for gradients 2²².
 GRID_STD = 2.0**16
+# So fine that nothing is added for the grid: its error comes off δ, or is added to a probability.
+CONTINUOUS = 2.0**60
 # The least for which the bound on the lattice is proved.
 LEAST_GRID_STD = 8.0
 
