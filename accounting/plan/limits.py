@@ -24,11 +24,14 @@ MONOTONE: frozenset[Estimator] = frozenset({"betting", "band"})
 
 
 class PlanError(AccountingError, ValueError):
-    """A plan that cannot begin. `field` names what to change."""
+    """A plan that cannot begin. `field` names what to change, until a caller puts its reader's name in its place."""
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
+        super().__init__(field, reason)
+        self.field, self.reason = field, reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class FirstRoundOverspends(PlanError):

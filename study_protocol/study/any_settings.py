@@ -12,6 +12,7 @@ from accounting.plan.limits import LimitPlan, require_limits
 from accounting.plan.schemes import SCHEMES, Scheme
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
+from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.statistics import Statistics
 from study_protocol.wire.signing import canonical_json
@@ -42,7 +43,8 @@ class StatisticsPrivacy(Message):
 
     @model_validator(mode="after")
     def _keeps_its_limits(self) -> Self:
-        require_limits(self.rules, self.limit_plans, None)
+        with naming_settings():
+            require_limits(self.rules, self.limit_plans, None)
         return self
 
 
@@ -58,9 +60,9 @@ class StatisticsSettings(Message):
     def _a_round_can_be_closed(self) -> Self:
         self.schedule.require_sessions(self.privacy.masking)
         if self.statistics.allowance is not None:
-            raise ValueError("allowance belongs to a Bayesian limit, which a study of queries alone has not")
+            raise ValueError("statistics.allowance belongs to a Bayesian limit, which a study of queries alone has not")
         if self.statistics.share is not None:
-            raise ValueError("share belongs to a study that trains: here questions may use the whole limit")
+            raise ValueError("statistics.share belongs to a study that trains: here questions may use the whole limit")
         return self
 
     @property
