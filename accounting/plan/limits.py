@@ -88,8 +88,8 @@ class WholePlanOverspends(PlanError):
         smaller = ". A smaller share for questions (statistics.share) leaves more for training" if has_share else ""
         super().__init__(
             "max_steps",
-            f"the whole plan of {planned} steps spends ε = {rounded_up(epsilon, 4):g} at level {limit.level}, above its limit "
-            f"{limit.epsilon:g}: {fitting}, {more}{smaller}. "
+            f"the whole plan of {planned} steps spends ε = {rounded_up(epsilon, 4):g} at level {limit.level}, above "
+            f"its limit {limit.epsilon:g}: {fitting}, {more}{smaller}. "
             'Where max_steps is no plan but only a bound, set enforcement = "renyi-order"',
         )
         self.epsilon, self.steps, self.noise = epsilon, steps, noise
