@@ -144,10 +144,15 @@ class StudySettings(Message):
 
         Args:
             clip_norm: as the released model names it. None: that of the settings.
+
+        Raises:
+            ValueError: it is another one, and the study's is constant.
         """
         first = self.privacy.clip_norm
         if clip_norm is None or clip_norm == first:
             return self
+        if self.privacy.adaptive_clip is None:
+            raise ValueError("clip_norm: no round has another one than the settings, as the study's is constant")
         changed: dict[str, Any] = {"privacy": self.privacy.model_copy(update={"clip_norm": clip_norm})}
         if (radius := self.robustness.sum_radius) is not None:
             # One patient alone may reach the norm, after any rounding of the ratio.

@@ -235,3 +235,12 @@ def test_what_is_sent_has_one_number_more() -> None:
     assert settings(**SOUND).privacy.sent(model) == model | {CLIP_BITS: ((1,), "float32")}
     with pytest.raises(ValueError, match="give it another name"):
         settings(**SOUND).privacy.sent({CLIP_BITS: ((1,), "float32")})
+
+
+@pytest.mark.parametrize("scheme", ["parallel", "joint", "client"])
+def test_no_round_of_a_constant_norm_has_another_one(scheme: str) -> None:
+    chosen = settings(scheme)
+    assert chosen.at_clip_norm(chosen.privacy.clip_norm) is chosen
+    for norm in (0.001, 3.0):
+        with pytest.raises(ValueError, match="the study's is constant"):
+            chosen.at_clip_norm(norm)
