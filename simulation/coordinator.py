@@ -43,7 +43,6 @@ from study_protocol.secure_sum.parameters import UPDATE, SessionPlan
 from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorSpec, aligned, decode
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.reasons import in_words
-from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import Arrays, ReadableTensors, gather_tensors, read
 from study_protocol.wire.tensors import Array, spec_of
@@ -109,8 +108,7 @@ class SimulatedCoordinator:
         self._withheld: list[dict[str, Any] | None] = []
         self._releases = 0
         self._noise, self._coins = DiscreteGaussianNoise(randomness), AddressedCoins(randomness)
-        with naming_settings():
-            self.budget = Budget.open(plan_of(settings))
+        self.budget = Budget.open(plan_of(settings))
         self.events: list[LedgerEvent] = []
 
     # -- a round

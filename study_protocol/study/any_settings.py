@@ -12,7 +12,6 @@ from accounting.plan.limits import LimitPlan, require_limits
 from accounting.plan.schemes import SCHEMES, Scheme
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
-from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.statistics import Statistics
 from study_protocol.wire.signing import canonical_json
@@ -43,8 +42,7 @@ class StatisticsPrivacy(Message):
 
     @model_validator(mode="after")
     def _keeps_its_limits(self) -> Self:
-        with naming_settings():
-            require_limits(self.rules, self.limit_plans, None)
+        require_limits(self.rules, self.limit_plans, None)
         return self
 
 

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import PlanError
 
+_OF_PRIVACY = (
+    *("scheme", "limits", "clip_norm", "client_clip_norm", "noise_multiplier", "sampling_rate", "noise_schedule"),
+    *("max_steps", "classical_order", "bayesian", "disclosure", "histogram_noise"),
+)
 SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "scheme": "privacy.scheme",
-        "limits": "privacy.limits",
-        "level": "privacy.limits",
-        "epsilon": "privacy.limits.epsilon",
-        "enforcement": "privacy.limits.enforcement",
-        "clip_norm": "privacy.clip_norm",
-        "client_clip_norm": "privacy.client_clip_norm",
-        "noise_multiplier": "privacy.noise_multiplier",
+    {name: f"privacy.{name}" for name in _OF_PRIVACY}
+    | {name: f"privacy.limits.{name}" for name in ("level", "epsilon", "enforcement")}
+    | {name: f"privacy.bayesian.{name}" for name in ("filter_order", "composition")}
+    | {name: f"statistics.{name}" for name in ("share", "allowance")}
+    | {
         "honest_survivors": "privacy.masking.min_survivors",
-        "sampling_rate": "privacy.sampling_rate",
-        "noise_schedule": "privacy.noise_schedule",
-        "steps_per_round": "training.local_steps",
-        "max_steps": "privacy.max_steps",
-        "classical_order": "privacy.classical_order",
-        "bayesian": "privacy.bayesian",
-        "filter_order": "privacy.bayesian.filter_order",
-        "composition": "privacy.bayesian.composition",
         "sample": "privacy.accounting_sample.source",
-        "disclosure": "privacy.disclosure",
         "release": "privacy.histogram_noise",
-        "histogram_noise": "privacy.histogram_noise",
+        "steps_per_round": "training.local_steps",
         "queries": "statistics",
-        "share": "statistics.share",
-        "allowance": "statistics.allowance",
         "evaluation": "evaluation",
     }
 )
@@ -42,7 +31,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 
 
 @contextmanager
-def naming_settings() -> Iterator[None]:
+def naming_settings() -> Generator[None]:
     """Let errors about a plan name the setting, such as `statistics.share` for `share`."""
     try:
         yield
