@@ -89,8 +89,8 @@ def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[Bas
     # A rule that a whole section breaks names its entries itself, also from the beginning of the file on.
     if not path or words.startswith(f"{path}."):
         return words
-    first = re.split("[^a-z_]", words, maxsplit=1)[0]
-    is_entry = kind == "value_error" and any(first in section.model_fields for section in _sections(place, model))
+    first = re.match("[a-z_]+(?=[.:])", words)
+    is_entry = first is not None and any(first[0] in section.model_fields for section in _sections(place, model))
     return f"{path}.{words}" if is_entry else f"{path}: {words}"
 
 

@@ -43,8 +43,14 @@ def is_setting(name: str) -> bool:
 
 
 def named_settings(line: str) -> list[str]:
-    """Return the entries that a line names with their section."""
-    return [name for name in re.findall(r"[a-z_]+(?:\.[a-z0-9_]+)+", line) if is_setting(name)]
+    """Return the entries that a line names with their section, such as `training.local_steps: …`.
+
+    A rule of one section may also begin with its entry: `training: local_steps must …`.
+    """
+    names = re.findall(r"[a-z_]+(?:\.[a-z0-9_]+)+", line)
+    first = re.match(r"([a-z0-9_.]+): ([a-z_]+)", line)
+    names += [] if first is None else [f"{first[1]}.{first[2]}"]
+    return [name for name in names if is_setting(name)]
 
 
 def test_every_plan_field_has_a_setting_that_exists() -> None:

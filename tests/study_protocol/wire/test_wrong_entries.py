@@ -79,7 +79,7 @@ PLACE = {"city": "Rome"}
         ({"place": PLACE | {"codes": [1, 2, 3, 4]}}, ["place.codes: must have at most 3 entries"]),
         ({"place": {"city": "nowhere"}}, ["a plan is of some place"]),
         # A rule of a whole section names one of its entries, alone or with its path, or none.
-        ({"place": {"city": ""}}, ["place.city is empty"]),
+        ({"place": {"city": ""}}, ["place: city is empty"]),
         ({"place": {"city": "far"}}, ["place.codes: belong to a near city"]),
         ({"place": {"city": "dark"}}, ["place.codes: are needed there"]),
         ({"place": {"city": "odd"}}, ["place: no such place is known"]),
