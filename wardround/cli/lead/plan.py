@@ -154,6 +154,7 @@ def _plan(
 ) -> None:
     from accounting.budget.forecast import forecast
     from study_protocol.study.plan_of import plan_of
+    from study_protocol.study.setting_names import naming_settings
 
     if settings is None:
         raise typer.BadParameter("name the settings file, or use --suggest, which needs only public numbers")
@@ -161,7 +162,7 @@ def _plan(
         raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
     if min(sizes) < 1:
         raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
-    with plain_errors():
+    with plain_errors(), naming_settings():
         require_writable(output)
         study_settings, replaced, reasons = _solved(read_settings(settings), solve, by)
         sample = study_settings.privacy.accounting_sample

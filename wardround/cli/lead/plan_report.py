@@ -231,9 +231,11 @@ def _stopping_limits(outlook: Forecast) -> str:
 def why_no_round(outlook: Forecast) -> str:
     from accounting.budget.budget import Budget
     from accounting.errors import AccountingError
+    from study_protocol.study.setting_names import naming_settings
 
     try:
-        Budget.open(outlook.plan)
+        with naming_settings():
+            Budget.open(outlook.plan)
     except AccountingError as error:
         return str(error)
     return f"{_stopping_limits(outlook)} would be passed"
