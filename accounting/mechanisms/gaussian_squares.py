@@ -27,6 +27,7 @@ RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
 # So fine that nothing is added for a grid: its error comes off δ.
 _CONTINUOUS = 2.0**60
+_LARGEST_EPSILON = 1e100
 
 
 def squares(distance: float, noise_std: float) -> float:
@@ -86,11 +87,12 @@ def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...]
     >>> round(largest_squares(2.0, 1e-5), 4)
     0.2516
     """
-    check_positive("epsilon", epsilon)
+    # Beyond, squares of quotients overflow. A smaller ε allows no more.
+    limit = min(check_positive("epsilon", epsilon), _LARGEST_EPSILON)
     check_delta(delta)
 
     def fits(total: float) -> bool:
-        return unsampled_delta([*other_steps, *_whole(total)], epsilon) <= delta
+        return unsampled_delta([*other_steps, *_whole(total)], limit) <= delta
 
     low, high = 0.0, 1.0
     if other_steps and not fits(0.0):

@@ -82,3 +82,9 @@ def test_what_is_no_number_is_refused(bad: float) -> None:
     for call in (lambda: squares(bad, 1.0), lambda: squares(1.0, bad), lambda: epsilon_of_squares(bad, 1e-5)):
         with pytest.raises(InvalidArgument):
             call()
+
+
+def test_an_epsilon_beyond_all_squares_has_an_answer() -> None:
+    """μ²/2 alone is below ε there, whatever δ."""
+    for epsilon in (1e100, 1e308):
+        assert 1e100 < largest_squares(epsilon, 1e-5) <= 2e100
