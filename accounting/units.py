@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Real
 from typing import Any, Literal
 
 from accounting.errors import InvalidArgument
-from accounting.values import check_delta, fields_to_json
+from accounting.values import check_delta, check_instance, check_word, fields_to_json, short_repr
 
 # The name of the ε of a loss distribution beside a classical limit.
 PRIVACY_LOSS_DISTRIBUTION = "privacy-loss distribution"
@@ -107,11 +108,16 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         # NaN is above no limit: an account that held it would never say no.
-        if isinstance(self.epsilon, bool) or math.isnan(self.epsilon) or self.epsilon < 0:
+        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real) or not self.epsilon >= 0:
             raise InvalidArgument("epsilon", f"must be ≥ 0, possibly infinite, not {self.epsilon!r}")
         check_delta(self.delta)
-        if not self.assumption.strip():
+        for name, kind in _ENUMS.items():
+            object.__setattr__(self, name, check_word(name, kind, getattr(self, name)))
+        if not check_instance("assumption", str, self.assumption).strip():
             raise InvalidArgument("assumption", "a certificate says what it assumes")
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     @property
     def state(self) -> Literal["finite", "unbounded", "overspent"]:

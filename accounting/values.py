@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import Enum, StrEnum
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 Word = TypeVar("Word", bound=StrEnum)
+Instance = TypeVar("Instance")
 
 # Below, α = λ + 1 keeps too few of λ's digits for a cost to be bounded (at 1e-16 none), and no statement is read there.
 LEAST_ORDER = 1e-6
+# Every count up to it is a float.
+MOST_COUNT = 2**53
+# Of a sequence that is printed in full.
+_MOST_ITEMS = 8
 
 
 def check_number(name: str, value: object, *, finite: bool = True) -> float:
@@ -98,20 +103,20 @@ def check_delta(value: object, name: str = "delta") -> float:
     return number
 
 
-def check_count(name: str, value: object, *, minimum: int = 1, maximum: int | None = None) -> int:
+def check_count(name: str, value: object, *, minimum: int = 1, maximum: int = MOST_COUNT) -> int:
     """Return an integer ≥ minimum and ≤ maximum. A float is refused even when it is whole."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidArgument(name, f"must be an integer, not {type(value).__name__}")
     number = int(value)
     if number < minimum:
         raise InvalidArgument(name, f"must be ≥ {minimum}, not {number}")
-    if maximum is not None and number > maximum:
+    if number > maximum:
         raise InvalidArgument(name, f"must be ≤ {maximum}")
     return number
 
 
-def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
-    """Finite float64 array, every entry ≥ low, not empty, no negative zero. `shape` is its number of axes."""
+def real_array(name: str, values: object) -> FloatArray:
+    """A float64 array of any shape, which may hold NaN and infinities."""
     try:
         raw = np.asarray(values)
     except ValueError as error:
@@ -119,7 +124,12 @@ def check_array(name: str, values: object, *, low: float = 0.0, shape: int | Non
     # Before the cast, which would take bools and text that looks like numbers.
     if raw.dtype.kind not in "iuf":
         raise InvalidArgument(name, f"must hold real numbers, not {raw.dtype}")
-    array = raw.astype(np.float64)
+    return raw.astype(np.float64)
+
+
+def check_array(name: str, values: object, *, low: float = 0.0, shape: int | None = 1) -> FloatArray:
+    """Finite float64 array, every entry ≥ low, not empty, no negative zero. `shape` is its number of axes."""
+    array = real_array(name, values)
     if shape is not None and array.ndim != shape:
         raise InvalidArgument(name, f"must have {shape} {'axis' if shape == 1 else 'axes'}, not {array.ndim}")
     if array.size == 0:
@@ -165,7 +175,7 @@ def orders_or_alphas(
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     """One of the texts in `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidArgument(name, f"must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
 
@@ -176,6 +186,20 @@ def check_word(name: str, kind: type[Word], value: object) -> Word:
         return kind(value)
     except ValueError as error:
         raise InvalidArgument(name, f"must be one of {', '.join(kind)}, not {value!r}") from error
+
+
+def check_instance(name: str, kind: type[Instance], value: object) -> Instance:
+    """A value of this class."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(name, f"must be of class {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def check_instances(name: str, kind: type[Instance], values: object) -> tuple[Instance, ...]:
+    """Any sequence of values of this class, as a tuple."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgument(name, f"must be a sequence of {kind.__name__}, not {type(values).__name__}")
+    return tuple(check_instance(name, kind, value) for value in cast("Iterable[object]", values))
 
 
 def fields_to_json(value: DataclassInstance) -> dict[str, Any]:
@@ -189,6 +213,21 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
+def short_repr(value: DataclassInstance) -> str:
+    """Return `repr` of a dataclass, with long sequences by their first and last item and their length."""
+    parts = (f"{field.name}={_short(getattr(value, field.name))}" for field in fields(value))
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    items: object = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(items, list | tuple):
+        return repr(items)
+    sequence = cast("Sequence[object]", items)
+    count = len(sequence)
+    return repr(sequence) if count <= _MOST_ITEMS else f"<{count} from {sequence[0]!r} to {sequence[-1]!r}>"
+
+
 def rounded_up(value: float, digits: int) -> float:
     """The least number of so many significant decimal digits that is not below value, and value itself where not
     finite.
@@ -196,10 +235,24 @@ def rounded_up(value: float, digits: int) -> float:
     >>> rounded_up(1.2341, 4), rounded_up(0.00123, 2), rounded_up(2.5, 4)
     (1.235, 0.0013, 2.5)
     """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """The largest number of so many significant decimal digits that is not above value, and value itself where not
+    finite.
+
+    >>> rounded_down(1.2349, 4), rounded_down(0.00129, 2), rounded_down(2.5, 4)
+    (1.234, 0.0012, 2.5)
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> float:
     if not math.isfinite(value):
         return value
-    # Reading back is monotone: the float of a decimal that is not below value is not below it either.
-    return float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value))
+    # Reading back is monotone: the float of a decimal on one side of value is not on the other.
+    return float(Context(prec=digits, rounding=rounding).create_decimal(value))
 
 
 def array_to_json(array: FloatArray) -> dict[str, Any]:

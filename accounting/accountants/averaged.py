@@ -26,6 +26,7 @@ from accounting.values import (
     check_array,
     check_choice,
     check_count,
+    check_instance,
     check_nonnegative,
     check_positive,
     check_rate,
@@ -68,7 +69,7 @@ class AveragedAccountant:
     """
 
     def __init__(self, spec: EstimateSpec, *, members: int, max_ratio: float, bins: int = 256) -> None:
-        check_choice("estimator", spec.estimator, ("betting", "bernstein"))
+        check_choice("estimator", check_instance("spec", EstimateSpec, spec).estimator, ("betting", "bernstein"))
         self.spec, self.members = spec, check_count("members", members)
         if self.members < 3:
             raise EstimatorRefused(f"{members} records: an estimate needs at least 3")

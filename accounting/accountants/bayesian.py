@@ -30,6 +30,7 @@ from accounting.values import (
     array_to_json,
     check_array,
     check_count,
+    check_instance,
     check_nonnegative,
     check_order,
     fields_to_json,
@@ -49,7 +50,7 @@ class BayesianAccountant:
     """
 
     def __init__(self, spec: BayesianSpec) -> None:
-        self.spec = spec
+        self.spec = check_instance("spec", BayesianSpec, spec)
         self._ledger = spec.open_ledger()
         self._classical = np.zeros(self.spec.rows.size)
         self._steps = 0

@@ -22,6 +22,7 @@ from accounting.values import (
     check_positive,
     check_rate,
     order_or_alpha,
+    real_array,
 )
 
 # Between these the least noise is looked for. More is no setting that a person would take.
@@ -52,7 +53,7 @@ def rdp_epsilon(
     if orders is None:
         return _classical_epsilon("rdp", noise_multiplier, sampling_rate, number, delta)
     moments = number * log_moment(
-        np.atleast_1d(np.asarray(orders, dtype=np.float64)),
+        np.atleast_1d(real_array("orders", orders)),
         1.0,
         noise_std=check_positive("noise_multiplier", noise_multiplier),
         sampling_rate=sampling_rate,
@@ -106,6 +107,7 @@ def calibrate_noise(
     if accounting_method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
     if account is not None:
+        _check_account(account)
         return _min_noise(account, target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
@@ -117,6 +119,11 @@ def calibrate_noise(
     start = _first_noise(by_moments, target)
     by_losses = partial(_classical_epsilon, "pld", rate=sampling_rate, steps=steps, delta=delta)
     return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
+
+
+def _check_account(account: object) -> None:
+    if not callable(account):
+        raise InvalidArgument("account", f"must be a function that returns ε, not {type(account).__name__}")
 
 
 def _first_noise(account: Callable[[float], float], target: float) -> float:
@@ -139,6 +146,7 @@ def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float],
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
+    _check_account(account)
     return _last(lambda steps: account(steps) <= target, check_count("at_most", at_most))
 
 
@@ -224,7 +232,7 @@ def prospect(
     )
     if gamma >= total:
         raise InvalidArgument("estimator_failure_probability", f"must be below delta = {total!r}")
-    lams = np.atleast_1d(np.asarray(orders, dtype=np.float64))
+    lams = np.atleast_1d(real_array("orders", orders))
     number = check_count("steps", steps)
     std = check_positive("noise_multiplier", noise_multiplier)
 

@@ -160,7 +160,7 @@ class ClassicalAccountant:
         if epsilons is None:
             last = self._epsilon(self._counts, self.delta / 1000, records)[0]
             epsilons = np.linspace(0.0, min(last, MAX_EPSILON) or 1.0, 1000)
-        points = check_array("epsilons", np.asarray(epsilons, dtype=np.float64))
+        points = check_array("epsilons", epsilons)
         kinds = _charged(self._counts)
         if not kinds:
             return PrivacyProfile(points, np.zeros(points.size))

@@ -27,6 +27,7 @@ from accounting.values import (
     check_choice,
     check_count,
     check_delta,
+    check_nonnegative,
     check_positive,
     check_rate,
     check_word,
@@ -130,6 +131,8 @@ class IndividualFilter:
     """
 
     def __init__(self, spec: AnyFilterSpec, *, members: int) -> None:
+        if not isinstance(spec, AnyFilterSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("spec", f"must be a FilterSpec or a GaussianFilterSpec, not {type(spec).__name__}")
         self.spec = spec
         self._spent: FloatArray = np.zeros(check_count("members", members))
         self._excluded: BoolArray = np.zeros(members, dtype=np.bool_)
@@ -177,7 +180,7 @@ class IndividualFilter:
             charges[rows] = self.spec.costs(norms, noise_std=noise_std, sampling_rate=rate)
         total = self._spent + charges
         # For good: rate q < 1 is sound only if nobody comes back (docs/definitions/individual.md).
-        self._excluded = self._excluded | (total > self.spec.bound) | self._is_full
+        self._excluded = self._excluded | ~(total <= self.spec.bound) | self._is_full
         # Whoever is excluded contributes zero, and is charged nothing for it.
         self._spent = np.where(self._excluded, self._spent, total)
         self._steps += 1
@@ -208,7 +211,7 @@ class IndividualFilter:
         """δ at another ε of the same filter: what every record's sum is kept below, read there. 0 before any step."""
         if self._steps == 0:
             return 0.0
-        return self.spec.delta_at(epsilon)
+        return self.spec.delta_at(check_nonnegative("epsilon", epsilon))
 
     def __repr__(self) -> str:
         # Neither sums nor exclusions: they are secret.

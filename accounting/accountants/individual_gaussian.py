@@ -67,9 +67,11 @@ class GaussianFilterSpec:
         if sampling_rate != 1:
             raise InvalidArgument("sampling_rate", "must be 1: this rule gives no credit for sampling")
         # On the largest distance of all: the factors of rounding are the same for every one.
-        norms = check_array("distances", np.atleast_1d(np.asarray(distances, dtype=np.float64)))
+        norms = check_array("distances", np.atleast_1d(np.asarray(distances)))
         once = squares(1.0, noise_std)
-        return np.nextafter(norms * norms * once * (1 + 2.0**-50), np.inf) * (norms > 0)
+        # A record without a signal pays nothing under any noise, also where 1/s² is no float.
+        with np.errstate(invalid="ignore"):
+            return np.where(norms > 0, np.nextafter(norms * norms * once * (1 + 2.0**-50), np.inf), 0.0)
 
     def delta_at(self, epsilon: float) -> float:
         """Return δ at another ε of the same filter."""

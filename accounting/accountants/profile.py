@@ -13,12 +13,12 @@ import numpy as np
 
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.unsampled import gaussian_deltas
-from accounting.values import FloatArray, check_array, check_delta, check_nonnegative, check_positive
+from accounting.values import FloatArray, check_array, check_delta, check_nonnegative, check_positive, short_repr
 
 _LARGEST_MU = 1000.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PrivacyProfile:
     """Upper bounds on δ at several ε, in both directions of the neighbouring relation.
 
@@ -37,7 +37,7 @@ class PrivacyProfile:
 
     def __post_init__(self) -> None:
         for name in ("epsilons", "deltas"):
-            values = check_array(name, np.asarray(getattr(self, name)))
+            values = check_array(name, getattr(self, name))
             values.setflags(write=False)
             object.__setattr__(self, name, values)
         if self.epsilons.shape != self.deltas.shape:
@@ -46,6 +46,9 @@ class PrivacyProfile:
             raise InvalidArgument("epsilons", "must be strictly increasing")
         if bool((np.diff(self.deltas) > 0).any()) or float(self.deltas[0]) > 1:
             raise InvalidArgument("deltas", "must be at most 1 and never rise")
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     def epsilon_at(self, delta: float) -> float:
         """The least ε of the profile with δ(ε) ≤ delta, or inf where it has none."""
@@ -64,7 +67,7 @@ class PrivacyProfile:
         Returns:
             (m,) in [0, 1]. Its type II error: it says "no member" of one that is.
         """
-        alphas = check_array("false_positive_rates", np.asarray(false_positive_rates, dtype=np.float64))
+        alphas = check_array("false_positive_rates", false_positive_rates)
         if bool((alphas > 1).any()):
             raise InvalidArgument("false_positive_rates", "must be at most 1")
         with np.errstate(over="ignore"):

@@ -299,7 +299,10 @@ class Budget:
             account.restore(saved)
         budget.last_round, budget.charged_rounds = state["last_round"], state["charged_rounds"]
         budget.pending, budget.finished = state["pending"], state["finished"]
-        budget.attempts = state.get("attempts", 0)
+        if plan.noise_schedule is not None:
+            if "attempts" not in state:
+                raise InvalidArgument("state", "does not say which entries of the noise schedule are used up")
+            budget.attempts = state["attempts"]
         if plan.queries is not None:
             query = state["asked"]
             budget.charged_queries = state["charged_queries"]

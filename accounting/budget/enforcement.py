@@ -19,10 +19,11 @@ from accounting.budget.accounts import (
 from accounting.budget.accounts.worst_case import WorstCaseLimit
 from accounting.plan.limits import LEAST_HISTOGRAM_STD, Enforcement, LimitPlan
 from accounting.plan.plan import Plan
-from accounting.plan.queries import QueryPlan
+from accounting.plan.queries import QueryPlan, check_share
 from accounting.plan.schemes import Tells
 from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Definition
+from accounting.values import check_instance
 
 _CLASSICAL: Mapping[Enforcement, type[WorstCaseLimit]] = MappingProxyType(
     {"fixed-plan": FixedPlanLimit, "gaussian-filter": GaussianRoundsLimit, "renyi-order": ClassicalLimit}
@@ -80,6 +81,9 @@ def tightest(plan: Plan, share: float | None = None) -> Plan:
     >>> tightest(plan).limits[0].enforcement
     'fixed-plan'
     """
+    check_instance("plan", Plan, plan)
+    if share is not None:
+        check_share(share)
     limits = tuple(
         replace(limit, enforcement=tightest_rule(plan, limit, share)[0]) if names_no_rule(limit) else limit
         for limit in plan.limits

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from accounting.budget.accounts.base import Account
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
@@ -13,6 +13,7 @@ from accounting.budget.accounts.losses import most_histograms
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
 from accounting.budget.budget import Budget, replay
 from accounting.budget.ledger import Entry
+from accounting.errors import InvalidArgument
 from accounting.mechanisms.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -24,6 +25,7 @@ from accounting.mechanisms.events import (
 from accounting.plan.limits import LimitPlan
 from accounting.plan.queries import Bears
 from accounting.units import Definition, Relation
+from accounting.values import check_instance
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,10 @@ def ledger_events(entries: Iterable[Entry | Mapping[str, Any]], *, planned: bool
     Args:
         entries: the ledger's entries, or their JSON objects, from the first one on.
         planned: the whole plan of limits with enforcement "fixed-plan", in place of what was charged so far. The ε that
-            they state is that of the whole plan.
+            they state is that of the whole plan. Patients who are set aside may lose as much as the limit allows.
 
     Raises:
+        InvalidArgument: `entries` is no list.
         LedgerError: they are no ledger, or a broken one.
 
     >>> from accounting.budget.ledger import LedgerError
@@ -68,8 +71,7 @@ def ledger_events(entries: Iterable[Entry | Mapping[str, Any]], *, planned: bool
     ...     print(error)
     ledger entry 0: an empty ledger opens no study
     """
-    parsed = (entry if isinstance(entry, Entry) else Entry.from_dict(entry) for entry in entries)
-    return budget_events(replay(parsed), planned=planned)
+    return budget_events(replay(_parsed(entries)), planned=planned)
 
 
 def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEvents]:
@@ -87,12 +89,14 @@ def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEven
     [5]
     """
     borne: list[ReleasedEvents] = []
-    for account in budget.accounts:
+    for account in check_instance("budget", Budget, budget).accounts:
         if account.limit.definition is not Definition.CLASSICAL:
             continue
         relation = account.mechanism.relation if isinstance(account, WorstCaseLimit) else Relation.ADD_REMOVE
         # Patients who are set aside bear the questions about all, too.
-        sets_aside = any(True for _ in account.queries.events("evaluated"))
+        sets_aside = any(True for _ in account.queries.events("evaluated")) or (
+            planned and isinstance(account, FixedPlanLimit) and account.sets_aside
+        )
         for bears in get_args(Bears) if sets_aside else ("all",):
             events = _events_of(account, bears, planned=planned)
             if events:
@@ -100,15 +104,28 @@ def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEven
     return borne
 
 
+def _parsed(entries: object) -> Iterator[Entry]:
+    if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
+        raise InvalidArgument("entries", f"must be a list of ledger entries, not {type(entries).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+    for entry in cast("Iterable[Entry | Mapping[str, Any]]", entries):
+        yield entry if isinstance(entry, Entry) else Entry.from_dict(entry)
+
+
 def _events_of(account: Account, bears: Bears, *, planned: bool) -> list[Event]:
-    if planned and bears == "all" and isinstance(account, FixedPlanLimit):
-        plan, squares = account.plan, account.question_squares
+    if planned and isinstance(account, FixedPlanLimit):
+        if bears == "evaluated":
+            return _questions(account.limit_squares)
+        plan = account.plan
         rounds = tuple(stage.rounds for stage in plan.stages)
         whole = _training(account, Charged(rounds, most_histograms(plan, plan.rounds)))
-        # Questions whose Σ Δ²/s² is at most μ² are together at most one Gaussian release.
-        return [*whole, GaussianEvent(1 / math.sqrt(squares))] if squares > 0 else whole
+        return [*whole, *_questions(account.question_squares)]
     trained = _training(account, account.charged) if bears == "all" and isinstance(account, WorstCaseLimit) else []
     return [*trained, *_repeated(account.queries.events("all", bears))]
+
+
+def _questions(squares: float) -> list[Event]:
+    # Questions whose Σ Δ²/s² is at most μ² are together at most one Gaussian release.
+    return [GaussianEvent(math.nextafter(1 / math.sqrt(squares), 0.0))] if squares > 0 else []
 
 
 def _training(account: WorstCaseLimit, charged: Charged) -> list[Event]:

@@ -22,6 +22,7 @@ from accounting.estimation.upper_mean import DISTRIBUTION_FREE
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Guarantee, Level
+from accounting.values import check_count, check_instance
 
 # In service the costs of rounds are added one by one: of ten million, the last bits differ by less than this.
 _ROUNDING = 1e-9
@@ -137,6 +138,9 @@ def forecast(plan: Plan, *, records: int | None = None, tight: bool = True) -> F
     >>> found.rounds, found.reason, round(found.limits[0].epsilon, 3), round(found.limits[0].first_round, 3)
     (183, 'budget-exhausted', 3.986, 1.063)
     """
+    check_instance("plan", Plan, plan)
+    if records is not None:
+        check_count("records", records)
     accounts = [account_of(plan, limit) for limit in plan.limits]
     rounds_of_limits = [_rounds(account) for account in accounts]
     certain = [n for n, account in zip(rounds_of_limits, accounts, strict=True) if _is_classical(account)]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, cast, get_args
@@ -57,6 +57,8 @@ class Entry:
         Raises:
             LedgerError: fields are missing or of the wrong type.
         """
+        if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LedgerError(0, f"an entry is a JSON object, not {type(value).__name__}")
         sequence = value.get("sequence")
         if not is_number(sequence):
             raise LedgerError(0, "sequence is missing or not a number from 1")
@@ -111,8 +113,8 @@ def is_number(value: object, largest: int = _MAX_NUMBER) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Whether it is a finite number above 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    """Whether it is a number above 0 that is a finite float. JSON's whole numbers may be larger than any."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def _digest(entry: Entry) -> str:

@@ -21,7 +21,7 @@ from accounting.errors import Unreachable
 from accounting.plan.limits import LimitPlan, PlanError
 from accounting.plan.plan import Plan
 from accounting.units import Definition
-from accounting.values import rounded_up
+from accounting.values import check_instance, rounded_up
 
 # λ that a person can write down: 0.1 apart, then 1, then 5 %.
 ORDERS = tuple(
@@ -63,6 +63,7 @@ def best_orders(plan: Plan) -> Plan:
     >>> best_orders(plan).classical_order
     4.7
     """
+    check_instance("plan", Plan, plan)
     classical, _ = _best_order(plan, Definition.CLASSICAL)
     improved_plan = replace(plan, classical_order=classical)
     if plan.bayesian is None:
@@ -89,6 +90,7 @@ def least_noise(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINITIO
     >>> found.noise_multiplier, found.classical_order, forecast(found, tight=False).rounds
     (2.75, 4.9, 500)
     """
+    check_instance("plan", Plan, plan)
     noises = [_min_noise(plan, definition, definition in definitions) for definition in _present(plan)]
     return best_orders(replace(plan, noise_multiplier=rounded_up(max(noises), _DIGITS)))
 
@@ -113,6 +115,7 @@ def most_rounds(
     >>> most_rounds(plan).max_steps
     234
     """
+    check_instance("plan", Plan, plan)
     if plan.noise_schedule is not None:
         raise Unreachable("a noise schedule says how many rounds there are: solve for noise or epsilon")
     rounds_of_definitions = [
@@ -137,6 +140,7 @@ def least_epsilon(plan: Plan, definitions: Collection[Definition] = BOTH_DEFINIT
     >>> least_epsilon(plan).limits[0].epsilon
     6.035
     """
+    check_instance("plan", Plan, plan)
     for definition in _present(plan):
         if definition in definitions:
             plan = _with_order(plan, definition, _min_share(plan, definition, plan.rounds)[1])

@@ -20,6 +20,7 @@ from accounting.values import (
     check_orders,
     order_or_alpha,
     orders_or_alphas,
+    real_array,
     rounded_up,
 )
 
@@ -286,7 +287,7 @@ def _directions(number: int) -> int:
 
 def _curve(orders: Values, log_moments: Values) -> tuple[FloatArray, FloatArray]:
     lams = check_orders(np.atleast_1d(np.asarray(orders)))
-    moments = np.atleast_1d(np.asarray(log_moments, dtype=np.float64))
+    moments = np.atleast_1d(real_array("log_moments", log_moments))
     if moments.shape != lams.shape:
         raise InvalidArgument("log_moments", f"has shape {moments.shape}, orders {lams.shape}")
     if bool(np.isnan(moments).any()):

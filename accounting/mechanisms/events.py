@@ -22,7 +22,15 @@ from accounting.mechanisms.divergence import MOST_TERMS, exact_moments, log_mome
 from accounting.mechanisms.finite_pairs import MOST_LOSSES, FinitePair, discrete_laplace_pair
 from accounting.mechanisms.general import LaplacePair, OutcomePair, ZeroConcentrated, subsampled_moments, told_by
 from accounting.units import Relation
-from accounting.values import FloatArray, check_count, check_nonnegative, check_positive, check_rate
+from accounting.values import (
+    FloatArray,
+    check_count,
+    check_instance,
+    check_instances,
+    check_nonnegative,
+    check_positive,
+    check_rate,
+)
 
 # Each term of a finite pair is a sum over its outcomes.
 _MOST_FINITE_TERMS = 4096
@@ -139,8 +147,7 @@ class PairEvent(Event):
     pair: OutcomePair
 
     def __post_init__(self) -> None:
-        if not isinstance(self.pair, OutcomePair):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgument("pair", f"must be an OutcomePair, not {type(self.pair).__name__}")
+        check_instance("pair", OutcomePair, self.pair)
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ class PoissonSampledEvent(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sampling_rate", check_rate("sampling_rate", self.sampling_rate))
+        check_instance("event", Event, self.event)
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,7 @@ class SelfComposedEvent(Event):
     count: int
 
     def __post_init__(self) -> None:
+        check_instance("event", Event, self.event)
         object.__setattr__(self, "count", check_count("count", self.count))
 
 
@@ -184,10 +193,7 @@ class ComposedEvent(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "events", tuple(self.events))
-        except TypeError as error:
-            raise InvalidArgument("events", "must be a sequence of events") from error
+        object.__setattr__(self, "events", check_instances("events", Event, self.events))
 
 
 Atom = (

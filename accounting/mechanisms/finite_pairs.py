@@ -22,7 +22,7 @@ import numpy as np
 from accounting.errors import InvalidArgument
 from accounting.mechanisms.general import OutcomePair, RandomisedResponse
 from accounting.mechanisms.step_losses import UNIT, LossLaw, StepLosses, without_small
-from accounting.values import FloatArray, check_array, check_count, check_positive
+from accounting.values import FloatArray, check_array, check_count, check_positive, short_repr
 
 # A probability law may miss 1 by so much, as rounding: it is scaled. A law whose tail was cut off is refused.
 _SUM_ERROR = 1e-12
@@ -51,13 +51,16 @@ class FinitePair(OutcomePair):
 
     def __post_init__(self) -> None:
         for name in ("with_record", "without_record"):
-            values = check_array(name, np.asarray(getattr(self, name), dtype=np.float64))
+            values = check_array(name, getattr(self, name))
             if abs((total := math.fsum(values)) - 1) > _SUM_ERROR:
                 raise InvalidArgument(name, f"must have the sum 1, not {total!r}. Add what is missing as an outcome")
             # As tuples: an event is a value, which can be compared and counted.
             object.__setattr__(self, name, tuple((values / total).tolist()))
         if len(self.with_record) != len(self.without_record):
             raise InvalidArgument("without_record", f"must have {len(self.with_record)} outcomes, as with_record has")
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     @property
     def symmetric(self) -> bool:

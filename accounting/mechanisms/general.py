@@ -17,8 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.errors import InvalidArgument
-from accounting.mechanisms.divergence import INFLATION, Values, log_binomial, log_expm1, log_sum
-from accounting.values import FloatArray, check_array, check_count, check_number, check_positive, check_rate
+from accounting.mechanisms.divergence import INFLATION, MOST_TERMS, Values, log_binomial, log_expm1, log_sum
+from accounting.values import (
+    FloatArray,
+    check_array,
+    check_count,
+    check_instance,
+    check_number,
+    check_positive,
+    check_rate,
+)
 
 # 2·40,001 − 1 nodes halve the step exactly.
 _NODES = 40_001
@@ -223,8 +231,9 @@ def subsampled_moment(order: int, pair: OutcomePair, *, sampling_rate: float) ->
     >>> round(subsampled_moment(4, LaplacePair(1.0, 5.0), sampling_rate=0.1), 4)
     0.0038
     """
-    lam = check_count("order", order)
+    lam = check_count("order", order, maximum=MOST_TERMS)
     rate = check_rate("sampling_rate", sampling_rate)
+    check_instance("pair", OutcomePair, pair)
     if rate == 0:
         return 0.0
     if rate == 1:

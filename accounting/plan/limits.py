@@ -17,6 +17,7 @@ from accounting.values import (
     check_order,
     check_orders,
     check_positive,
+    check_word,
     rounded_up,
 )
 
@@ -113,6 +114,8 @@ class LimitPlan:
     enforcement: Enforcement | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "level", check_word("level", Level, self.level))
+        object.__setattr__(self, "definition", check_word("definition", Definition, self.definition))
         if self.definition not in (Definition.CLASSICAL, Definition.BAYESIAN):
             raise PlanError("definition", f"no budget is kept in the definition {self.definition}")
         check_positive("epsilon", self.epsilon)
@@ -132,10 +135,8 @@ class LimitPlan:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Out of plain JSON values. Raises KeyError, TypeError, ValueError, PlanError: they are none."""
-        level, definition = Level(value["level"]), Definition(value["definition"])
-        fields: dict[str, Any] = {**value, "level": level, "definition": definition}
-        return cls(**fields)
+        """Out of plain JSON values. Raises TypeError, InvalidArgument, PlanError: they are none."""
+        return cls(**value)
 
 
 @dataclass(frozen=True)

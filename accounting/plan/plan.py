@@ -27,10 +27,21 @@ from accounting.plan.queries import QueryPlan
 from accounting.plan.schedule import NoiseStage, first_rounds, require_schedule, stage_of
 from accounting.plan.schemes import TRAINING_SCHEMES, Credit, Protection, Scheme, SchemeName
 from accounting.units import Definition, Level, Observer, Relation
-from accounting.values import check_array, check_choice, check_count, check_order, check_positive, check_rate
+from accounting.values import (
+    check_array,
+    check_choice,
+    check_count,
+    check_instance,
+    check_instances,
+    check_order,
+    check_positive,
+    check_rate,
+    check_word,
+)
 
 # Of clip norms and noise multipliers.
 _LARGEST = 1e50
+MOST_SURVIVORS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,7 @@ class Plan:
     noise_schedule: tuple[NoiseStage, ...] | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         check_choice("scheme", self.scheme, tuple(TRAINING_SCHEMES))
         check_choice("disclosure", self.disclosure, ("plain", "noised", "at-end"))
         for name in ("clip_norm", "noise_multiplier"):
@@ -110,13 +122,24 @@ class Plan:
         for limit in self.limits:
             self._check_enforcement(limit)
 
+    def _check_types(self) -> None:
+        # As tuples: a plan is a value, which can be compared and looked up.
+        object.__setattr__(self, "limits", check_instances("limits", LimitPlan, self.limits))
+        object.__setattr__(self, "observer", check_word("observer", Observer, self.observer))
+        if self.noise_schedule is not None:
+            stages = check_instances("noise_schedule", NoiseStage, self.noise_schedule)
+            object.__setattr__(self, "noise_schedule", stages)
+        for name, kind in (("bayesian", BayesianPlan), ("release", HistogramRelease), ("queries", QueryPlan)):
+            if (part := getattr(self, name)) is not None:
+                check_instance(name, kind, part)
+
     def _check_scheme(self) -> None:
         rules = self.rules
         if (self.client_clip_norm is not None) != rules.bounds_clients_too:
             raise PlanError("client_clip_norm", "belongs to scheme joint, which needs it")
         if self.client_clip_norm is not None:
             _require_moderate("client_clip_norm", self.client_clip_norm)
-        if check_count("honest_survivors", self.honest_survivors) > 1 and not rules.pooled:
+        if check_count("honest_survivors", self.honest_survivors, maximum=MOST_SURVIVORS) > 1 and not rules.pooled:
             raise PlanError("honest_survivors", f"scheme {self.scheme} relies on one adder of noise")
         # In later steps a client's records already stand in its own weights, under its own noise alone.
         if rules.pooled and self.steps_per_round != 1:
@@ -254,7 +277,6 @@ class Plan:
                 fields["bayesian"] = BayesianPlan(**bayesian)
             if fields["release"] is not None:
                 fields["release"] = HistogramRelease(**fields["release"])
-            fields["observer"] = Observer(fields["observer"])
             if fields["queries"] is not None:
                 fields["queries"] = QueryPlan.from_dict(fields["queries"])
             if fields.get("noise_schedule") is not None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
 
 from accounting.errors import InvalidArgument
-from accounting.values import check_choice, check_count, check_positive
+from accounting.values import check_choice, check_count, check_instance, check_positive
 
 Bears = Literal["all", "evaluated"]
 # Grid steps to the standard deviation of a query's noise. From here on the discrete law, rounding included, is the
@@ -36,7 +36,7 @@ class EvaluationPlan:
             raise InvalidArgument("every", "comes together with what a scheduled evaluation costs")
         if self.every is not None:
             check_count("every", self.every)
-        if self.cost is not None and self.cost.bears != "evaluated":
+        if self.cost is not None and check_instance("cost", QueryCost, self.cost).bears != "evaluated":
             raise InvalidArgument("cost", "of an evaluation is borne by those who are set aside for it")
 
     def due_by(self, rounds: int) -> int:
@@ -81,8 +81,10 @@ class QueryPlan:
         check_count("max_cells", self.max_cells, minimum=1, maximum=MOST_CELLS)
         if self.allowance is not None:
             check_positive("allowance", self.allowance)
-        if self.share is not None and not check_positive("share", self.share) < 1:
-            raise InvalidArgument("share", f"must be below 1, or nothing is left for training, not {self.share!r}")
+        if self.share is not None:
+            check_share(self.share)
+        if self.evaluation is not None:
+            check_instance("evaluation", EvaluationPlan, self.evaluation)
 
     @property
     def cells(self) -> int:
@@ -99,6 +101,14 @@ class QueryPlan:
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise InvalidArgument("queries", f"is not a plan of queries: {error}") from error
+
+
+def check_share(value: object) -> float:
+    """A share of queries in a budget, above 0 and below 1."""
+    share = check_positive("share", value)
+    if not share < 1:
+        raise InvalidArgument("share", f"must be below 1, or nothing is left for training, not {share!r}")
+    return share
 
 
 @dataclass(frozen=True)

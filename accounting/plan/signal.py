@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from accounting.plan.plan import Plan
-from accounting.values import check_count, check_positive
+from accounting.values import check_count, check_instance, check_positive
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def signal_to_noise(
     >>> found.signal, found.noise, found.alone, found.together, found.parameters
     (30.0, 2.0, 15.0, 300.0, 90000.0)
     """
+    check_instance("plan", Plan, plan)
     people, hospital_count = check_count("records", records), check_positive("hospitals", hospitals)
     steps = check_count("rounds", rounds, minimum=0) * plan.steps_per_round
     noise = _noise_multiplier(plan) * plan.clip_norm

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting import BayesianSpec, InvalidArgument
 from accounting.values import (
@@ -22,6 +25,8 @@ from accounting.values import (
     check_positive,
     check_rate,
     fields_to_json,
+    rounded_down,
+    rounded_up,
 )
 
 
@@ -91,3 +96,13 @@ def test_each_check_names_the_argument(check: Callable[[str, object], object], v
         check("x", value)
     assert refused.value.argument == "x"
     assert isinstance(refused.value, ValueError)
+
+
+@given(st.integers(10**6, 10**7 - 1), st.integers(-30, 20), st.sampled_from([0.0, math.inf]))
+def test_rounding_to_digits_never_passes_the_number_itself(digits: int, exponent: int, neighbour: float) -> None:
+    """Beside a number of seven digits a product with a power of ten would round to it."""
+    value = math.nextafter(float(f"{digits}e{exponent}"), neighbour)
+    low, high = rounded_down(value, 7), rounded_up(value, 7)
+    assert low <= value <= high
+    assert Fraction(high) - Fraction(low) <= Fraction(value) * Fraction(1, 10**6) * Fraction(1 + 1e-9)
+    assert all(float(f"{end:.6e}") == end for end in (low, high))

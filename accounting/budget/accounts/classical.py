@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from accounting.accountants.classical import ClassicalAccountant
-from accounting.budget.accounts.losses import steps_of_histograms, steps_of_rounds, steps_of_squares
+from accounting.budget.accounts.losses import most_histograms, steps_of_histograms, steps_of_rounds, steps_of_squares
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
 from accounting.mechanisms.conversion import largest_moment
 from accounting.mechanisms.events import DiscreteGaussianEvent
@@ -57,8 +57,9 @@ class ClassicalLimit(WorstCaseLimit):
         return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(headline.certificate()))]
 
     def guess_chance(self) -> float | None:
-        plan, release = self.plan, self.plan.release
-        if release is not None and self.published + _checkpoints(plan, plan.rounds - self.rounds) > _checkpoints(plan):
+        plan = self.plan
+        to_come = most_histograms(plan, plan.rounds - self.rounds, asked=len(self.queries))
+        if self.published + to_come > most_histograms(plan, plan.rounds):
             # Histograms of cancelled rounds came on top: the plan does not say how many more may.
             return None
         if plan.noise_schedule is not None:
@@ -114,12 +115,6 @@ class ClassicalLimit(WorstCaseLimit):
             account.compose(event, charged.published)
 
 
-def _checkpoints(plan: Plan, rounds: int | None = None) -> int:
-    """Return the most histograms that so many rounds in a row publish, from any first round. None: all rounds of the
-    plan."""
-    return 0 if plan.release is None else -(-(plan.rounds if rounds is None else rounds) // plan.release.every)
-
-
 @lru_cache(maxsize=64)
 def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
     """Return steps that dominate everything the plan may release, for any adaptation of rounds and questions, or None
@@ -143,5 +138,5 @@ def _all_releases(plan: Plan, limit: LimitPlan) -> tuple[Steps, ...] | None:
         if plan.release.std < LEAST_GRID_STD:
             # Few steps of the integers to a deviation: the lattice is beyond what is proved.
             return None
-        releases += steps_of_histograms(plan, _checkpoints(plan))
+        releases += steps_of_histograms(plan, most_histograms(plan, plan.rounds))
     return (*releases, *steps_of_squares(squares))

@@ -69,10 +69,10 @@ class FixedPlanLimit(WorstCaseLimit):
     def question_squares(self) -> float:
         """μ²: the most Σ Δ²/s² of questions on all patients over the study."""
         queries = self.plan.queries
-        return 0.0 if queries is None or queries.share is None else queries.share * self._all_squares
+        return 0.0 if queries is None or queries.share is None else queries.share * self.limit_squares
 
     @cached_property
-    def _all_squares(self) -> float:
+    def limit_squares(self) -> float:
         """The most Σ Δ²/s² for patients who bear no step: they are set aside for evaluation."""
         return squares_within(self.limit.epsilon, self.delta)
 
@@ -85,10 +85,11 @@ class FixedPlanLimit(WorstCaseLimit):
     def whole(self) -> float:
         """ε of the whole plan, for any patient."""
         # Who is set aside may lose as much as the limit allows: their evaluations are no plan.
-        return max(self.trained, self.limit.epsilon) if self._evaluates else self.trained
+        return max(self.trained, self.limit.epsilon) if self.sets_aside else self.trained
 
     @property
-    def _evaluates(self) -> bool:
+    def sets_aside(self) -> bool:
+        """Whether patients are set aside for evaluation."""
         return self.plan.queries is not None and self.plan.queries.evaluation is not None
 
     @property
@@ -114,7 +115,7 @@ class FixedPlanLimit(WorstCaseLimit):
         return (
             charged.published <= most_histograms(self.plan, self.plan.rounds)
             and squares(charged, "all") <= self.question_squares
-            and squares(charged, "all", "evaluated") <= self._all_squares
+            and squares(charged, "all", "evaluated") <= self.limit_squares
         )
 
     def stated(self, epsilon: float) -> float:
@@ -144,7 +145,7 @@ class FixedPlanLimit(WorstCaseLimit):
         planned = tuple(stage.rounds for stage in self.plan.stages)
         # The rounding is a total variation here: for equal odds it counts once in each law.
         lattice = rounding_slack(self.plan, 0.0) / 2
-        evaluated = steps_of_squares(self._all_squares if self._evaluates else 0.0)
+        evaluated = steps_of_squares(self.limit_squares if self.sets_aside else 0.0)
         sides = (self._steps_of_rounds(planned), evaluated)
         return max(guess_chance(steps, releases=self._releases, lattice=lattice) for steps in sides)
 
@@ -171,7 +172,7 @@ class FixedPlanLimit(WorstCaseLimit):
         trained = epsilon_of_losses((*steps, *steps_of_squares(squares(charged, "all"))), self.delta)
         evaluated = epsilon_of_releases(squares(charged, "all", "evaluated"), self.delta)
         # Both are bounds of the same steps: what is within the plan is never stated above it.
-        running = min(max(trained, evaluated), self.whole)
+        running = min(max(trained, evaluated), self.epsilon_of(charged))
         assumption = RUNNING_WITH_QUESTIONS if charged.queries else RUNNING
         return [(PRIVACY_LOSS_DISTRIBUTION, self.worded(self.guarantee(running, assumption, "pld", ALGORITHM)))]
 

@@ -24,6 +24,7 @@ from accounting.mechanisms.lattice import lattice_error
 from accounting.mechanisms.unsampled import CONTINUOUS, GRID_STD, Steps, unsampled_epsilon
 from accounting.plan.plan import Mechanism, Plan
 from accounting.plan.queries import LEAST_STD
+from accounting.values import rounded_down
 
 
 def steps_of_rounds(mechanisms: Sequence[Mechanism], rounds: Sequence[int]) -> list[Steps]:
@@ -48,11 +49,14 @@ def steps_of_squares(squares: float) -> list[Steps]:
     return [rounded_steps(1 / math.sqrt(squares), 1.0, 1)] if squares > 0 else []
 
 
-def most_histograms(plan: Plan, rounds: int) -> int:
-    """Return the most histograms that so many rounds publish, with questions between them as the plan allows."""
+def most_histograms(plan: Plan, rounds: int, *, asked: int = 0) -> int:
+    """Return the most histograms that so many rounds publish, with questions between them as the plan allows.
+
+    asked  questions before these rounds, which no longer stand between them
+    """
     if plan.release is None:
         return 0
-    between = 0 if plan.queries is None else plan.queries.max_queries
+    between = 0 if plan.queries is None else plan.queries.max_queries - asked
     return min(rounds, -(-(rounds + between) // plan.release.every))
 
 
@@ -106,5 +110,4 @@ def squares_within(epsilon: float, delta: float, histograms: tuple[Steps, ...] =
     if not largest > 0:
         return 0.0
     # Seven digits: so that processors whose special functions differ in their last bits agree.
-    digits = 6 - math.floor(math.log10(largest))
-    return math.floor(largest * 10.0**digits) / 10.0**digits
+    return rounded_down(largest, 7)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from accounting.budget.accounts.base import LimitAccount
 from accounting.budget.accounts.charged import ChargedQueries
+from accounting.errors import InvalidArgument
 from accounting.mechanisms.lattice import LESS_VARIANCE
 from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
@@ -119,6 +120,8 @@ class WorstCaseLimit(LimitAccount):
     def restore(self, state: dict[str, Any]) -> None:
         # Without a schedule all rounds are of one stage.
         stages = tuple(state.get("stages", [state["rounds"]]))
+        if len(stages) != len(self.mechanisms) or sum(stages) != state["rounds"]:
+            raise InvalidArgument("state", "was saved with another noise schedule")
         self.stand_at(Charged(stages, state["published"], ChargedQueries.restore(state.get("queries", []))))
 
     def worded(self, guarantee: Guarantee, assumption: str | None = None) -> Guarantee:

@@ -63,6 +63,23 @@ def test_only_who_is_in_a_step_is_charged_for_it() -> None:
         own.admit([0.5, 0.5, 0.5], noise_std=4.0, sampling_rate=0.5, max_distance=1.0)
 
 
+def test_noise_too_small_for_a_float_lets_nobody_in_for_nothing() -> None:
+    """1/s² is no float here. A sum that is not a number would be above no bound, for ever."""
+    own = IndividualFilter(spec(), members=2)
+    assert own.admit([0.0, 1.0], noise_std=1e-200, sampling_rate=1.0).tolist() == [True, False]
+    assert own.state()["spent"] == [0.0, 0.0]
+    # At noise 1 one step at the clip norm is beyond ε 2: the record without a signal has that bound still.
+    assert own.admit([1.0, 1.0], noise_std=1.0, sampling_rate=1.0).tolist() == [False, False]
+
+
+@pytest.mark.parametrize("epsilon", [float("nan"), -1.0, "1"])
+def test_delta_at_no_epsilon_is_refused(epsilon: Any) -> None:
+    own = IndividualFilter(spec(), members=1)
+    own.admit([0.1], noise_std=9.0, sampling_rate=1.0)
+    with pytest.raises(InvalidArgument, match=r"^epsilon:"):
+        own.delta_for(epsilon)
+
+
 def test_what_discrete_noise_adds_comes_off_delta() -> None:
     """10⁹ releases, at most 1e-21 each on both sides: at ε 10 that is two in a hundred of a δ of 1e-6."""
     kind = spec(limit_epsilon=10.0, delta=1e-6, releases=10**9)

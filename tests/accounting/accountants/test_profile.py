@@ -92,3 +92,9 @@ def test_what_is_no_profile_is_refused_by_name(name: str, epsilons: list[float],
 def test_a_rate_that_is_none_is_refused(alpha: float) -> None:
     with pytest.raises(InvalidArgument, match=r"^false_positive_rates:"):
         PrivacyProfile(np.array([1.0]), np.array([0.2])).trade_off([alpha])
+
+
+def test_a_profile_prints_in_one_line_and_is_a_key() -> None:
+    profile = PrivacyProfile(np.linspace(0, 1, 1000), np.linspace(0.5, 0.1, 1000))
+    assert repr(profile) == "PrivacyProfile(epsilons=<1000 from 0.0 to 1.0>, deltas=<1000 from 0.5 to 0.1>)"
+    assert {profile: 1}[profile] == 1

@@ -122,6 +122,7 @@ def test_a_release_may_name_a_clip_norm():
         ("released", 1, {"clip_norm": 0.0}),
         ("released", 1, {"clip_norm": True}),
         ("released", 1, {"clip_norm": None}),
+        ("released", 1, {"clip_norm": 10**400}),
         ("settled", 1, {"clip_norm": 1.0}),
         ("released", None, {"bytes": True}),
         ("released", None, {"bytes": 2**53 + 1}),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from accounting.budget.accounts import FixedPlanLimit
 from accounting.budget.budget import Budget, BudgetExceeded
 from accounting.budget.forecast import forecast
+from accounting.errors import InvalidArgument
 from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.schedule import NoiseStage
@@ -112,6 +113,14 @@ def test_a_filter_of_squares_counts_the_charged_stages(events: list[str]) -> Non
     shown = losses([chosen.noise_of(stage) for stage in charged], 1.0) if charged else 0.0
     ((_, running),) = account.reports(finished=False)
     assert shown - 2e-3 <= running.epsilon <= shown + 2e-3
+
+
+def test_a_state_that_forgot_which_entries_are_used_up_is_refused() -> None:
+    budget, _, _ = played(scheduled(None), ["cancel", "settle"])
+    state = budget.state()
+    del state["attempts"]
+    with pytest.raises(InvalidArgument, match="used up"):
+        Budget.restore(budget.plan, state)
 
 
 @pytest.mark.parametrize("events", [["cancel"] * 9, ["settle"] * 9, ["full", "cancel", "settle"] * 3])

@@ -13,6 +13,7 @@ from accounting.budget.accounts import FixedPlanLimit
 from accounting.budget.budget import Budget
 from accounting.budget.exchange import ReleasedEvents, budget_events, ledger_events
 from accounting.budget.ledger import Entry, LedgerError
+from accounting.errors import InvalidArgument
 from accounting.mechanisms.events import (
     DiscreteGaussianEvent,
     GaussianEvent,
@@ -87,6 +88,27 @@ def test_the_events_of_a_whole_plan_have_the_epsilon_of_the_plan() -> None:
     # The plan takes the rounding of the noise off δ, and the accountant adds what a grid may cost.
     assert account.epsilon() == pytest.approx(limit.trained, rel=1e-3)
     assert budget_events(budget) == []
+
+
+def test_patients_who_are_set_aside_may_lose_the_limit_by_a_whole_plan() -> None:
+    budget = Budget(fixed(10, queries=QueryPlan(50, 100, None, EvaluationPlan()), epsilon=2.0))
+    whole = {one.bears: one.event for one in budget_events(budget, planned=True)}
+    account = ClassicalAccountant(delta=1e-5)
+    account.compose(whole["evaluated"])
+    # The rounding of their noise comes off δ, and the most Σ Δ²/s² has seven digits.
+    assert 2.0 * (1 - 1e-4) <= account.epsilon() <= 2.0 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("entries", ["x", b"x", None, 3, {}, {"entries": []}])
+def test_what_is_no_list_of_entries_is_refused(entries: Any) -> None:
+    with pytest.raises(InvalidArgument, match="must be a list of ledger entries"):
+        ledger_events(entries)
+
+
+@pytest.mark.parametrize("entry", ["x", None, 3, ["sequence"]])
+def test_what_is_no_entry_is_refused(entry: Any) -> None:
+    with pytest.raises(LedgerError, match="an entry is a JSON object"):
+        ledger_events([entry])
 
 
 def test_questions_are_borne_by_the_patients_whom_they_are_about() -> None:

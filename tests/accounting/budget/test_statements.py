@@ -189,6 +189,17 @@ def test_histograms_of_a_study_that_trains_add_to_the_chance() -> None:
     assert 0 <= noised["attack_success"] - with_histograms < 1e-3
 
 
+def test_questions_may_move_every_round_to_a_number_that_publishes() -> None:
+    """Four questions between two rounds: the most histograms are then those of a study that publishes every round."""
+    few = {"noise_multiplier": 20.0, "steps_per_round": 1, "max_steps": 5, "queries": QueryPlan(20, 10, 0.1)}
+    chances = list[float]()
+    for every in (1, 5):
+        study = plan(**few, disclosure="noised", release=HistogramRelease(20.0, every))
+        (_, classical_limit, *_) = Budget(study).statements()
+        chances.append(classical_limit["attack_success"])
+    assert chances[0] == chances[1]
+
+
 def test_histograms_of_cancelled_rounds_leave_what_epsilon_and_delta_allow() -> None:
     few = {"noise_multiplier": 20.0, "sampling_rate": 1.0, "steps_per_round": 1, "max_steps": 4}
     budget = Budget(plan(**few, disclosure="noised", release=HistogramRelease(20.0, 1)))

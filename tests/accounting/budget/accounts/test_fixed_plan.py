@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.budget.accounts.fixed_plan import FixedPlanLimit
+from accounting.budget.accounts.worst_case import Charged
 from accounting.budget.budget import Budget, BudgetExceeded
 from accounting.budget.forecast import forecast
 from accounting.plan.limits import HistogramRelease, LimitPlan, PlanError, WholePlanOverspends
@@ -93,6 +94,13 @@ def test_the_account_itself_says_no_past_its_plan():
         kept.charge(None, publishes=False)
     assert not kept.fits_worst_round(publishes=False)
     assert math.isinf(kept.epsilon_after_worst_round(publishes=False))
+
+
+def test_no_step_past_the_plan_is_stated_as_if_it_were_in_it():
+    kept = account(fixed(3, epsilon=1.0))
+    (_, running), *_ = kept.reports_of(Charged((30,)))
+    assert exact([(2.0, 0.1, 30)], 1e-5) * (1 - 1e-3) <= running.epsilon
+    assert running.epsilon > kept.whole
 
 
 @settings(max_examples=6, deadline=None)

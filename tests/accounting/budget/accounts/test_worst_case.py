@@ -8,6 +8,7 @@ import pytest
 
 from accounting.budget.accounts import ClassicalLimit, FixedPlanLimit, GaussianRoundsLimit
 from accounting.budget.accounts.worst_case import Charged, squares
+from accounting.errors import InvalidArgument
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schedule import NoiseStage
 from tests.accounting.budget.plans import cost, fixed, full
@@ -41,6 +42,13 @@ def test_a_state_without_stages_is_of_equal_steps():
     kept.restore({"rounds": 3, "published": 0})
     assert kept.charged == Charged((3,), 0, kept.queries)
     assert kept.state() == {"rounds": 3, "published": 0}
+
+
+@pytest.mark.parametrize("state", [{"rounds": 3}, {"rounds": 3, "stages": [3]}, {"rounds": 2, "stages": [2, 1]}])
+def test_a_state_of_another_schedule_is_refused(state):
+    study = fixed(noise_schedule=STAGES)
+    with pytest.raises(InvalidArgument, match="another noise schedule"):
+        FixedPlanLimit(study, study.limits[0]).restore({"published": 0, **state})
 
 
 def test_nothing_was_charged_yet():
