@@ -285,11 +285,15 @@ class Privacy(Message):
         # Bits of one round are heard through its own noise.
         loudest = max(self.by_stage, key=lambda stage: stage.noise_multiplier)
         if not (extra := extra_noise(**loudest._of_bits)) <= MAX_EXTRA_NOISE:
-            more = "no noise is enough" if math.isinf(extra) else f"{100 * (extra - 1):.3g} % more noise"
+            price = (
+                "no noise on the gradients is enough for its bits"
+                if math.isinf(extra)
+                else f"its bits would need {100 * (extra - 1):.3g} % more noise on the gradients"
+            )
             raise ValueError(
-                f"adaptive_clip: its bits would need {more} on the gradients, and at most "
-                f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
-                f"least {rounded_up(MIN_ROUND_BATCH * loudest.noise_multiplier, 3):g}, or a constant clip_norm"
+                f"adaptive_clip: {price}, and at most {100 * (MAX_EXTRA_NOISE - 1):.2g} % more are allowed: take "
+                f"expected_batch_size × √expected_clients of at least "
+                f"{rounded_up(MIN_ROUND_BATCH * loudest.noise_multiplier, 3):g}, less noise, or a constant clip_norm"
             )
         self._require_bits_of_float32(self.adaptive_clip.bounds(self.clip_norm))
         return self

@@ -93,8 +93,10 @@ def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str
     noise, before = (least_noise(each).noise_multiplier for each in (tightest_plan, plan))
     if noise >= before:
         return None
+    share = None if tightest_plan.queries is None else tightest_plan.queries.share
+    asks = "" if share is None else f" and for questions with a share of {share:g}"
     return (
-        f"a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
+        f"a noise multiplier of {noise:g} would be enough for these rounds{asks}, not {before:g}: "
         "wardround plan --solve noise"
     )
 

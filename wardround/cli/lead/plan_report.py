@@ -50,6 +50,12 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
+    share = None if plan.queries is None else plan.queries.share
+    if share is not None and any(limit.enforcement == "fixed-plan" for limit in plan.limits):
+        say(
+            f"ε of the whole plan holds the share {share:g} of questions on all patients from the first round on. "
+            "ε so far holds only questions that were asked, and here none."
+        )
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:
@@ -131,6 +137,8 @@ def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
         say("\nSettings to copy:" if output is None else f"\n{output}: written, with")
         for name, value in replaced.items():
             say(f"{name} = {value!r}")
+    elif output is not None:
+        say(f"\n{output}: written. The settings are the solution already")
 
 
 def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] = ()) -> None:
@@ -158,6 +166,12 @@ def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] 
             f"note: schedule.min_clients is {min_clients}, but privacy.expected_clients says that {expected:g} "
             "hospitals are asked in a round on average. Rounds will be abandoned, or updates are divided by too small "
             "a number",
+            err=True,
+        )
+    if settings.privacy.adaptive_clip is not None:
+        say(
+            f"note: clip norm {settings.privacy.clip_norm:g} is that of the first round, and adaptive_clip moves it. "
+            "Bits and gradients share the noise, so ε is the same for any norm",
             err=True,
         )
     for line in notes_on_slots(settings, outlook.rounds):
