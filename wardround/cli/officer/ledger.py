@@ -91,8 +91,10 @@ def _row(limit: LimitStatement) -> list[str]:
 
 def _remaining_share(limit: LimitStatement) -> str:
     """Return what is left of the planned steps, or of μ²."""
-    progress, share = limit.counted, 100 * max(0.0, 1 - (limit.spent_share or 0.0))
-    unit = "μ²" if progress is None or progress.steps is None else "the steps"
+    progress, spent = limit.counted, limit.spent_share or 0.0
+    steps = None if progress is None else progress.steps
+    share = 100 * max(0.0, 1 - spent - (0.0 if steps is None else steps.abandoned / steps.allowed))
+    unit = "μ²" if steps is None else "the steps"
     return f"{number(share, 1, round_down=True)} % of {unit}"
 
 

@@ -313,6 +313,14 @@ def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: p
     assert "95.2 % of the steps" in shown
 
 
+def test_steps_that_abandoned_rounds_lost_do_not_remain(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = {"used": 22, "reserved": 0, "allowed": 24, "abandoned": 2}
+    show(statement(limit(**COUNTED | {"progress": COUNTED["progress"] | {"steps": steps}})))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "step 22 of 24, 2 are lost with abandoned rounds" in shown
+    assert "0.0 % of the steps" in shown
+
+
 def test_before_the_first_charge_no_number_so_far_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     show(statement(limit(**COUNTED | {"spent": 0.0})))
     shown = " ".join(capsys.readouterr().out.split())
