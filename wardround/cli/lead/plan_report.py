@@ -50,12 +50,19 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
-    share = None if plan.queries is None else plan.queries.share
-    if share is not None and any(limit.enforcement == "fixed-plan" for limit in plan.limits):
+    if plan.queries is not None:
+        _show_questions(plan)
+
+
+def _show_questions(plan: Plan) -> None:
+    """Say what questions on all patients take of the limits."""
+    if plan.queries is not None and plan.queries.share is not None:
         say(
-            f"ε of the whole plan holds the share {share:g} of questions on all patients from the first round on. "
-            "ε so far holds only questions that were asked, and here none."
+            f"ε of the whole plan holds the share {plan.queries.share:g} of questions on all patients from the first "
+            "round on. ε so far holds only questions that were asked, and here none."
         )
+    if any(limit.enforcement != "fixed-plan" for limit in plan.limits):
+        say("Rounds are counted without questions. Each question on all patients leaves room for fewer.")
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:

@@ -56,12 +56,9 @@ def budget(
 
 def show(statement: BudgetStatement) -> None:
     """Print the table of limits, and one sentence for each certificate."""
-    reason = ending(statement.stop_reason or "no further round fits")
-    state = "may continue" if statement.can_continue else f"ended: {reason}"
-    if statement.pause_reason is not None:
-        state = f"paused: {statement.pause_reason.detail}"
     columns = ["level", "definition", "guaranteed", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
-    table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
+    title = f"{statement.study}, round {statement.round}: {_state(statement)}"
+    table(title, columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
         name = f"{limit.level} {limit.definition}"
         if limit.counted is not None:
@@ -71,6 +68,17 @@ def show(statement: BudgetStatement) -> None:
         if (running := running_in_words(limit)) is not None:
             say(f"{name}: {running}")
     say(f"ledger: {statement.ledger.entries} entries. The newest stands for all of them: {statement.ledger.head}")
+
+
+def _state(statement: BudgetStatement) -> str:
+    if statement.pause_reason is not None:
+        return f"paused: {statement.pause_reason.detail}"
+    if not statement.can_continue:
+        return f"ended: {ending(statement.stop_reason or 'no further round fits')}"
+    left = [limit.rounds_left_estimate for limit in statement.limits if limit.rounds_left_estimate is not None]
+    # Questions alone plan no rounds.
+    is_trained = bool(statement.max_steps) and bool(left) and min(left) == 0
+    return "no further round of training fits" if is_trained else "may continue"
 
 
 def _row(limit: LimitStatement) -> list[str]:

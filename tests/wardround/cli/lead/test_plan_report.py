@@ -127,7 +127,10 @@ def test_the_share_of_questions_explains_why_two_numbers_differ(capsys: pytest.C
     show_forecast(outlook(plan=plan_of(fixed)))
     assert "holds the share 0.25 of questions on all patients from the first round on" in printed(capsys)
     show_forecast(outlook())
-    assert "share" not in printed(capsys)
+    assert "question" not in printed(capsys)
+    del questions["share"]
+    show_forecast(outlook(plan=plan_of(settings(statistics=questions))))
+    assert "Each question on all patients leaves room for fewer." in printed(capsys)
 
 
 def test_a_clip_norm_that_moves_is_noted(capsys: pytest.CaptureFixture[str]) -> None:

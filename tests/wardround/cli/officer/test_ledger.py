@@ -213,7 +213,7 @@ def statement(*limits: LimitStatement, **given: Any) -> BudgetStatement:
         round=3,
         limits=list(limits),
         ledger=BudgetLedger.model_construct(entries=7, head="sha256:ab"),
-        **{"can_continue": True, "pause_reason": None, "stop_reason": None, **given},
+        **{"can_continue": True, "pause_reason": None, "stop_reason": None, "max_steps": 30, **given},
     )
 
 
@@ -311,6 +311,18 @@ def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: p
     assert f"{guarantee}: {progress}" in shown
     assert shown.index(guarantee) < shown.index(running)
     assert "95.2 % of the steps" in shown
+
+
+def test_a_study_that_waits_for_questions_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    trained = limit(**COUNTED | {"rounds_left_estimate": 0})
+    for study, words in (
+        (statement(trained), "no further round of training fits"),
+        (statement(limit(**COUNTED | {"rounds_left_estimate": 1})), "may continue"),
+        (statement(trained, max_steps=0), "may continue"),
+        (statement(trained, can_continue=False, stop_reason="stopped"), "ended: stopped"),
+    ):
+        show(study)
+        assert f"sepsis, round 3: {words}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_steps_that_abandoned_rounds_lost_do_not_remain(capsys: pytest.CaptureFixture[str]) -> None:
