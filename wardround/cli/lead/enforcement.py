@@ -76,7 +76,10 @@ def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
     except AccountingError:
         return None
     rules = dict.fromkeys(f'"{limit.enforcement}"' for limit in tightest_plan.limits if limit.enforcement)
-    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)} {advantage}"
+    queries = tightest_plan.queries
+    # What the questions would have left is a part of the offer.
+    share = f" and statistics.share = {queries.share:g}" if queries is not None and queries != plan.queries else ""
+    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)}{share} {advantage}"
 
 
 def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str | None:
@@ -93,10 +96,8 @@ def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str
     noise, before = (least_noise(each).noise_multiplier for each in (tightest_plan, plan))
     if noise >= before:
         return None
-    share = None if tightest_plan.queries is None else tightest_plan.queries.share
-    asks = "" if share is None else f" and for questions with a share of {share:g}"
     return (
-        f"a noise multiplier of {noise:g} would be enough for these rounds{asks}, not {before:g}: "
+        f"a noise multiplier of {noise:g} would be enough for these rounds, not {before:g}: "
         "wardround plan --solve noise"
     )
 

@@ -50,19 +50,31 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
-    if plan.queries is not None:
-        _show_questions(plan)
+    for line in _scope_of_limits(outlook):
+        say(line)
 
 
-def _show_questions(plan: Plan) -> None:
-    """Say what questions on all patients take of the limits."""
-    if plan.queries is not None and plan.queries.share is not None:
-        say(
-            f"ε of the whole plan holds the share {plan.queries.share:g} of questions on all patients from the first "
-            "round on. ε so far holds only questions that were asked, and here none."
+def _scope_of_limits(outlook: Forecast) -> list[str]:
+    """Return why ε is more than that of the rounds, where a limit is kept by counting."""
+    queries, rules = outlook.plan.queries, {each.limit.enforcement for each in outlook.limits}
+    lines: list[str] = []
+    if "gaussian-filter" in rules:
+        lines.append("A limit that is kept by a sum of squares is stated whole, from the first round on.")
+    if queries is not None and rules != {"fixed-plan"}:
+        lines.append("Rounds are counted without questions. Each question on all patients leaves room for fewer.")
+    if queries is None or "fixed-plan" not in rules:
+        return lines
+    if queries.share is not None:
+        lines.append(
+            f"ε of the whole plan counts all of its share for questions (statistics.share = {queries.share:g}), "
+            "whether they are asked or not."
         )
-    if any(limit.enforcement != "fixed-plan" for limit in plan.limits):
-        say("Rounds are counted without questions. Each question on all patients leaves room for fewer.")
+    if queries.evaluation is not None:
+        lines.append(
+            "Patients who are set aside may lose as much as the limit by evaluations, which are no part of the plan: "
+            "so ε is the limit."
+        )
+    return lines
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:
@@ -145,7 +157,14 @@ def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
         for name, value in replaced.items():
             say(f"{name} = {value!r}")
     elif output is not None:
-        say(f"\n{output}: written. The settings are the solution already")
+        say(f"\n{output}: written, with the same settings")
+
+
+def why_unchanged(solve: str, outlook: Forecast) -> str:
+    """Return a note for a search that found no other number."""
+    if solve == "order" and all(limit_forecast.order is None for limit_forecast in outlook.limits):
+        return "note: --solve order finds nothing: no limit of these settings is kept at an order"
+    return f"note: --solve {solve} changes nothing: the settings have what it finds"
 
 
 def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] = ()) -> None:
@@ -175,18 +194,18 @@ def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] 
             "a number",
             err=True,
         )
-    if settings.privacy.adaptive_clip is not None:
-        say(
-            f"note: clip norm {settings.privacy.clip_norm:g} is that of the first round, and adaptive_clip moves it. "
-            "Bits and gradients share the noise, so ε is the same for any norm",
-            err=True,
-        )
-    for line in notes_on_slots(settings, outlook.rounds):
+    for line in (*_notes_on_clip_norm(settings), *notes_on_slots(settings, outlook.rounds)):
         say(f"note: {line}", err=True)
     wrong = _wrong_task(settings.training)
     if wrong is not None:
         say(f"note: {wrong}", err=True)
     note_bounds(settings)
+
+
+def _notes_on_clip_norm(settings: StudySettings) -> list[str]:
+    privacy = settings.privacy
+    moves = f"clip norm {privacy.clip_norm:g} is that of the first round, and adaptive_clip moves it. ε stays the same"
+    return [] if privacy.adaptive_clip is None else [moves]
 
 
 def note_bounds(settings: StudySettings) -> None:
@@ -220,9 +239,11 @@ def _stopping_limits(outlook: Forecast) -> str:
 def why_no_round(outlook: Forecast) -> str:
     from accounting.budget.budget import Budget
     from accounting.errors import AccountingError
+    from study_protocol.study.setting_names import naming_settings
 
     try:
-        Budget.open(outlook.plan)
+        with naming_settings():
+            Budget.open(outlook.plan)
     except AccountingError as error:
         return str(error)
     return f"{_stopping_limits(outlook)} would be passed"

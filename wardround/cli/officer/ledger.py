@@ -56,9 +56,13 @@ def budget(
 
 def show(statement: BudgetStatement) -> None:
     """Print the table of limits, and one sentence for each certificate."""
+    reason = ending(statement.stop_reason or "no further round fits")
+    goes_on = "may continue" + " with questions" * any(limit.takes_questions for limit in statement.limits)
+    state = goes_on if statement.can_continue else f"ended: {reason}"
+    if statement.pause_reason is not None:
+        state = f"paused: {statement.pause_reason.detail}"
     columns = ["level", "definition", "guaranteed", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
-    title = f"{statement.study}, round {statement.round}: {_state(statement)}"
-    table(title, columns, [_row(limit) for limit in statement.limits])
+    table(f"{statement.study}, round {statement.round}: {state}", columns, [_row(limit) for limit in statement.limits])
     for limit in statement.limits:
         name = f"{limit.level} {limit.definition}"
         if limit.counted is not None:
@@ -68,17 +72,6 @@ def show(statement: BudgetStatement) -> None:
         if (running := running_in_words(limit)) is not None:
             say(f"{name}: {running}")
     say(f"ledger: {statement.ledger.entries} entries. The newest stands for all of them: {statement.ledger.head}")
-
-
-def _state(statement: BudgetStatement) -> str:
-    if statement.pause_reason is not None:
-        return f"paused: {statement.pause_reason.detail}"
-    if not statement.can_continue:
-        return f"ended: {ending(statement.stop_reason or 'no further round fits')}"
-    left = [limit.rounds_left_estimate for limit in statement.limits if limit.rounds_left_estimate is not None]
-    # Questions alone plan no rounds.
-    is_trained = bool(statement.max_steps) and bool(left) and min(left) == 0
-    return "no further round of training fits" if is_trained else "may continue"
 
 
 def _row(limit: LimitStatement) -> list[str]:
@@ -98,12 +91,15 @@ def _row(limit: LimitStatement) -> list[str]:
 
 
 def _remaining_share(limit: LimitStatement) -> str:
-    """Return what is left of the planned steps, or of μ²."""
-    progress, spent = limit.counted, limit.spent_share or 0.0
-    steps = None if progress is None else progress.steps
-    share = 100 * max(0.0, 1 - spent - (0.0 if steps is None else steps.abandoned / steps.allowed))
-    unit = "μ²" if steps is None else "the steps"
-    return f"{number(share, 1, round_down=True)} % of {unit}"
+    """Return what is left of the planned steps and of μ²."""
+    progress = limit.counted
+    steps, squares = (None, None) if progress is None else (progress.steps, progress.squares)
+    lost_steps = 0 if steps is None else steps.abandoned
+    return ", ".join(
+        f"{number(100 * max(0.0, 1 - (part.used + lost) / part.allowed), 1, round_down=True)} % of {unit}"
+        for unit, part, lost in (("the steps", steps, lost_steps), ("μ²", squares, 0))
+        if part is not None and part.allowed > 0
+    )
 
 
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:

@@ -117,20 +117,14 @@ def test_settings_to_copy_are_printed_or_said_to_be_written(capsys: pytest.Captu
     assert capsys.readouterr().out.startswith("\nsolved.toml: written, with\n")
     show_replaced({}, None)
     assert capsys.readouterr().out == ""
-    show_replaced({}, Path("solved.toml"))
-    assert "solved.toml: written. The settings are the solution already" in capsys.readouterr().out
 
 
-def test_the_share_of_questions_explains_why_two_numbers_differ(capsys: pytest.CaptureFixture[str]) -> None:
-    questions = {"max_queries": 10, "max_cells": 10, "share": 0.25}
-    fixed = settings(limits=[limit("instance", epsilon=8.0, enforcement="fixed-plan")], statistics=questions)
-    show_forecast(outlook(plan=plan_of(fixed)))
-    assert "holds the share 0.25 of questions on all patients from the first round on" in printed(capsys)
+def test_questions_beside_another_rule_leave_fewer_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = plan_of(settings(statistics={"max_queries": 10, "max_cells": 10}))
+    show_forecast(outlook(plan=asked))
+    assert "Each question on all patients leaves room for fewer." in printed(capsys)
     show_forecast(outlook())
     assert "question" not in printed(capsys)
-    del questions["share"]
-    show_forecast(outlook(plan=plan_of(settings(statistics=questions))))
-    assert "Each question on all patients leaves room for fewer." in printed(capsys)
 
 
 def test_a_clip_norm_that_moves_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
