@@ -140,7 +140,12 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
 
 def _progress(budget: StatedBudget, account: Account) -> Progress | None:
     trains = budget.pending is not None and budget.pending_query is None
-    return account.progress(stage=budget.next_stage if trains else None, query=budget.pending_query)
+    progress = account.progress(stage=budget.next_stage if trains else None, query=budget.pending_query)
+    if progress is None or progress.steps is None or budget.plan.noise_schedule is None:
+        return progress
+    begun = budget.begun_rounds * budget.plan.steps_per_round
+    abandoned = begun - int(progress.steps.used + progress.steps.reserved)
+    return dataclasses.replace(progress, abandoned=abandoned)
 
 
 def _takes_questions(progress: Progress | None) -> bool:

@@ -81,8 +81,8 @@ def _admit_whole(
     if epsilon and delta and (epsilon_needed := study.whole_epsilon(account, delta, epsilon)) <= epsilon:
         return WholePlan(level, epsilon_needed, delta, study.steps)
     _LOG.info(
-        "the whole plan needs more than the epsilon of %g at delta %g that is left for whole plans (whole_plans): each "
-        "round is charged by itself, by rule %s",
+        "the whole plan needs more than the epsilon of %g at delta %g that are left for it in whole_plans, where one "
+        "study takes at most half of the delta that is left: each round is charged by itself, by rule %s",
         epsilon,
         delta,
         terms.rule,

@@ -120,29 +120,33 @@ class Watch:
 
     def waits(self, waiting: Waiting) -> None:
         """This is what is waited for now."""
-        self._tell(waiting)
+        self._reached(waiting)
 
     def waits_for_others(self, assignment: AssignmentBody, session: SignedParameters | None) -> None:
         """The next step of a masked round needs the other hospitals."""
         if session is not None:
             until = shown_time(assignment.deadline)
-            self._tell(
+            self._reached(
                 Waiting(f"round {assignment.round}: waiting for the other hospitals, until {until} at the latest")
             )
 
     def goes_on(self) -> None:
         """Tell that the waiting is over."""
-        self._tell(None)
+        self._reached(None)
 
     def unreachable(self, reason: str | None, pause: float) -> None:
         """Tell that the coordinator gave no answer and is asked again after `pause` seconds. None: it has answered."""
         if reason is None:
-            self._away_since = None
-            self._tell(None)
+            self._reached(None)
             return
         self._away_since = self._away_since or datetime.now(UTC)
         next_try = f"trying again in {math.ceil(pause)} s" if pause >= 1 else "trying again"
         self._tell(Waiting(f"the coordinator is not reachable: {reason}, {next_try}", self._away_since))
+
+    def _reached(self, waiting: Waiting | None) -> None:
+        # A request that began while the coordinator was away may end with an error, and tells no end of the absence.
+        self._away_since = None
+        self._tell(waiting)
 
     def _log(self, waiting: Waiting | None) -> None:
         if waiting is None:

@@ -245,7 +245,7 @@ def _options(name: str, parts: list[str]) -> dict[str, str]:
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key not in OPTIONS or key in options:
-            raise TaskError(f"{PREFIX}{name}: behind the ';' may stand, once each: {', '.join(OPTIONS)}")
+            raise TaskError(f"{PREFIX}{name}: {part.strip()!r}: behind ';' may stand, once each: {', '.join(OPTIONS)}")
         options[key] = value
     return options
 

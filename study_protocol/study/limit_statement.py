@@ -45,6 +45,13 @@ class PlannedSteps(Message):
     used: Whole = Field(ge=0, description="noised steps that were charged")
     reserved: Whole = Field(ge=0, description="those of the round under way")
     allowed: Whole = Field(ge=1, description="those of the whole plan")
+    # Left out where there are none: statements without a noise schedule stay as they were written.
+    abandoned: Whole = Field(
+        default=0,
+        ge=0,
+        exclude_if=lambda abandoned: abandoned == 0,
+        description="those of abandoned rounds, whose places in the noise schedule are used. They are not taken",
+    )
 
 
 class SumOfSquares(Message):

@@ -127,6 +127,9 @@ def _counted(study: Study, account: CountedLimit, stated: Json) -> Iterable[str]
         "reserved": trains * per_round,
         "allowed": account.rounds * per_round,
     }
+    # Places of a noise schedule that abandoned rounds used.
+    if study.plan.get("noise_schedule") and (lost := study.begun - len(study.rounds) - trains):
+        steps["abandoned"] = lost * per_round
     if progress["steps"] != (steps if account.enforcement == "fixed-plan" else None):
         yield f"its steps are not {steps}"
     allowed, squares = account.allowed(), progress["squares"]

@@ -30,12 +30,17 @@ class Progress:
     steps    noised steps of a fixed plan
     squares  Σ Δ²/s²: of rounds and questions under gaussian-filter, of questions on all patients under fixed-plan. None
              for a fixed plan without questions
+    abandoned  steps that can no more be taken: abandoned rounds used their places in a noise schedule
     """
 
     enforcement: Enforcement
     steps: UsedPart | None
     squares: UsedPart | None
+    abandoned: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
+        """Plain JSON values. Without abandoned steps as before there were schedules."""
+        values = asdict(self)
+        if (abandoned := values.pop("abandoned")) and values["steps"] is not None:
+            values["steps"]["abandoned"] = abandoned
+        return values

@@ -136,6 +136,14 @@ def test_places_that_were_cancelled_are_no_rounds_that_are_left() -> None:
     assert budget.statements(whole=False)[0]["rounds_left_estimate"] == 6
 
 
+def test_steps_of_abandoned_rounds_are_stated_with_the_plan() -> None:
+    budget, _, _ = played(scheduled("fixed-plan"), ["settle", "cancel", "full", "cancel"])
+    steps = {"used": 2, "reserved": 0, "allowed": 9, "abandoned": 2}
+    assert budget.statements(whole=False)[0]["progress"]["steps"] == steps
+    budget.reserve(budget.last_round + 1)
+    assert budget.statements(whole=False)[0]["progress"]["steps"] == steps | {"reserved": 1}
+
+
 @pytest.mark.slow
 def test_the_number_of_a_scheduled_plan_is_never_below_the_exact_one() -> None:
     rng = np.random.default_rng(7)

@@ -73,3 +73,15 @@ def test_a_coordinator_that_is_away_has_one_beginning() -> None:
     assert (again, second.since) == (None, first.since)
     assert "trying again in 13 s" in second.text
     assert later.since is not first.since
+
+
+def test_a_coordinator_that_was_heard_of_is_away_anew() -> None:
+    told: list[Waiting | None] = []
+    watch = Watch(told.append)
+    watch.unreachable("no answer", 0.5)
+    watch.waits(Waiting("round 7"))
+    watch.unreachable("no answer", 0.5)
+    first, _, later = told
+    assert first is not None
+    assert later is not None
+    assert later.since is not first.since

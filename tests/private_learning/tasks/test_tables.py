@@ -135,7 +135,7 @@ def test_a_lacking_column_is_named(gone: str):
         ({**BASE, "column.x": "0..inf"}, "finite"),
         ({**BASE, "column.x": "0..ten"}, "not a number"),
         ({**BASE, "column.x": "0..1; missing=2"}, "outside the range"),
-        ({**BASE, "column.x": "0..1; else=0"}, "once each: missing, missing-values"),
+        ({**BASE, "column.x": "0..1; else=0"}, "'else=0': behind ';' may stand, once each: missing, missing-values"),
         ({**BASE, "column.x": "a"}, "two or more"),
         ({**BASE, "column.x": "1|1.0"}, "two or more different"),
         ({**BASE, "column.x": "a||b"}, "two or more different"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from accounting.budget.budget import Budget
 from accounting.plan.plan import Plan
 from accounting.plan.queries import EvaluationPlan, QueryPlan
+from accounting.plan.schedule import NoiseStage
 from accounting.plan.statistics import StatisticsPlan
 from study_protocol.study.limit_statement import LimitStatement, Spent
 from study_protocol.study.limit_words import (
@@ -51,6 +53,15 @@ def test_a_plan_is_guaranteed_as_a_whole_and_says_its_step() -> None:
     budget.cancel(13, "too-few-clients")
     budget.finish("stopped")
     assert limit_in_words(stated(budget)).endswith("whenever the study stops: step 12 of 70")
+
+
+def test_steps_that_abandoned_rounds_lost_are_named() -> None:
+    stages = (NoiseStage(40, 1.2), NoiseStage(30, 1.0))
+    budget = after(replace(fixed(70), noise_schedule=stages), 3)
+    for number, words in ((4, "step 3 of 70, 1 is lost with abandoned rounds"), (5, "step 3 of 70, 2 are lost with")):
+        budget.reserve(number)
+        budget.cancel(number, "too-few-clients")
+        assert (progress_in_words(stated(budget)) or "").startswith(words)
 
 
 def test_several_steps_of_a_round_are_under_way_together() -> None:

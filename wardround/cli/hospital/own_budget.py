@@ -81,8 +81,8 @@ def _show_own_budget(
         return
     rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]
     if patients is not None:
-        # The spent column is empty: the sums of single patients are secret.
+        # The guaranteed column is empty: the sums of single patients are secret.
         rows.append(["instance", "individual", "-", number(patients["epsilon"]), f"{patients['delta']:g}"])
-    table(f"{dataset}: this hospital's own budget", ["level", "definition", "spent", "limit", "delta"], rows)
+    table(f"{dataset}: this hospital's own budget", ["level", "definition", "guaranteed", "limit", "delta"], rows)
     if patients is not None:
         say(f"individual, {patients['steps']} steps: {patients['assumption']}")

@@ -129,7 +129,9 @@ def errors_of_counts(document: QueryDocument, noise_std: float) -> list[list[str
         errors = [row[place] for row in table.rows]
         known_errors = [error for error in errors if isinstance(error, int | float)]
         if known_errors:
-            rows.append([table.title, _ends(known_errors, 1.0), f"± {_ends(known_errors, 1.96)}"])
+            # Two tables of one answer may have one title, as bins and their total.
+            title = table.title if table.title not in [row[0] for row in rows] else f"{table.title} in all"
+            rows.append([title, _ends(known_errors, 1.0), f"± {_ends(known_errors, 1.96)}"])
     return rows
 
 

@@ -235,7 +235,9 @@ def _suggested(
     elif replace(numbers, patients=[]) == SuggestOptions():
         values = read_settings(settings).as_json()
     else:
-        raise ConfigurationError("the settings file says these numbers: name it with --patients alone, or leave it")
+        raise ConfigurationError(
+            "beside a settings file --suggest takes only --patients: leave out the other options, or the file"
+        )
     return suggested(values, patients=numbers.patients, rounds=rounds, commonest=commonest)
 
 

@@ -60,6 +60,8 @@ def _scope_of_limits(outlook: Forecast) -> list[str]:
     lines: list[str] = []
     if "gaussian-filter" in rules:
         lines.append("A limit that is kept by a sum of squares is stated whole, from the first round on.")
+    if queries is not None and rules != {"fixed-plan"}:
+        lines.append("Rounds are counted without questions. Each question on all patients leaves room for fewer.")
     if queries is None or "fixed-plan" not in rules:
         return lines
     if queries.share is not None:
@@ -192,12 +194,18 @@ def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] 
             "a number",
             err=True,
         )
-    for line in notes_on_slots(settings, outlook.rounds):
+    for line in (*_notes_on_clip_norm(settings), *notes_on_slots(settings, outlook.rounds)):
         say(f"note: {line}", err=True)
     wrong = _wrong_task(settings.training)
     if wrong is not None:
         say(f"note: {wrong}", err=True)
     note_bounds(settings)
+
+
+def _notes_on_clip_norm(settings: StudySettings) -> list[str]:
+    privacy = settings.privacy
+    moves = f"clip norm {privacy.clip_norm:g} is that of the first round, and adaptive_clip moves it. ε stays the same"
+    return [] if privacy.adaptive_clip is None else [moves]
 
 
 def note_bounds(settings: StudySettings) -> None:

@@ -93,10 +93,11 @@ def _row(limit: LimitStatement) -> list[str]:
 def _remaining_share(limit: LimitStatement) -> str:
     """Return what is left of the planned steps and of μ²."""
     progress = limit.counted
-    parts = [] if progress is None else [("the steps", progress.steps), ("μ²", progress.squares)]
+    steps, squares = (None, None) if progress is None else (progress.steps, progress.squares)
+    lost_steps = 0 if steps is None else steps.abandoned
     return ", ".join(
-        f"{number(100 * max(0.0, 1 - part.used / part.allowed), 1, round_down=True)} % of {unit}"
-        for unit, part in parts
+        f"{number(100 * max(0.0, 1 - (part.used + lost) / part.allowed), 1, round_down=True)} % of {unit}"
+        for unit, part, lost in (("the steps", steps, lost_steps), ("μ²", squares, 0))
         if part is not None and part.allowed > 0
     )
 

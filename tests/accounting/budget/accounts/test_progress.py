@@ -90,7 +90,7 @@ def test_a_cancelled_entry_of_a_schedule_is_no_round_that_is_left() -> None:
     budget = Budget.open(fixed(6, noise_schedule=(NoiseStage(3, 1.5), NoiseStage(3, 1.0))))
     budget.reserve(1)
     budget.cancel(1, "too-few-clients")
-    assert used(budget, "steps") == {"used": 0, "reserved": 0, "allowed": 6}
+    assert used(budget, "steps") == {"used": 0, "reserved": 0, "allowed": 6, "abandoned": 1}
     assert stated(budget)["rounds_left_estimate"] == 5
 
 

@@ -34,6 +34,10 @@ def test_errors_that_differ_are_told_from_the_least_to_the_largest() -> None:
     assert rows["patients in all"] == f"{math.sqrt(variance):.3g}"
 
 
+def test_bins_and_their_total_have_different_titles() -> None:
+    assert [title for title, _, _ in errors_of_counts(document("quantiles"), 6.0)] == ["patients", "patients in all"]
+
+
 def test_a_query_is_handed_out_as_text_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     hand_out(shown(ASKED), False, None, None)
     assert "waiting: 1 of at least 2 hospitals say yes" in capsys.readouterr().out

@@ -119,6 +119,22 @@ def test_settings_to_copy_are_printed_or_said_to_be_written(capsys: pytest.Captu
     assert capsys.readouterr().out == ""
 
 
+def test_questions_beside_another_rule_leave_fewer_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = plan_of(settings(statistics={"max_queries": 10, "max_cells": 10}))
+    show_forecast(outlook(plan=asked))
+    assert "Each question on all patients leaves room for fewer." in printed(capsys)
+    show_forecast(outlook())
+    assert "question" not in printed(capsys)
+
+
+def test_a_clip_norm_that_moves_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    moving = {"quantile": 0.3, "rate": 0.2}
+    show_notes(settings(adaptive_clip=moving, expected_batch_size=1_000.0), outlook())
+    assert "is that of the first round, and adaptive_clip moves it" in capsys.readouterr().err
+    show_notes(STUDY, outlook())
+    assert "adaptive_clip" not in capsys.readouterr().err
+
+
 def test_a_bayesian_limit_that_shows_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
     bayesian = replace(CLASSICAL, limit=LimitPlan(Level.INSTANCE, Definition.BAYESIAN, 4.0, 1e-5, 1e-6), least=2.6234)
     show_notes(STUDY, outlook(limits=(bayesian,)))

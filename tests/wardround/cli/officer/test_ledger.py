@@ -213,7 +213,7 @@ def statement(*limits: LimitStatement, **given: Any) -> BudgetStatement:
         round=3,
         limits=list(limits),
         ledger=BudgetLedger.model_construct(entries=7, head="sha256:ab"),
-        **{"can_continue": True, "pause_reason": None, "stop_reason": None, **given},
+        **{"can_continue": True, "pause_reason": None, "stop_reason": None, "max_steps": 30, **given},
     )
 
 
@@ -323,6 +323,14 @@ def test_a_plan_whose_steps_are_done_goes_on_with_questions(capsys: pytest.Captu
     shown = " ".join(capsys.readouterr().out.split())
     assert "may continue with questions" in shown
     assert "0.0 % of the steps, 95.0 % of μ²" in shown
+
+
+def test_steps_that_abandoned_rounds_lost_do_not_remain(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = {"used": 22, "reserved": 0, "allowed": 24, "abandoned": 2}
+    show(statement(limit(**COUNTED | {"progress": COUNTED["progress"] | {"steps": steps}})))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "step 22 of 24, 2 are lost with abandoned rounds" in shown
+    assert "0.0 % of the steps" in shown
 
 
 def test_before_the_first_charge_no_number_so_far_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
