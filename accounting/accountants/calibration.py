@@ -107,8 +107,7 @@ def calibrate_noise(
     if accounting_method == "pld" and fixed is not None:
         raise InvalidArgument("order", "belongs to method rdp")
     if account is not None:
-        _check_account(account)
-        return _min_noise(account, target, accuracy)
+        return _min_noise(_checked(account), target, accuracy)
     if fixed is not None:
         _require_reachable(target, delta, sampling_rate, steps, fixed)
     orders = None if fixed is None else [fixed]
@@ -121,9 +120,10 @@ def calibrate_noise(
     return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
 
 
-def _check_account(account: object) -> None:
+def _checked(account: Callable[[float], float]) -> Callable[[float], float]:
     if not callable(account):
         raise InvalidArgument("account", f"must be a function that returns ε, not {type(account).__name__}")
+    return account
 
 
 def _first_noise(account: Callable[[float], float], target: float) -> float:
@@ -146,7 +146,7 @@ def most_steps(*, epsilon: float, delta: float, account: Callable[[int], float],
     """
     target = check_positive("epsilon", epsilon)
     check_delta(delta)
-    _check_account(account)
+    _checked(account)
     return _last(lambda steps: account(steps) <= target, check_count("at_most", at_most))
 
 
