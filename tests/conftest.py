@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -36,6 +37,9 @@ hypothesis.settings.register_profile("campaign", deadline=None, max_examples=200
 hypothesis.settings.load_profile("wardround")
 # No test has more in `make test`, also one that names a number of its own.
 QUICK_EXAMPLES = 25
+# Letters of a value in the name of a case, where pytest would write escapes.
+LONGEST_NAME = 60
+_UNPLAIN = re.compile(r"[^ -~]|\\")
 
 
 @dataclass
@@ -99,6 +103,15 @@ def _unknown_cases(items: list[pytest.Item]) -> set[str]:
         for marker in (*item.iter_markers("quick"), *item.iter_markers("slow_cases")):
             named.setdefault(name, set(marker.args)).discard(case.removesuffix("]"))
     return {f"{name}[{case}]" for name, cases in named.items() for case in cases}
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case by a text that every terminal shows as it is. None: pytest's own name is one."""
+    if isinstance(val, bytes):
+        val = val.decode("ascii", errors="replace")
+    if not isinstance(val, str) or _UNPLAIN.search(val) is None:
+        return None
+    return _UNPLAIN.sub("_", val[:LONGEST_NAME])
 
 
 @pytest.hookimpl(tryfirst=True)

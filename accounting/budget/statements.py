@@ -113,11 +113,11 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     after = spent if budget.pending is None else reserved
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
+    progress = _progress(budget, account)
     # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
-    exhausted = budget.pending is None and not running <= account.limit.epsilon
+    exhausted = budget.pending is None and not running <= account.limit.epsilon and not _takes_questions(progress)
     chance, source = guess_of(account, spent)
     certificate = dataclasses.replace(certificate, guess_from=source)
-    progress = _progress(budget, account)
     return {
         "level": str(account.limit.level),
         "definition": str(account.limit.definition),
@@ -141,6 +141,14 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
 def _progress(budget: StatedBudget, account: Account) -> Progress | None:
     trains = budget.pending is not None and budget.pending_query is None
     return account.progress(stage=budget.next_stage if trains else None, query=budget.pending_query)
+
+
+def _takes_questions(progress: Progress | None) -> bool:
+    """Whether all steps of a fixed plan are done, and questions have a part of their own left."""
+    if progress is None or progress.steps is None or progress.squares is None:
+        return False
+    steps, squares = progress.steps, progress.squares
+    return steps.used >= steps.allowed and squares.used < squares.allowed
 
 
 def _after_next(budget: StatedBudget, account: Account) -> float:

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COLLECT = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-LONGEST = 80
+LONGEST = 140
 
 
 # A time in a name has whole seconds, or two on some file systems.

@@ -2,7 +2,7 @@
 import { Twin } from "/static/coordinator.js";
 import { cell, element, redraw, table } from "/static/elements.js";
 import { follow } from "/static/live.js";
-import { ago, count, percentLeft, when } from "/static/numbers.js";
+import { ago, count, percentLeft, takesQuestions, when } from "/static/numbers.js";
 import { complain, tell, title } from "/static/shell.js";
 import { limitName, stateOf } from "/static/words.js";
 
@@ -91,10 +91,10 @@ const protectedLimits = (limits) => limits.filter((limit) => limit.epsilon !== n
 // The limit that has the smallest share left speaks for the study.
 function budget(limits) {
   const scarce = protectedLimits(limits).reduce((least, limit) => (percentLeft(limit) < percentLeft(least) ? limit : least));
-  const left = percentLeft(scarce);
+  const left = percentLeft(scarce), words = takesQuestions(scarce) ? `${left} % for questions` : `${left} %`;
   return element("span", { class: "left" },
-    element("meter", { min: 0, max: 100, value: left, "aria-label": `${left} % of the budget left, ${limitName(scarce)}` }),
-    element("span", {}, `${left} %`), element("span", { class: "note" }, limitName(scarce)));
+    element("meter", { min: 0, max: 100, value: left, "aria-label": `${words} of the budget left, ${limitName(scarce)}` }),
+    element("span", {}, words), element("span", { class: "note" }, limitName(scarce)));
 }
 
 const trains = (study) => study.settings.training !== undefined;

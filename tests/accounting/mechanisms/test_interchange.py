@@ -43,7 +43,7 @@ EVENTS: list[Event] = [
 ]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=str)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_there_and_back_it_is_the_same(event: Event) -> None:
     assert from_dp_accounting(to_dp_accounting(event)) == event
 
@@ -70,7 +70,7 @@ def test_what_the_peer_does_not_know_is_refused(event: Event) -> None:
         dp_event.DiscreteLaplaceDpEvent(0.0, 1),
         GaussianEvent(1.0),
     ],
-    ids=str,
+    ids=lambda event: type(event).__name__,
 )
 def test_what_this_package_does_not_know_is_refused(event: object) -> None:
     with pytest.raises(InvalidArgument):

@@ -21,12 +21,16 @@ CONDITION = "if the study ended here for reasons that do not depend on its resul
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """`planned` trains and may ask, with cancelled rounds and one under way; `filter` has all records in each round."""
+    """`planned` trains and may ask, with cancelled rounds and one under way. `trained` has done all its steps. `filter`
+    has all records in each round.
+    """
     with live(tmp_path_factory.mktemp("home")) as coordinator:
         asks = {"max_queries": 20, "max_cells": 100, "share": 0.1}
         past = seeded.History(12, dict.fromkeys((5, 6), "too-few-clients"))
         planned = {"rounds": 100, "noise": 5.0, "enforcement": "fixed-plan", "statistics": asks}
         _open(coordinator, "planned", past, **planned)
+        trained = {"rounds": 4, "noise": 5.0, "enforcement": "fixed-plan", "statistics": asks}
+        _open(coordinator, "trained", seeded.History(4, open=False), **trained)
         squares = {"rounds": 40, "noise": 12.0, "enforcement": "gaussian-filter"}
         _open(coordinator, "filter", seeded.History(6, open=False), **squares)
         _open(coordinator, "young", None, rounds=40, noise=8.0, enforcement="fixed-plan")
@@ -125,3 +129,5 @@ def test_the_list_shows_the_share_of_steps_that_is_left(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
     assert "89 %" in page.locator("#list tr", has_text="Study planned").inner_text()
     assert "100 %" in page.locator("#list tr", has_text="Study young").inner_text()
+    # Once the steps are done, what is left is the share of questions.
+    assert "100 % for questions" in page.locator("#list tr", has_text="Study trained").inner_text()

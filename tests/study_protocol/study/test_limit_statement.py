@@ -33,7 +33,7 @@ def test_the_used_share_of_questions_alone_is_that_of_their_squares() -> None:
     assert limit.spent_share == pytest.approx(1 / 400 / limit.certificate["allowed"], rel=1e-9)
 
 
-@pytest.mark.parametrize("budget", [Budget.open(mixed()), Budget.open(statistics())], ids=["in ε", "questions"])
+@pytest.mark.parametrize("budget", [Budget.open(mixed()), Budget.open(statistics())], ids=["in epsilon", "questions"])
 def test_other_statements_are_written_as_before(budget: Budget) -> None:
     """Digests of them stand in ledgers."""
     told = json.loads(json.dumps(budget.statements()[0]))

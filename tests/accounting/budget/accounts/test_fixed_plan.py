@@ -133,6 +133,18 @@ def test_questions_adapt_within_their_share_in_any_order():
     assert budget.authorise().is_allowed
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.2, "within"), (None, "exhausted")])
+def test_after_the_last_step_only_questions_keep_a_limit_open(share, state):
+    budget = Budget.open(fixed(2, share=share, noise_multiplier=2.5))
+    for number in (1, 2):
+        assert budget.statements()[0]["state"] == "within"
+        budget.reserve(number)
+        budget.settle(number, None)
+    assert budget.statements()[0]["state"] == state
+    assert share is None or budget.authorise_query(cost(30.0)).is_allowed
+    assert not budget.authorise().is_allowed
+
+
 def test_what_is_set_aside_may_lose_the_limit_and_no_more():
     evaluates = fixed(40, queries=QueryPlan(50, 100, None, EvaluationPlan(), None), noise_multiplier=2.5)
     budget = Budget.open(evaluates)
