@@ -73,6 +73,9 @@ def test_help_and_version_work_with_every_extra(install: Install, extra: str, tm
     assert _run([commands / "python", "-c", search], tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.slow_cases(
+    "-budget sepsis-operator", "cli-enrol wri_token-operator", "cli-budget sepsis-operator", "cli-migrate-server"
+)
 @pytest.mark.parametrize(
     ("extra", "line", "named"),
     [
