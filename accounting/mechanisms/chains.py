@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 # Each further link of ε moves the next one less.
 _MOST_ROUNDS = 60
+_LEAST_DELTA = 1e-300
 
 
 def chained_epsilon(read: Callable[[float], float], delta: float, links: int) -> float:
@@ -32,7 +33,8 @@ def chained_epsilon(read: Callable[[float], float], delta: float, links: int) ->
 def chained_delta(read: Callable[[float], float], epsilon: float, links: int) -> float:
     """Least δ(ε) of a chain, at most 1. read: δ of one link at an ε."""
     link = epsilon / links
-    return min(1.0, read(link) * _sum_of_factors(link, links) * (1 + 1e-12))
+    # No less than what underflows: the factors may be beyond every float.
+    return min(1.0, max(read(link), _LEAST_DELTA) * _sum_of_factors(link, links) * (1 + 1e-12))
 
 
 def _sum_of_factors(epsilon: float, links: int) -> float:

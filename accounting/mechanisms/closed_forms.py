@@ -24,11 +24,14 @@ from accounting.mechanisms.events import (
 )
 from accounting.mechanisms.finite_pairs import finite_pair_of
 from accounting.mechanisms.gaussian_mixtures import rounded_noise
+from accounting.mechanisms.step_losses import UNIT
 from accounting.mechanisms.unsampled import GRID_STD, LEAST_GRID_STD
 from accounting.units import Relation
 
 _functions = cast(Any, _special)
 _UP = 1 + 1e-12
+# A square that underflows is not 0.
+_LEAST_SQUARE = 2.0**-1021
 
 
 def pure_epsilon(kind: Kind, relation: Relation) -> float:
@@ -45,8 +48,11 @@ def pure_epsilon(kind: Kind, relation: Relation) -> float:
             first, second = np.array(finite.with_record), np.array(finite.without_record)
             if bool(((first == 0) != (second == 0)).any()):
                 return math.inf
+            if bool((first == second).all()):
+                return 0.0
             used = first > 0
-            return float(np.abs(np.log(first[used] / second[used])).max()) * _UP
+            # Of nearly equal laws the quotient is 1, but for its rounding.
+            return float(np.abs(np.log(first[used] / second[used])).max()) * _UP + 4 * UNIT
         case _:
             return math.inf
 
@@ -66,7 +72,7 @@ def zcdp_rho(kind: Kind, relation: Relation) -> float:
         case DiscreteGaussianEvent(noise_std, sensitivity):
             return _square(times * sensitivity / noise_std) / 2 * _UP
         case ZCDPEvent(rho, 0):
-            return rho
+            return rho * _UP
         case _:
             return _square(pure_epsilon(kind, relation)) / 2 * _UP
 
@@ -87,10 +93,14 @@ def gdp_square(kind: Kind, relation: Relation) -> float:
         case DiscreteGaussianEvent(noise_std, sensitivity) if noise_std >= LEAST_GRID_STD:
             return _square(times * sensitivity / rounded_noise(noise_std, noise_std)) * _UP
         case _:
-            epsilon = pure_epsilon(kind, relation)
-            # In the lower tail, which keeps its digits.
-            tail = float(_functions.expit(-epsilon))
-            return _square(-2 * float(_functions.ndtri(tail))) * (1 + 1e-9) if tail > 0 else math.inf
+            return _square(_mu_of_pure(pure_epsilon(kind, relation))) * (1 + 1e-9)
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    """2Φ⁻¹(e^ε/(1 + e^ε)), right to 1e-14 of itself: by its distance from 1/2, or by the logarithm of the tail."""
+    if epsilon < 1:
+        return 2 * math.sqrt(2) * float(_functions.erfinv(math.tanh(epsilon / 2)))
+    return -2 * float(_functions.ndtri_exp(_functions.log_expit(-epsilon)))
 
 
 def _times(relation: Relation) -> int:
@@ -98,4 +108,4 @@ def _times(relation: Relation) -> int:
 
 
 def _square(value: float) -> float:
-    return value * value
+    return max(value * value, _LEAST_SQUARE) if value > 0 else 0.0

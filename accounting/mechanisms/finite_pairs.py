@@ -24,8 +24,8 @@ from accounting.mechanisms.general import OutcomePair, RandomisedResponse
 from accounting.mechanisms.step_losses import UNIT, LossLaw, StepLosses, without_small
 from accounting.values import FloatArray, check_array, check_count, check_positive
 
-# A probability law may miss 1 by so much. What is missing counts as infinite loss.
-_SUM_ERROR = 1e-9
+# A probability law may miss 1 by so much, as rounding: it is scaled. A law whose tail was cut off is refused.
+_SUM_ERROR = 1e-12
 # Losses of a discrete Laplace step.
 MOST_LOSSES = 2**16
 _MOST_LOSS = 400.0
@@ -37,7 +37,7 @@ _ROUNDED_UP = 1 + 2 * _MOST_LOSS * UNIT
 class FinitePair(OutcomePair):
     """Any two laws over the same finite outcomes: the probability of each outcome, with the record and without it.
 
-    with_record, without_record  probabilities, shape (outcomes,), each with sum 1
+    with_record, without_record  probabilities, shape (outcomes,), with sum 1 but for rounding, which is scaled away
 
     Raises InvalidArgument: a negative probability, another sum, or different lengths.
 
@@ -52,10 +52,10 @@ class FinitePair(OutcomePair):
     def __post_init__(self) -> None:
         for name in ("with_record", "without_record"):
             values = check_array(name, np.asarray(getattr(self, name), dtype=np.float64))
-            if abs(math.fsum(values) - 1) > _SUM_ERROR:
-                raise InvalidArgument(name, f"must have the sum 1, not {math.fsum(values)!r}")
+            if abs((total := math.fsum(values)) - 1) > _SUM_ERROR:
+                raise InvalidArgument(name, f"must have the sum 1, not {total!r}. Add what is missing as an outcome")
             # As tuples: an event is a value, which can be compared and counted.
-            object.__setattr__(self, name, tuple(values.tolist()))
+            object.__setattr__(self, name, tuple((values / total).tolist()))
         if len(self.with_record) != len(self.without_record):
             raise InvalidArgument("without_record", f"must have {len(self.with_record)} outcomes, as with_record has")
 
@@ -83,7 +83,7 @@ def _renyi(first: FloatArray, second: FloatArray, order: float) -> float:
         return math.inf
     powers = order * np.log(first[used]), (1 - order) * np.log(second[used])
     # Of nearly equal laws the logarithms cancel: what they were rounded by stays.
-    rounding = 4 * UNIT * (1 + float(np.abs(powers).max()))
+    rounding = 4 * UNIT * (1 + order + float(np.abs(powers).max()))
     return max(0.0, float(np.logaddexp.reduce(powers[0] + powers[1])) + rounding) / (order - 1)
 
 
@@ -133,7 +133,7 @@ class FiniteLosses(LossLaw):
 
     @property
     def variance(self) -> float:
-        first, second, _ = self._laws(removal=True)
+        first, second = self._laws(removal=True)
         in_both = (first > 0) & (second > 0)
         losses = np.log(first[in_both] / second[in_both])
         return float(first[in_both] @ np.square(losses))
@@ -147,13 +147,13 @@ class FiniteLosses(LossLaw):
         return _on_grid(self, interval, removal)
 
     def _ratios(self, *, removal: bool) -> FloatArray:
-        first, second, _ = self._laws(removal=removal)
+        first, second = self._laws(removal=removal)
         in_both = (first > 0) & (second > 0)
         return np.log(first[in_both] / second[in_both])
 
-    def _laws(self, *, removal: bool) -> tuple[FloatArray, FloatArray, float]:
-        """Both laws, shape (outcomes,), the first one rounded up, and what it misses of 1."""
-        with_record, without = (_at_most_one(law) for law in (self.pair.with_record, self.pair.without_record))
+    def _laws(self, *, removal: bool) -> tuple[FloatArray, FloatArray]:
+        """Both laws, shape (outcomes,), the first one rounded up."""
+        with_record, without = np.array(self.pair.with_record), np.array(self.pair.without_record)
         rate = self.sampling_rate
         if self.exchanged:
             equal = np.array([] if rate == 1 else [1 - rate])
@@ -161,12 +161,7 @@ class FiniteLosses(LossLaw):
         elif rate < 1:
             with_record = (1 - rate) * without + rate * with_record
         first, second = (with_record, without) if removal else (without, with_record)
-        first = first * _ROUNDED_UP
-        return first, second, max(0.0, 1 - math.fsum(first))
-
-
-def _at_most_one(law: Sequence[float]) -> FloatArray:
-    return np.array(law) / max(1.0, math.fsum(law))
+        return first * _ROUNDED_UP, second
 
 
 @lru_cache(maxsize=16)
@@ -176,9 +171,9 @@ def _on_grid(law: FiniteLosses, interval: float, removal: bool) -> StepLosses:
     Connect-the-dots (Doroshenko et al. 2022, Algorithm 1). An outcome without probability under the second law has an
     infinite loss.
     """
-    first, second, infinite = law._laws(removal=removal)  # pyright: ignore[reportPrivateUsage]
+    first, second = law._laws(removal=removal)  # pyright: ignore[reportPrivateUsage]
     used, in_both = first > 0, (first > 0) & (second > 0)
-    infinite += float(first[used & ~in_both].sum())
+    infinite = float(first[used & ~in_both].sum())
     first, second = first[in_both], second[in_both]
     ratios = np.log(first / second)
     places = ratios / interval

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from accounting.mechanisms.conversion import SAMPLING_ERROR
 from accounting.mechanisms.lattice import LESS_VARIANCE
-from accounting.mechanisms.unsampled import GRID_STD, Steps, unsampled_delta, unsampled_epsilon
+from accounting.mechanisms.unsampled import CONTINUOUS, GRID_STD, Steps, unsampled_delta, unsampled_epsilon
 from accounting.values import check_delta, check_nonnegative, check_positive
 
 # Total variation between a release as it is drawn and as rounded continuous noise, rounded up. A deviation has 2²² grid
@@ -25,8 +25,8 @@ ROUNDING_ERROR = 1e-21
 RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 # Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
-# So fine that nothing is added for a grid: its error comes off δ.
-_CONTINUOUS = 2.0**60
+# The largest sum of squares that is searched for. The least is its reciprocal.
+_MOST = 2.0**900
 
 
 def squares(distance: float, noise_std: float) -> float:
@@ -40,7 +40,7 @@ def squares(distance: float, noise_std: float) -> float:
         InvalidArgument: a number is negative, infinite or NaN, or there is no noise.
     """
     ratio = check_nonnegative("distance", distance) / check_positive("noise_std", noise_std)
-    return math.nextafter(ratio * ratio * _LATTICE, math.inf) if ratio > 0 else 0.0
+    return math.nextafter(ratio * ratio * _LATTICE, math.inf) if distance > 0 else 0.0
 
 
 def release_slack(epsilon: float, releases: int) -> float:
@@ -78,6 +78,8 @@ def epsilon_of_squares(total: float, delta: float, other_steps: tuple[Steps, ...
 def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...] = ()) -> float:
     """Return μ², the largest Σ Δ²/s² that is (ε, δ)-DP in continuous noise, rounded down by at most a share of 1e-12.
 
+    Beyond 2^±900 it is rounded down further, to 2^900 or 0.
+
     other_steps  as of `epsilon_of_squares`. 0 where these alone are too much
 
     Raises:
@@ -95,9 +97,10 @@ def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...]
     low, high = 0.0, 1.0
     if other_steps and not fits(0.0):
         return 0.0
-    while fits(high):
+    # Between these ends no square, root or quotient overflows or underflows.
+    while high < _MOST and fits(high):
         low, high = high, 4 * high
-    while high - low > 1e-12 * high:
+    while high - low > 1e-12 * high and high > 1 / _MOST:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
@@ -107,4 +110,4 @@ def _whole(total: float) -> list[Steps]:
     """Return one release that dominates all of them, none for no release."""
     if total == 0:
         return []
-    return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, _CONTINUOUS)]
+    return [Steps(math.nextafter(1 / (math.sqrt(total) * (1 + 2.0**-50)), 0.0), 1.0, 1, CONTINUOUS)]

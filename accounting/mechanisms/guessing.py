@@ -17,18 +17,16 @@ from functools import lru_cache
 from accounting.mechanisms.composed_loss import composed_delta_at_zero
 from accounting.mechanisms.conversion import SAMPLING_ERROR
 from accounting.mechanisms.lattice import LESS_VARIANCE, lattice_error
-from accounting.mechanisms.unsampled import GRID_STD, Steps, unsampled_delta
+from accounting.mechanisms.unsampled import CONTINUOUS, GRID_STD, Steps, unsampled_delta
 
 # Numbers in one noised sum, at most: as for the sampler's error.
 _LARGEST_SUM = 1e8
-# So fine that nothing is added for it: the lattice's error is added apart.
-_CONTINUOUS = 2.0**60
 
 
 def rounded_steps(noise_multiplier: float, sampling_rate: float, count: int) -> Steps:
     """Steps on the project's grids as continuous ones, whose noise is rounded: see `lattice`."""
     less = math.sqrt(1 - LESS_VARIANCE / GRID_STD / GRID_STD)
-    return Steps(math.nextafter(noise_multiplier * less, 0.0), sampling_rate, count, _CONTINUOUS)
+    return Steps(math.nextafter(noise_multiplier * less, 0.0), sampling_rate, count, CONTINUOUS)
 
 
 def rounding_error(count: int) -> float:

@@ -31,6 +31,8 @@ _SMALLEST = math.nextafter(0.0, 1.0)
 # Grid steps to a standard deviation where nothing else is said. The project's grid for updates has 2¹⁴·√coordinates of
 # them or, for fewer than 16 coordinates, 2¹⁶. That for gradients 2²².
 GRID_STD = 2.0**16
+# So fine that nothing is added for the grid: its error comes off δ, or is added to a probability.
+CONTINUOUS = 2.0**60
 # The least for which the bound on the lattice is proved.
 LEAST_GRID_STD = 8.0
 
@@ -130,7 +132,8 @@ def gaussian_deltas(ratio: float, epsilon: float) -> tuple[float, float]:
     density = math.exp(-near * near / 2) / 2
     first = float(_functions.ndtr(-near)) if near < 0 else density * _scaled_tail(near)
     second = density * _scaled_tail(far)
-    rounding = 4 * UNIT * (4 + near * near) * (first + second)
+    # `near` may be off by units of `far`, which tilt the density by as much as its slope. Far out nothing is left.
+    rounding = 4 * UNIT * (4 + min((1 + abs(near)) * far, 1e300)) * (first + second)
     return max(0.0, first - second - rounding), first - second + rounding
 
 

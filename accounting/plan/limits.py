@@ -10,7 +10,15 @@ from accounting.errors import AccountingError
 from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Composition, Scheme
 from accounting.units import Definition, Level
-from accounting.values import check_choice, check_count, check_delta, check_order, check_orders, check_positive
+from accounting.values import (
+    check_choice,
+    check_count,
+    check_delta,
+    check_order,
+    check_orders,
+    check_positive,
+    rounded_up,
+)
 
 Estimator = Literal["student-t", "betting", "band", "bernstein"]
 # How a classical limit is kept. fixed-plan: by counting the steps of a plan whose whole loss is within it.
@@ -24,11 +32,14 @@ MONOTONE: frozenset[Estimator] = frozenset({"betting", "band"})
 
 
 class PlanError(AccountingError, ValueError):
-    """A plan that cannot begin. `field` names what to change."""
+    """A plan that cannot begin. `field` names what to change, until a caller puts its reader's name in its place."""
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field = field
+        super().__init__(field, reason)
+        self.field, self.reason = field, reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 class FirstRoundOverspends(PlanError):
@@ -70,13 +81,15 @@ class WholePlanOverspends(PlanError):
     ) -> None:
         few = {0: "not even one round fits", 1: "at most 1 step fits (max_steps)"}
         fitting = few.get(steps, f"at most {steps} steps fit (max_steps)")
-        enough = "no noise is enough" if noise is None else f"a noise multiplier of {noise:g} is enough"
-        more = f"{'or' if steps and noise is not None else 'and'} {enough}"
-        smaller = ", or a smaller share for questions (statistics.share)" if has_share else ""
+        more = "and no noise is enough for all steps"
+        if noise is not None:
+            enough = f"a noise multiplier of {noise:g} is enough for all steps. `wardround plan --solve noise` finds it"
+            more = f"{'or' if steps else 'and'} {enough}"
+        smaller = ". A smaller share for questions (statistics.share) leaves more for training" if has_share else ""
         super().__init__(
             "max_steps",
-            f"the whole plan of {planned} steps spends ε = {epsilon:.4g} at level {limit.level}, above its limit "
-            f"{limit.epsilon:g}: {fitting}, {more} for all steps{smaller}. `wardround plan --solve noise` finds it. "
+            f"the whole plan of {planned} steps spends ε = {rounded_up(epsilon, 4):g} at level {limit.level}, above "
+            f"its limit {limit.epsilon:g}: {fitting}, {more}{smaller}. "
             'Where max_steps is no plan but only a bound, set enforcement = "renyi-order"',
         )
         self.epsilon, self.steps, self.noise = epsilon, steps, noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from accounting.errors import AccountingError
 from accounting.units import Level
@@ -55,7 +55,7 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
     whole_plan = None if has_joined else _admit_whole(study, ledger, level, section, terms)
     # Rounds of a lost ledger are charged as a part of the plan: each further one is compared when it is paid.
     if whole_plan is None and not ledger.rounds_known(name):
-        _require_rounds(study, ledger.charges(), level, section, terms)
+        _require_rounds(study, ledger, level, section, terms)
     if whole_plan is None and study.has_open_questions:
         _LOG.info(
             "the study may ask questions for which it sets no budget aside: this hospital's own limits were compared "
@@ -68,15 +68,17 @@ def _admit_whole(
     study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> WholePlan | None:
     account = study.fixed_limit(Level(level))
+    if account is None or not terms.whole_plans:
+        return None
     reserved_plans = [plan for plan in ledger.whole_plans().values() if plan.level == level]
     epsilon = terms.whole_plans * section.epsilon - math.fsum(plan.epsilon for plan in reserved_plans)
     # Half of what is left at most: another study may come.
     delta = (terms.whole_plans * section.delta - math.fsum(plan.delta for plan in reserved_plans)) / 2
-    if account is None or not (epsilon > 0 and delta > 0):
-        return None
-    delta = min(delta, account.limit.delta)
-    epsilon_needed = study.whole_epsilon(account, delta, epsilon)
-    if epsilon_needed <= epsilon:
+    rest = section.at(level, terms)
+    # Of a policy that was lowered, the rest may have spent more than its part.
+    epsilon -= max(0.0, epsilon_spent(ledger.charges(), rest) - rest.epsilon)
+    epsilon, delta = max(0.0, epsilon), min(max(0.0, delta), account.limit.delta)
+    if epsilon and delta and (epsilon_needed := study.whole_epsilon(account, delta, epsilon)) <= epsilon:
         return WholePlan(level, epsilon_needed, delta, study.steps)
     _LOG.info(
         "the whole plan needs more than the epsilon of %g at delta %g that is left for whole plans (whole_plans): each "
@@ -89,13 +91,14 @@ def _admit_whole(
 
 
 def _require_rounds(
-    study: PlannedStudy, charges: Sequence[Charge], level: LevelName, section: LimitSection, terms: LedgerTerms
+    study: PlannedStudy, ledger: HospitalLedger, level: LevelName, section: LimitSection, terms: LedgerTerms
 ) -> None:
     per_round, planned_rounds = Charge.of(study.settings), study.rounds
+    charges, plans = ledger.charges(), ledger.whole_plans().values()
 
     def fits(rounds: int, epsilon: float) -> bool:
         # An order that is not written down follows ε.
-        limit = section.model_copy(update={"epsilon": epsilon}).at(level, terms)
+        limit = section.model_copy(update={"epsilon": epsilon}).at(level, terms, plans)
         # Written so that NaN does not fit.
         return epsilon_spent([*charges, *study.charges(rounds)], limit) <= limit.epsilon
 

@@ -6,8 +6,9 @@ together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from accounting.budget.ledger import Kind
@@ -21,7 +22,7 @@ from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 if TYPE_CHECKING:
-    from client_sdk.guard.policy import Limits
+    from client_sdk.guard.policy import Limits, SitePolicy
 
 # Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
 # and the terms of the hospital's own limits.
@@ -134,6 +135,12 @@ class HospitalLedger(LedgerChain):
         whole = {study: body["whole_plan"] for study, body in opened.items() if body.get("whole_plan") is not None}
         return {study: WholePlan.from_dict(body) for study, body in whole.items()}
 
+    def own_limits(self, policy: SitePolicy) -> tuple[OwnLimit, ...]:
+        """Return the limits of a policy on what is charged round by round, as this ledger keeps them. Raises as
+        `terms`.
+        """
+        return policy.own_limits(self.terms(policy.limits), self.whole_plans().values())
+
     def charges(self) -> list[Charge]:
         """Every charge that the hospital's own limits count, also for rounds whose update never became ready.
 
@@ -158,16 +165,19 @@ class HospitalLedger(LedgerChain):
     def sent(self, study: str) -> list[Charge]:
         """Return the charges of a study of which something may have left: of finished rounds, and of lost ones."""
         # The last loss that was accepted holds every round up to it, also those that were charged one by one.
-        lost = self.rounds_lost(study)
+        lost, charges = self.rounds_lost(study), self._finished(study)
         losses = (entry for entry in self._of(study) if entry.kind == "charged-in-full")
-        in_full = [entry.body for entry in losses if entry.body["rounds_lost"] == lost]
-        return [Charge.from_body(body) for body in [*in_full, *self._finished_after(study, lost)]]
+        in_full = Counter(Charge.from_body(entry.body) for entry in losses if entry.body["rounds_lost"] == lost)
+        # Which questions were lost the coordinator says. It leaves out none that this ledger knows.
+        known_questions = Counter(charge for number, charge in charges.items() if number <= lost and charge.asks)
+        later_charges = [charge for number, charge in charges.items() if number > lost]
+        return [*(in_full | known_questions).elements(), *later_charges]
 
-    def _finished_after(self, study: str, round_number: int) -> list[Mapping[str, Any]]:
-        """Return the bodies of the charges of finished rounds after `round_number`."""
+    def _finished(self, study: str) -> dict[int, Charge]:
+        """Return the charges of finished rounds, by their numbers."""
         bodies = {entry.round: entry.body for entry in self._of(study) if entry.kind == "reserved"}
-        settled = (entry.round for entry in self._of(study) if entry.kind == "settled")
-        return [bodies[number] for number in settled if (number or 0) > round_number]
+        settled = (entry.round for entry in self._of(study) if entry.kind == "settled" and entry.round is not None)
+        return {number: Charge.from_body(bodies[number]) for number in settled}
 
     def rounds_trained(self, study: str) -> set[int]:
         """Those of `rounds_known` that are no query's."""
@@ -264,15 +274,11 @@ class HospitalLedger(LedgerChain):
         settled = next((e.body for e in self._of(study) if e.kind == "settled" and e.round == round_number), None)
         return OwnRound(bool(accepted), settled is not None, None if settled is None else settled["reported"])
 
-    def accept_loss(self, study: str, rounds: int, per_round: Charge | None, queries: Sequence[Charge] = ()) -> None:
-        """A person said that the ledger of rounds 1 … `rounds` is lost: all of them are charged at their worst.
-
-        per_round  what a round of training costs, None where the study has none
-        queries    what each query cost
-        """
-        charges = [] if per_round is None else [replace(per_round, steps=per_round.steps * rounds)]
+    def accept_loss(self, study: str, rounds: int, charges: Sequence[Charge]) -> None:
+        """A person said that the ledger of rounds 1 … `rounds` is lost: these charges are all that they can have
+        cost."""
         with self._writing():
-            for place, charge in enumerate([*charges, *queries]):
+            for place, charge in enumerate(charges):
                 # One entry of a kind has a round's number. Those without a number repeat.
                 self._append(
                     "charged-in-full", study, None if place else rounds, {**asdict(charge), "rounds_lost": rounds}

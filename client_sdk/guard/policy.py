@@ -6,6 +6,7 @@ The policy is a file that the hospital owns. It is checked before anything else.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.charges import OwnLimit
 from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity, read_exclusion_file
-from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, agreed
+from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan, agreed
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
 from study_protocol.study.limits import LevelName
@@ -59,12 +60,18 @@ class LimitSection(_Section):
         """
         return 2 * math.log(1 / self.delta) / self.epsilon if self.order is None else self.order
 
-    def at(self, level: LevelName, terms: LedgerTerms) -> OwnLimit:
-        """The limit of what is charged round by round, with the order at which it is enforced."""
+    def at(self, level: LevelName, terms: LedgerTerms, plans: Iterable[WholePlan] = ()) -> OwnLimit:
+        """The limit of what is charged round by round, with the order at which it is enforced.
+
+        plans  studies that were admitted whole. A policy that was lowered since leaves less beside them than its share
+        """
         # Of the smallest float a part is 0, which is no limit.
         epsilon, delta = (max(terms.rest * value, _SMALLEST) for value in (self.epsilon, self.delta))
-        rest = self.model_copy(update={"epsilon": epsilon, "delta": delta})
-        return OwnLimit(level, epsilon, delta, rest.fixed_order(), terms.rule)
+        order = self.model_copy(update={"epsilon": epsilon, "delta": delta}).fixed_order()
+        level_plans = [plan for plan in plans if plan.level == level]
+        epsilon = min(epsilon, self.epsilon - math.fsum(plan.epsilon for plan in level_plans))
+        delta = min(delta, self.delta - math.fsum(plan.delta for plan in level_plans))
+        return OwnLimit(level, max(epsilon, _SMALLEST), max(delta, _SMALLEST), order, terms.rule)
 
 
 class Limits(_Section):
@@ -277,14 +284,15 @@ class SitePolicy(_Section):
         path = directory / POLICY_FILE
         return cls.read(path) if path.exists() else cls()
 
-    def own_limits(self, terms: LedgerTerms | None = None) -> tuple[OwnLimit, ...]:
-        """The hospital's own limits, each as it is enforced.
+    def own_limits(self, terms: LedgerTerms | None = None, plans: Collection[WholePlan] = ()) -> tuple[OwnLimit, ...]:
+        """The hospital's own limits on what is charged round by round, each as it is enforced.
 
         Args:
             terms: of the ledger. None: those of a new one under this policy.
+            plans: the studies that this ledger has admitted whole.
         """
         ledger_terms = self.limits.terms(LedgerTerms(), is_new=True) if terms is None else terms
-        return tuple(section.at(level, ledger_terms) for level, section in self.limits.by_level().items())
+        return tuple(section.at(level, ledger_terms, plans) for level, section in self.limits.by_level().items())
 
     def floors(self) -> Floors:
         """Return what this hospital demands of any secure sum."""

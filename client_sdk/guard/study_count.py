@@ -6,14 +6,17 @@ A vector that left uses a step or a question of the plan, also where its round w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from accounting.budget.accounts import GaussianLimit
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.budget.accounts.worst_case import Charged, WorstCaseLimit
 from accounting.budget.enforcement import account_of
+from accounting.plan.limits import LimitPlan
 from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost
-from accounting.units import Definition, Level
+from accounting.plan.statistics import AnyPlan, StatisticsPlan
+from accounting.units import Level
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.guard.charges import Charge
 
@@ -21,11 +24,11 @@ from client_sdk.guard.charges import Charge
 _GRID_STD = 2.0**30
 
 
-def require_within_study(plan: Plan, sent: Sequence[Charge], next_one: Charge, charged: Iterable[int] = ()) -> None:
+def require_within_study(plan: AnyPlan, sent: Sequence[Charge], next_one: Charge, charged: Iterable[int] = ()) -> None:
     """Whether one more round or question keeps the study's own plan and classical limits, by this hospital's own count.
 
-    fixed-plan counts steps to T and questions to their share, gaussian-filter sums both, and renyi-order counts rounds
-    of training as the study's settings always meant it.
+    fixed-plan counts steps to T and questions to their share, gaussian-filter sums both, as studies of questions alone
+    sum these, and renyi-order counts rounds of training as the study's settings always meant it.
 
     Args:
         plan: of the study.
@@ -36,25 +39,39 @@ def require_within_study(plan: Plan, sent: Sequence[Charge], next_one: Charge, c
     Raises:
         OwnBudgetExceeded: the coordinator asks for more than the study allows.
     """
-    rounds = _rounds_by_stage(plan, [*sent, next_one])
-    if sum(rounds) > plan.rounds:
-        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
-    published = sum(plan.publishes(round) for round in charged)
-    for limit in plan.limits:
-        if limit.definition is not Definition.CLASSICAL:
-            continue
-        account = account_of(plan, limit)
-        counts_questions = limit.enforcement not in (None, "renyi-order") and limit.level is Level.INSTANCE
-        queries = _questions([*sent, next_one]) if counts_questions else ChargedQueries()
+    epsilons = (
+        _epsilons_of_questions(plan, [*sent, next_one])
+        if isinstance(plan, StatisticsPlan)
+        else _epsilons(plan, [*sent, next_one], sum(plan.publishes(round) for round in charged))
+    )
+    for limit, epsilon in epsilons:
         # Written so that NaN counts as passed.
-        if isinstance(account, WorstCaseLimit) and not (
-            account.epsilon_of(Charged(rounds, published, queries)) <= limit.epsilon
-        ):
+        if not epsilon <= limit.epsilon:
             subject = "question" if next_one.asks else "round"
             raise OwnBudgetExceeded(
                 "study-limit-exceeded",
                 f"the {subject} would pass the study's own classical limit at level {limit.level}",
             )
+
+
+def _epsilons(plan: Plan, charges: Sequence[Charge], published: int) -> Iterator[tuple[LimitPlan, float]]:
+    """Yield ε of these charges under every classical limit. Raises OwnBudgetExceeded: more rounds than max_steps."""
+    rounds = _rounds_by_stage(plan, charges)
+    if sum(rounds) > plan.rounds:
+        raise OwnBudgetExceeded("max-steps-exceeded", "the round lies past the study's own max_steps")
+    for limit in plan.limits:
+        account = account_of(plan, limit)
+        if isinstance(account, WorstCaseLimit):
+            counts_questions = limit.enforcement not in (None, "renyi-order") and limit.level is Level.INSTANCE
+            queries = _questions(charges) if counts_questions else ChargedQueries()
+            yield limit, account.epsilon_of(Charged(rounds, published, queries))
+
+
+def _epsilons_of_questions(plan: StatisticsPlan, charges: Sequence[Charge]) -> Iterator[tuple[LimitPlan, float]]:
+    for limit in plan.limits:
+        account = GaussianLimit(plan, limit)
+        account.queries = _questions(charges)
+        yield limit, account.epsilon()
 
 
 def _rounds_by_stage(plan: Plan, charges: Sequence[Charge]) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Study
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
+from study_protocol.wire.rounded import number, significant
 
 if TYPE_CHECKING:
     from client_sdk.study.delivery import Capabilities
@@ -91,9 +92,9 @@ def freeze(
         ledger.open_study(membership.study, facts, split)
         if whole_plan is not None:
             _LOG.info(
-                "admitted whole: epsilon %g at delta %g of this hospital's own limit are reserved for all %d steps",
-                whole_plan.epsilon,
-                whole_plan.delta,
+                "admitted whole: epsilon %s at delta %s of this hospital's own limit are reserved for all %d steps",
+                number(whole_plan.epsilon),
+                significant(whole_plan.delta),
                 whole_plan.steps,
             )
 
@@ -104,19 +105,21 @@ def accept_loss(client: Client, ledger: HospitalLedger, membership: Membership, 
     if reported - ledger.rounds_known(membership.study):
         # Every round up to it: which of them had left is what the lost ledger knew.
         last = max(reported)
-        training = Charge.of(settings, range(1, last + 1)) if isinstance(settings, StudySettings) else None
-        charges = queries_asked(client, membership.study)
-        if training is not None and isinstance(settings, StudySettings) and settings.privacy.noise_schedule is not None:
-            training, charges = None, [*_by_stage(training, plan_of(settings), last), *charges]
+        training: list[Charge] = []
+        if isinstance(settings, StudySettings):
+            training = _by_stage(Charge.of(settings, range(1, last + 1)), plan_of(settings), last)
+        charges = [*training, *queries_asked(client, membership.study)]
         if ledger.opened(membership.study) is None:
             # To everybody: on which side each patient was is lost, too.
-            training = None if training is None else replace(training, bears="all")
-            charges = [replace(query, bears="all") for query in charges]
-        ledger.accept_loss(membership.study, last, training, charges)
+            charges = [replace(charge, bears="all") for charge in charges]
+        ledger.accept_loss(membership.study, last, charges)
 
 
 def _by_stage(once: Charge, plan: Plan, rounds: int) -> list[Charge]:
-    """Return the charges of so many rounds under a noise schedule: none of them had a place beyond its number."""
+    """Return the charges of so many lost rounds, of which this hospital trained in those of the plan at most.
+
+    Under a noise schedule none of them had a place beyond its number, and no histograms are published.
+    """
     counts = plan.first_rounds(min(rounds, plan.rounds))
     return [
         replace(once, noise_multiplier=plan.noise_of(stage), steps=once.steps * count)

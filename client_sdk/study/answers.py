@@ -35,7 +35,6 @@ from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryAsked
-from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint
 
 
@@ -77,9 +76,8 @@ class AnsweringWork:
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
         if not self._permission.of(query, except_round=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
-        settings, price = self._able.settings, Charge.of_query(query.document.cost())
-        if isinstance(settings, StudySettings):
-            require_within_study(plan_of(settings), books.ledger.sent(books.study), price)
+        price = Charge.of_query(query.document.cost())
+        require_within_study(plan_of(self._able.settings), books.ledger.sent(books.study), price)
         part = self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
         return partial(self._make, assignment, query, part, books.individual(part.identifiers))
 

@@ -108,18 +108,21 @@ class EntryChecks:
 
     def require_models(self, start: ModelInfo | None, evaluated: ModelInfo | None) -> None:
         """Require that the models of an assignment are those that the ledger names. A ledger that names none allows
-        any.
+        any, at the clip norm of the settings.
 
         start      the model that a round of training begins with: the newest one
         evaluated  what a question is about
 
         Raises:
-            BadAssignment: one is another file.
+            BadAssignment: one is another file, or has a clip norm that the study or its ledger does not allow.
         """
         newest = self._releases.newest
         if newest is None:
             if isinstance(self._settings, StudySettings) and self._settings.privacy.adaptive_clip is not None:
                 raise BadAssignment("the ledger names no model, and so no clip norm of the study's adaptive one")
+            # Bayesian costs, and bounds on whole hospitals, are measured against the norm of the settings.
+            if start is not None and start.clip_norm is not None:
+                raise BadAssignment("the assignment names a clip norm, and the study's is constant")
             return
         if start is not None:
             _require_same(start, newest)

@@ -26,9 +26,11 @@ class LimitSpent:
     """One limit: spent so far, of epsilon at delta. None: unbounded.
 
     tight       the same rounds by their privacy-loss distribution, where that is stated beside it. With `progress` it
-                holds if the study ended here for reasons that do not depend on its results
+                holds if the study ended here for reasons that do not depend on its results, of a hospital's own limit
+                if all studies did
     progress    how far the limit is used up, in words, where steps or squares are counted: `spent` is then what holds
                 in any case. None: the limit is kept in ε
+    takes_questions  all steps of a fixed plan are done, and questions have a part of their own left
     fixed_term  the part of ε that the conversion at a fixed order adds with the first round, and never again
     used        of a hospital's own limit under the Gaussian rule: Σ Δ²/s² so far, and the most that it may become
     """
@@ -42,6 +44,7 @@ class LimitSpent:
     fixed_term: float | None = None
     progress: str | None = None
     used: tuple[float, float] | None = None
+    takes_questions: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class RoundEvent:
     """One round, answered. `rounds`: most of them in the study.
 
     rounds_left   an estimate: most that may follow, if rounds cost what the last one did
-    spent_share   the largest share of a limit of the study that is spent, rounded up. None: there is no limit
+    spent_share   the largest share of a limit of the study that is spent, rounded up: of the part for questions once
+                  all steps of a fixed plan are done. None: there is no limit
     what, answer  update or refusal, and what the coordinator said to it
     bytes         of the body that left
     charge        what the local ledger was charged for it, or None for a refusal
@@ -133,14 +137,21 @@ def _rounds_left(statement: BudgetStatement, rounds: int, round_number: int) -> 
 
 
 def _spent_share(statement: BudgetStatement) -> float | None:
-    shares = [share for limit in statement.limits if (share := limit.spent_share) is not None and math.isfinite(share)]
-    return math.nextafter(max(shares), math.inf) if shares else None
+    shares = [share for limit in statement.limits if (share := _share_of(limit)) is not None and math.isfinite(share)]
+    # Up, but never past the whole of what was planned.
+    return max(max(shares), min(1.0, math.nextafter(max(shares), math.inf))) if shares else None
+
+
+def _share_of(limit: LimitStatement) -> float | None:
+    squares = None if limit.progress is None else limit.progress.squares
+    return squares.used / squares.allowed if squares is not None and limit.takes_questions else limit.spent_share
 
 
 def _stated(limit: LimitStatement) -> LimitSpent:
     tight = next((report.epsilon for report in limit.reports if report.name == PRIVACY_LOSS_DISTRIBUTION), None)
     stated = (limit.level, limit.definition, limit.spent, limit.epsilon, limit.delta)
-    return LimitSpent(*stated, tight, _fixed_term(limit), progress_in_words(limit))
+    words, takes_questions = progress_in_words(limit), limit.takes_questions
+    return LimitSpent(*stated, tight, _fixed_term(limit), words, takes_questions=takes_questions)
 
 
 def _fixed_term(limit: LimitStatement) -> float | None:

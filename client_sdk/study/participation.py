@@ -352,10 +352,7 @@ class Participation:
         """Report a round that was answered to the caller of `join`, once."""
         if self._on_round is None or round_number <= self._reported:
             return
-        statement, limits = (
-            self._client.budget(self.study),
-            self._policy.own_limits(self._ledger.terms(self._policy.limits)),
-        )
+        statement, limits = self._client.budget(self.study), self._ledger.own_limits(self._policy)
         event = round_event(
             self._ledger,
             self._settings.rounds,

@@ -81,7 +81,7 @@ class RoundCharges:
     ) -> None:
         """Raises OwnBudgetExceeded: a limit of this hospital would be passed."""
         failpoint("hospital.before-charge")
-        limits = self.policy.own_limits(self.ledger.terms(self.policy.limits))
+        limits = self.ledger.own_limits(self.policy)
         self.ledger.charge(self.study, round_number, price, limits, subject, approval, attempt)
         failpoint("hospital.after-charge")
 

@@ -16,6 +16,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import BaseModel
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -28,11 +29,12 @@ from server.db.row_checks import RowBroken
 from server.domain.errors import Rejected
 from server.services.tampered_studies import WHAT_TO_DO
 from server.telemetry import request_id
-from study_protocol.study import any_settings, messages, queries, robustness, settings
+from study_protocol.study import any_settings, messages, queries
 from study_protocol.study.messages import Problem
 from study_protocol.wire.signing import ClockSkew, SigningError
 from study_protocol.wire.tensors import TensorError
 from study_protocol.wire.values import Message
+from study_protocol.wire.wrong_entries import models_in
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
@@ -167,7 +169,8 @@ def problem_of(error: Exception) -> Response:
         case ApiProblem():
             return answer(error.code, error.detail, **error.members)
         case Rejected():
-            return answer(error.code, error.detail, extra=error.extra or None)
+            extra = dict(error.extra)
+            return answer(error.code, error.detail, fields=extra.pop("fields", None), extra=extra or None)
         case ClockSkew():
             return answer(error.code, error.detail, server_time=error.server_time)
         case SigningError() | TensorError():
@@ -183,7 +186,7 @@ def problem_of(error: Exception) -> Response:
 
 
 def _invalid(error: RequestValidationError) -> Response:
-    places = [(_place(e["loc"]), e["msg"]) for e in error.errors()[:MAX_FIELDS]]
+    places = [(_place(e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors()[:MAX_FIELDS]]
     reasons = "; ".join(f"{place}: {message}" for place, message in places)
     fields = [place for place, _ in places]
     return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)
@@ -230,10 +233,14 @@ def _place(location: Sequence[Any]) -> str:
 
 @functools.cache
 def _words() -> frozenset[str]:
-    kinds = [
-        kind for module in (messages, queries, robustness, settings, any_settings) for kind in vars(module).values()
-    ]
-    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message)]
+    open_kinds = [kind for module in (messages, queries, any_settings) for kind in vars(module).values()]
+    models: set[type[BaseModel]] = set()
+    # Also what stands within them, at any depth.
+    while open_kinds:
+        kind = open_kinds.pop()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind not in models:
+            models.add(kind)
+            open_kinds += [inner for field in kind.model_fields.values() for inner in models_in(field)]
     return frozenset({"body", "query", "path", *PARAMETERS}.union(*(model.model_fields for model in models)))
 
 

@@ -13,8 +13,8 @@ from accounting.budget.statements import chance_by_epsilon
 _DIFFERENCES = frozenset({"reserved", "remaining"})
 _COUNT_TOLERANCES = {"rounds_left_estimate": 1.0}
 _ABSENT = object()
-# What processors differ by: in the last bits of a float, and by a unit where these choose the last of seven digits, as
-# μ² and ε of a whole plan are stated.
+# What processors differ by: in the last bits of a float, and by a unit where these choose the last of seven digits of
+# μ², on which ε of a whole plan depends.
 _LAST_BITS, _LAST_DIGIT = 1e-9, 2e-6
 
 

@@ -67,11 +67,11 @@ class AdaptiveClip(Message):
     def require(self, first: float) -> None:
         """Raises ValueError: the first norm does not lie within the bounds."""
         smallest, largest = self.bounds(first)
-        if not smallest <= first <= largest:
-            raise ValueError(
-                f"adaptive_clip: clip_norm {first:g} is the norm of the first round, and must lie between min "
-                f"{smallest:g} and max {largest:g}"
-            )
+        of_first = f"clip_norm {first:g}, the norm of the first round"
+        if first < smallest:
+            raise ValueError(f"adaptive_clip.min {smallest:g} must be at most {of_first}")
+        if first > largest:
+            raise ValueError(f"adaptive_clip.max {largest:g} must be at least {of_first}")
 
     def next_norm(self, norm: float, share: float, first: float) -> float:
         """Return the norm of the rounds after a release: norm · exp(-rate · (share - quantile)), within the bounds.

@@ -58,9 +58,9 @@ class StatisticsSettings(Message):
     def _a_round_can_be_closed(self) -> Self:
         self.schedule.require_sessions(self.privacy.masking)
         if self.statistics.allowance is not None:
-            raise ValueError("allowance belongs to a Bayesian limit, which a study of queries alone has not")
+            raise ValueError("statistics.allowance belongs to a Bayesian limit, which a study of queries alone has not")
         if self.statistics.share is not None:
-            raise ValueError("share belongs to a study that trains: here questions may use the whole limit")
+            raise ValueError("statistics.share belongs to a study that trains: here questions may use the whole limit")
         return self
 
     @property

@@ -115,6 +115,14 @@ class LimitStatement(Message):
         return LimitProgress(enforcement="gaussian-filter", steps=None, squares=squares)
 
     @property
+    def takes_questions(self) -> bool:
+        """Whether all steps of a fixed plan are done, and questions have a part of their own left."""
+        if self.progress is None or self.progress.steps is None or self.progress.squares is None:
+            return False
+        steps, squares = self.progress.steps, self.progress.squares
+        return steps.used >= steps.allowed and squares.used < squares.allowed
+
+    @property
     def spent_share(self) -> float | None:
         """The used share of the limit. None without a limit, infinite where no finite ε covers it."""
         if self.epsilon is None:

@@ -28,7 +28,7 @@ def guarantee_in_words(limit: LimitStatement) -> str:
         return f"{spent} of at most {exact(limit.epsilon)} {at_delta}"
     if not limit.spent:
         return f"ε {exact(limit.epsilon)} {at_delta} at most, nothing is charged yet"
-    return f"{spent} {at_delta}, {_scope(limit.counted)}"
+    return f"{spent} {at_delta}, {_scope(limit, limit.counted)}"
 
 
 def progress_in_words(limit: LimitStatement) -> str | None:
@@ -82,11 +82,16 @@ def _counts(spent: Spent | None) -> tuple[int, float]:
     return (0, 0.0) if spent is None else (spent.steps or 0, spent.squares or 0.0)
 
 
-def _scope(progress: LimitProgress) -> str:
+def _scope(limit: LimitStatement, progress: LimitProgress) -> str:
     """Return for what the guarantee holds."""
     if progress.steps is None:
         return "whenever the study stops"
-    return f"of the whole plan of {progress.steps.allowed} steps, whenever the study stops"
+    # The ε of a plan is below its limit, but for patients who bear no step.
+    if limit.spent == limit.epsilon:
+        return "which evaluations of patients who are set aside may use up, whenever the study stops"
+    # Asked or not: the share is a part of the plan.
+    share = "" if progress.squares is None else " and its whole share for questions"
+    return f"of the whole plan of {progress.steps.allowed} steps{share}, whenever the study stops"
 
 
 def squares_in_words(squares: SumOfSquares) -> str:

@@ -94,7 +94,7 @@ class Schedule(Message):
             raise ValueError("slots must ascend, such as [1.0, 2.0, 5.0]")
         if slots and slots[0] >= self.round_deadline_seconds:
             raise ValueError(
-                f"the shortest of slots, {slots[0]:g} s, must be below round_deadline_seconds: no hospital could answer"
+                f"slots: the shortest, {slots[0]:g} s, must be below round_deadline_seconds: no hospital could answer"
             )
         return self
 
@@ -105,8 +105,14 @@ class Schedule(Message):
             ValueError: it has not.
         """
         if masking is not None and self.min_clients < masking.min_survivors:
-            raise ValueError(f"with masking, min_clients must be at least min_survivors, {masking.min_survivors}")
+            raise ValueError(
+                f"with masking, schedule.min_clients must be at least min_survivors, {masking.min_survivors}"
+            )
         if masking is not None and self.slots and self.slots[0] >= masking.step_deadline_seconds:
-            raise ValueError(f"the shortest of slots, {self.slots[0]:g} s, must be below step_deadline_seconds")
+            raise ValueError(
+                f"schedule.slots: the shortest, {self.slots[0]:g} s, must be below masking.step_deadline_seconds"
+            )
         if masking is not None and self.min_clients > MAX_CLIENTS:
-            raise ValueError(f"with masking, min_clients must be at most {MAX_CLIENTS}: no session has more clients")
+            raise ValueError(
+                f"with masking, schedule.min_clients must be at most {MAX_CLIENTS}: no session has more clients"
+            )

@@ -14,6 +14,7 @@ from accounting.plan.schemes import Credit
 from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Observer
 from study_protocol.study.any_settings import AnySettings, StatisticsSettings, settings_from
+from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import canonical_json
 
@@ -34,6 +35,11 @@ def plan_of(settings: AnySettings) -> AnyPlan:
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
     """
+    with naming_settings():
+        return _plan_of(settings)
+
+
+def _plan_of(settings: AnySettings) -> AnyPlan:
     if isinstance(settings, StatisticsSettings):
         # Noised before it leaves its hospital, or masked with the others' noise.
         return StatisticsPlan(settings.privacy.limit_plans, settings.statistics.plan(), Observer.COORDINATOR)

@@ -39,6 +39,7 @@ from study_protocol.study.clip_norm import ClipNorm
 from study_protocol.study.limits import Limit
 from study_protocol.study.masking import Masking
 from study_protocol.study.noise_schedule import NoiseSchedule
+from study_protocol.study.setting_names import naming_settings
 from study_protocol.wire.tensors import Spec
 from study_protocol.wire.values import Message, Positive, Rate, Whole
 
@@ -285,11 +286,11 @@ class Privacy(Message):
         # Bits of one round are heard through its own noise.
         loudest = max(self.by_stage, key=lambda stage: stage.noise_multiplier)
         if not (extra := extra_noise(**loudest._of_bits)) <= MAX_EXTRA_NOISE:
-            more = "no noise is enough" if math.isinf(extra) else f"{100 * (extra - 1):.3g} % more noise"
+            more = "more than any noise" if math.isinf(extra) else f"{100 * (extra - 1):.3g} % more noise"
             raise ValueError(
                 f"adaptive_clip: its bits would need {more} on the gradients, and at most "
-                f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % are allowed: take expected_batch_size × √expected_clients of at "
-                f"least {rounded_up(MIN_ROUND_BATCH * loudest.noise_multiplier, 3):g}, or a constant clip_norm"
+                f"{100 * (MAX_EXTRA_NOISE - 1):.2g} % more is allowed: take expected_batch_size × √expected_clients of "
+                f"at least {rounded_up(MIN_ROUND_BATCH * loudest.noise_multiplier, 3):g}, or a constant clip_norm"
             )
         self._require_bits_of_float32(self.adaptive_clip.bounds(self.clip_norm))
         return self
@@ -311,7 +312,8 @@ class Privacy(Message):
 
     @model_validator(mode="after")
     def _the_scheme_has_what_it_needs(self) -> Self:
-        require_limits(self.rules, self.limit_plans, self.bayesian_plan)
+        with naming_settings():
+            require_limits(self.rules, self.limit_plans, self.bayesian_plan)
         if (self.client_clip_norm is not None) != self.rules.bounds_clients_too:
             raise ValueError("client_clip_norm belongs to scheme joint (both levels), which needs it")
         if self.client_clip_norm is not None and self.client_clip_norm < self.clip_norm:
@@ -332,7 +334,7 @@ class Privacy(Message):
             return
         if self.rules.central:
             read = "the coordinator reads the log-moments off the updates"
-            raise ValueError(f"in scheme {self.rules.display_name} {read}: mask both or neither")
+            raise ValueError(f"masking.mask_updates: in scheme {self.rules.display_name} {read}: mask both or neither")
         if self.bayesian is None:
             raise ValueError("masking without mask_updates is for log-moments: it needs a Bayesian limit")
 
@@ -344,14 +346,17 @@ class Privacy(Message):
         if noise is None:
             return self
         if self.bayesian is None or self.bayesian.estimator not in MONOTONE:
-            raise ValueError("noised counts need a Bayesian limit and an estimator that never falls: betting or band")
-        require_release(self.rules, self.limit_plans, self.bayesian_plan)
+            raise ValueError(
+                "histogram_noise needs a Bayesian limit and an estimator that never falls: betting or band"
+            )
+        with naming_settings():
+            require_release(self.rules, self.limit_plans, self.bayesian_plan)
         if not self.rules.counts_clients:
             if self.accounting_sample is None:
                 reason = "without one the number of records would show"
-                raise ValueError(f"noised at instance level needs an accounting sample: {reason}")
+                raise ValueError(f"histogram_noise at instance level needs accounting_sample: {reason}")
         elif self.masking is None:
-            raise ValueError("noised histograms of clients are summed over them under masks: masking is needed")
+            raise ValueError("histogram_noise of clients is for sums under masks: set masking")
         elif noise.std < 3 * math.sqrt(self.histogram_shares):
             # Ten times Σ_k e^{−2π²s²k/(k+1)} < 10⁻³⁷ at s = 3 bounds the difference (Kairouz, Liu & Steinke 2021).
             raise ValueError("histogram_noise.std: each share must be at least 3, for shares to sum like one noise")

@@ -55,9 +55,13 @@ class Robustness(Message):
             return
         if scheme.clips_updates or scheme.bounds_clients_too:
             setting = "clip_norm" if scheme.clips_updates else "client_clip_norm"
-            raise ValueError(f"sum_radius: in scheme {scheme.display_name} {setting} bounds what a client adds")
+            raise ValueError(
+                f"robustness.sum_radius: in scheme {scheme.display_name} privacy.{setting} bounds what a client adds"
+            )
         if self.sum_radius < clip_norm:
-            raise ValueError("sum_radius must be at least clip_norm: one record alone may reach that")
+            raise ValueError(
+                "robustness.sum_radius must be at least privacy.clip_norm: one record alone may reach that"
+            )
 
     def _require_updates(self, scheme: Scheme, *, summed: bool, min_clients: int) -> None:
         """Raises ValueError unless the aggregation can be computed, and is no more than post-processing.
@@ -70,15 +74,17 @@ class Robustness(Message):
             return
         if summed:
             explanation = "of masked updates only the sum is visible, and with it only the mean"
-            raise ValueError(f"aggregation {self.aggregation} needs updates in the clear: {explanation}")
+            raise ValueError(f"robustness.aggregation {self.aggregation} needs updates in the clear: {explanation}")
         if scheme.clips_updates:
             # One hospital's update would move a median by more than the sum's sensitivity.
             central = f"the noise of scheme {scheme.display_name} is scaled to a sum"
-            raise ValueError(f"aggregation {self.aggregation} needs updates noised by the hospitals: {central}")
+            raise ValueError(f"robustness.aggregation {self.aggregation} needs updates noised by hospitals: {central}")
         # The median of two is their mean. A trimmed mean must keep at least one update.
         needed = 3 if self.trim is None else 2 * self.trim + 1
         if min_clients < needed:
-            raise ValueError(f"aggregation {self.aggregation}: min_clients must be at least {needed}")
+            raise ValueError(
+                f"robustness.aggregation {self.aggregation}: schedule.min_clients must be at least {needed}"
+            )
 
 
 def max_records(expected: float) -> int:

@@ -14,6 +14,7 @@ from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Schedule
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.robustness import Robustness, max_records
+from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.statistics import Statistics
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
@@ -40,28 +41,31 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:
         if self.steps_per_round > self.privacy.max_steps:
-            raise ValueError("max_steps must be at least the steps of one round (local_steps)")
+            raise ValueError("privacy.max_steps must be at least the steps of one round (training.local_steps)")
         self.schedule.require_sessions(self.privacy.masking)
         rules = self.privacy.rules
         # A whole update is noised once, after any number of steps.
         if rules.pooled and not rules.clips_updates and self.training.algorithm != "fedsgd":
             reason = "in a later step a record has moved the point where all gradients are taken"
             raise ValueError(
-                f"scheme {rules.display_name} has one noisy step a round: set algorithm to fedsgd, as {reason}"
+                f"privacy.scheme {rules.display_name} has one noisy step a round: set training.algorithm to fedsgd, as "
+                f"{reason}"
             )
         return self
 
     @model_validator(mode="after")
     def _the_schedule_is_as_long_as_the_study(self) -> Self:
         if (stages := self.privacy.noise_stages) is not None:
-            require_schedule(stages, rounds=self.rounds, estimates=self.privacy.bayesian is not None)
+            with naming_settings():
+                require_schedule(stages, rounds=self.rounds, estimates=self.privacy.bayesian is not None)
         return self
 
     @model_validator(mode="after")
     def _questions_fit_the_scheme(self) -> Self:
         if self.statistics is not None:
             privacy, queries = self.privacy, self.statistics.plan(self.evaluation)
-            require_queries(privacy.rules, privacy.limit_plans, queries, privacy.bayesian_plan)
+            with naming_settings():
+                require_queries(privacy.rules, privacy.limit_plans, queries, privacy.bayesian_plan)
         return self
 
     @model_validator(mode="after")
@@ -88,22 +92,34 @@ class StudySettings(Message):
         if self.privacy.adaptive_clip is not None:
             self._require_one_norm_for_all()
         if self.training.clipping == "per-layer" and rules.clips_updates:
-            raise ValueError(f"clipping per-layer is for records: scheme {rules.display_name} clips whole updates")
+            raise ValueError(
+                f"training.clipping per-layer is for records: scheme {rules.display_name} clips whole updates"
+            )
         if self.training.clipping_centre == "zero":
             return self
         if rules.clips_updates or self.privacy.masking is not None:
-            raise ValueError("clipping_centre previous-update belongs to scheme parallel (local noise) without masking")
+            raise ValueError(
+                "training.clipping_centre previous-update belongs to scheme parallel (local noise) without masking"
+            )
         # Only then is the difference of two models the last noised mean gradient.
         if self.training.algorithm != "fedsgd" or self.training.optimiser.name != "plain":
-            raise ValueError("clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser")
+            raise ValueError(
+                "training.clipping_centre previous-update needs fedsgd and the coordinator's plain optimiser"
+            )
         return self
 
     def _require_one_norm_for_all(self) -> None:
         training = self.training
         if training.algorithm != "fedsgd":
-            raise ValueError("adaptive_clip needs fedsgd: one noised step a round, whose bits move the norm once")
+            raise ValueError(
+                "privacy.adaptive_clip needs training.algorithm fedsgd: one noised step a round, whose bits move the "
+                "norm once"
+            )
         if training.clipping != "flat" or training.clipping_centre != "zero":
-            raise ValueError("adaptive_clip needs clipping flat around zero: its bits are about whole gradients")
+            raise ValueError(
+                "privacy.adaptive_clip needs training.clipping flat, and training.clipping_centre zero: its bits are "
+                "about whole gradients"
+            )
 
     @model_validator(mode="after")
     def _views_have_an_account(self) -> Self:
@@ -128,10 +144,15 @@ class StudySettings(Message):
 
         Args:
             clip_norm: as the released model names it. None: that of the settings.
+
+        Raises:
+            ValueError: it is another one, and the study's is constant.
         """
         first = self.privacy.clip_norm
         if clip_norm is None or clip_norm == first:
             return self
+        if self.privacy.adaptive_clip is None:
+            raise ValueError("clip_norm: no round has another one than the settings, as the study's is constant")
         changed: dict[str, Any] = {"privacy": self.privacy.model_copy(update={"clip_norm": clip_norm})}
         if (radius := self.robustness.sum_radius) is not None:
             # One patient alone may reach the norm, after any rounding of the ratio.

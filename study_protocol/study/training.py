@@ -210,12 +210,12 @@ class Training(Message):
         if self.algorithm != "fedsgd":
             return self
         if self.local_steps != 1:
-            raise ValueError("fedsgd sends one gradient a round: local_steps must be 1")
+            raise ValueError("local_steps must be 1: fedsgd sends one gradient a round")
         if self.local_optimiser.name != "plain" or self.learning_rate_schedule.name != "constant":
-            message = (
-                "local_optimiser and learning_rate_schedule belong to fedavg, so choose the coordinator's optimiser"
+            raise ValueError(
+                "local_optimiser and learning_rate_schedule belong to fedavg: fedsgd sends a gradient and takes no "
+                "local step, so choose the coordinator's optimiser instead"
             )
-            raise ValueError(f"fedsgd sends a gradient and takes no local step: {message} instead")
         return self
 
     @property

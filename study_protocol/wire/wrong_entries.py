@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast, get_args, get_origin
@@ -53,7 +54,7 @@ def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | No
             # Of a name itself pydantic says so, behind it.
             return depth + 1 if len(place) > depth and place[-1] != "[key]" else None
         if fields:
-            sections = list(chain.from_iterable(map(_models, fields)))
+            sections = list(chain.from_iterable(map(models_in, fields)))
     return None
 
 
@@ -81,12 +82,16 @@ def _dotted(values: Mapping[str, object], before: str) -> Iterator[str]:
 
 
 def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[BaseModel]) -> str:
-    # A rule that a whole section breaks names its entries itself.
     path = ".".join(map(str, (*place, "kind") if kind in _KINDS else place))
     if kind == "extra_forbidden":
         return f"{path}: there is no such entry{_nearest(place, model)}"
     words = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must", 1)
-    return f"{path}: {words}" if path else words
+    # A rule that a whole section breaks names its entries itself, also from the beginning of the file on.
+    if not path or words.startswith(f"{path}."):
+        return words
+    first = re.match("[a-z_]+(?=[.:])", words)
+    is_entry = first is not None and any(first[0] in section.model_fields for section in _sections(place, model))
+    return f"{path}.{words}" if is_entry else f"{path}: {words}"
 
 
 def _description(kind: str, context: Mapping[str, Any]) -> str:
@@ -104,15 +109,23 @@ def _description(kind: str, context: Mapping[str, Any]) -> str:
     return f"must have at {word} {number} entr{'y' if number == 1 else 'ies'}"
 
 
-def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
+def _sections(place: Sequence[str | int], model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that the section at this place may be."""
     sections: list[type[BaseModel]] = [model]
-    for part in place[:-1]:
+    for part in place:
         # A part that is no field is a number in a list, or the kind that was chosen among several.
         if fields := _fields(part, sections):
-            sections = list(chain.from_iterable(map(_models, fields)))
+            sections = list(chain.from_iterable(map(models_in, fields)))
         elif isinstance(part, str):
             sections = [section for section in sections if _kind(section) in (None, part)]
-    homes = [name for name, field in model.model_fields.items() for s in _models(field) if place[-1] in s.model_fields]
+    return sections
+
+
+def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
+    sections = _sections(place[:-1], model)
+    homes = [
+        name for name, field in model.model_fields.items() for s in models_in(field) if place[-1] in s.model_fields
+    ]
     if homes and len(place) == 1:
         return f". It belongs to section [{homes[0]}]"
     names = sorted({field.alias or name for section in sections for name, field in section.model_fields.items()})
@@ -120,13 +133,13 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel]) -> str:
     return f". Did you mean {near[0]}?" if near else ""
 
 
-def _models(annotated: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotated: Any) -> Iterator[type[BaseModel]]:
     """Yield the models that a field, or a type, may hold."""
     inner = getattr(annotated, "annotation", annotated)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         yield inner
     for argument in get_args(inner):
-        yield from _models(argument)
+        yield from models_in(argument)
 
 
 def _kind(model: type[BaseModel]) -> str | None:

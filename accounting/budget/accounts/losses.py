@@ -2,23 +2,26 @@
 
 The drawn noise is discrete: the rounding of continuous noise with a variance 1/12 of a grid step smaller, up to
 `rounding_slack`. Continuous Gaussians divide, which the theorems about questions that adapt need (docs/decisions/
-fixed-order.md). Histograms alone have too few whole numbers to their deviation, and keep their own lattice.
+fixed-order.md). Histograms have too few whole numbers to their deviation for that. They keep their own lattice, or
+count as continuous noise with a smaller variance (`rounded_noise`): both bound the same loss.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from accounting.accountants.classical import ClassicalAccountant
 from accounting.accountants.renyi import MAX_EPSILON
 from accounting.mechanisms.composed_loss import composed_epsilon
 from accounting.mechanisms.events import GaussianEvent, PoissonSampledEvent
+from accounting.mechanisms.gaussian_mixtures import rounded_noise
 from accounting.mechanisms.gaussian_squares import ROUNDING_ERROR, epsilon_of_squares, largest_squares
 from accounting.mechanisms.guessing import rounded_steps
 from accounting.mechanisms.lattice import lattice_error
-from accounting.mechanisms.unsampled import Steps, unsampled_epsilon
+from accounting.mechanisms.unsampled import CONTINUOUS, GRID_STD, Steps, unsampled_epsilon
 from accounting.plan.plan import Mechanism, Plan
 from accounting.plan.queries import LEAST_STD
 
@@ -56,7 +59,7 @@ def most_histograms(plan: Plan, rounds: int) -> int:
 def rounding_slack(plan: Plan, epsilon: float) -> float:
     """Return the part of δ that the rounding of all noise takes: (1 + e^ε) times its total variation, rounded up."""
     of_queries = 0.0 if plan.queries is None else plan.queries.cells * lattice_error(LEAST_STD)
-    error = plan.max_steps * ROUNDING_ERROR + of_queries
+    error = (plan.max_steps + most_histograms(plan, plan.rounds)) * ROUNDING_ERROR + of_queries
     return (1 + math.exp(min(epsilon, 600.0))) * error * (1 + 1e-12)
 
 
@@ -76,7 +79,20 @@ def epsilon_of_losses(steps: tuple[Steps, ...], delta: float) -> float:
     bound = account.epsilon()
     if all(step.is_closed for step in steps):
         return min(bound, unsampled_epsilon(steps, delta, bound)) if math.isfinite(bound) else bound
-    return min(bound, composed_epsilon(steps, delta, bound)) if 0 < bound <= MAX_EPSILON else bound
+    if not 0 < bound <= MAX_EPSILON:
+        return bound
+    # Beside rare large losses of sampled steps what the lattice may add is large.
+    return min(bound, *(composed_epsilon(laws, delta, bound) for laws in {steps, _as_continuous(steps)}))
+
+
+def _as_continuous(steps: tuple[Steps, ...]) -> tuple[Steps, ...]:
+    """Return the steps with noise on a coarse grid as continuous ones, of which they are post-processed."""
+    return tuple(
+        replace(step, noise_multiplier=rounded_noise(step.noise_multiplier, step.grid_std), grid_std=CONTINUOUS)
+        if step.grid_std < GRID_STD
+        else step
+        for step in steps
+    )
 
 
 def epsilon_of_releases(squares: float, delta: float, histograms: Sequence[Steps] = ()) -> float:

@@ -30,6 +30,7 @@ from study_protocol.study.bounds import beyond_bounds
 from study_protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
 from study_protocol.study.plan_of import hides_attendance, plan_of
 from study_protocol.study.reasons import BY_OPERATOR
+from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.versions import study_protocol
 from study_protocol.wire.signing import roster_fingerprint
@@ -248,7 +249,8 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
         beyond = [] if request.settings.beyond_bounds else beyond_bounds(request.settings)
         if beyond:
             raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
-        Budget.open(plan)
+        with naming_settings():
+            Budget.open(plan)
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
         raise Rejected("first-round-overspends", str(error), **fitting) from error
@@ -256,7 +258,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
         fitting = {"epsilon": error.epsilon, "max_steps": error.steps, "noise_max_steps": error.noise}
         raise Rejected("whole-plan-overspends", str(error), **fitting) from error
     except PlanError as error:
-        raise Rejected("invalid-request", str(error), fields=[error.field]) from error
+        raise Rejected("invalid-request", str(error), fields=[f"body.settings.{error.field}"]) from error
     except AccountingError as error:
         raise Rejected("invalid-request", f"no budget can be kept for these settings: {error}") from error
     return plan

@@ -159,6 +159,7 @@ def test_questions_that_take_nearly_all_are_named() -> None:
     with pytest.raises(WholePlanOverspends, match=r"smaller share for questions \(statistics\.share\)") as refused:
         Budget.open(study)
     assert refused.value.noise is None
+    assert "--solve noise" not in str(refused.value)
     with pytest.raises(Unreachable, match=r"lower the share of questions \(statistics\.share\)"):
         least_noise(study)
 

@@ -35,3 +35,8 @@ def test_both_readings_are_inverse() -> None:
 def test_without_an_answer_it_is_infinite() -> None:
     assert chained_epsilon(lambda _: math.inf, 1e-4, 2) == math.inf
     assert chained_epsilon(lambda _: 650.0, 1e-4, 3) == math.inf
+
+
+def test_factors_beyond_every_float_do_not_hide_a_small_delta() -> None:
+    # e^1333 times 1e-320 is far above 1.
+    assert chained_delta(lambda _: 1e-320, 2000.0, 3) == 1.0

@@ -182,3 +182,12 @@ def test_what_is_no_pair_of_laws_is_refused_by_name(name: str, first: list[float
 def test_bad_discrete_laplace_events_are_refused(scale: float, sensitivity: int) -> None:
     with pytest.raises(InvalidArgument):
         DiscreteLaplaceEvent(scale, sensitivity)
+
+
+def test_a_law_whose_tail_was_cut_off_is_refused_and_rounding_is_scaled_away() -> None:
+    """A million runs of two such laws would cost nothing, as their divergence is that of equal laws."""
+    cut = [0.5, 0.5 - 9e-10]
+    with pytest.raises(InvalidArgument, match=r"^with_record: must have the sum 1.*outcome"):
+        FinitePair(cut, cut)
+    rounded = FinitePair([0.1 * (1 + 1e-15)] * 10, [0.05] * 9 + [0.55])
+    assert math.fsum(rounded.with_record) == pytest.approx(1, abs=1e-16)

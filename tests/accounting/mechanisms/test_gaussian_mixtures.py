@@ -14,7 +14,12 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from accounting import ClassicalAccountant, DiscreteGaussianEvent, GaussianEvent, PoissonSampledEvent, Relation
 from accounting.mechanisms.composed_loss import composed_epsilon
-from accounting.mechanisms.gaussian_mixtures import GaussianMixtures, rounded_noise
+from accounting.mechanisms.gaussian_mixtures import (
+    GaussianMixtures,
+    _masses,  # pyright: ignore[reportPrivateUsage]
+    rounded_noise,
+)
+from accounting.mechanisms.step_losses import UNIT
 from accounting.mechanisms.unsampled import Steps
 
 mp: Any = mpmath
@@ -146,3 +151,15 @@ def test_what_cannot_be_computed_is_left_to_renyi_divergences() -> None:
     account = ClassicalAccountant(delta=1e-5, relation=Relation.REPLACE_ONE)
     account.compose(PoissonSampledEvent(0.5, GaussianEvent(0.01)))
     assert account.certificate().composition == "rdp"
+
+
+def test_masses_of_cells_are_right_to_the_rounding_of_their_exponents() -> None:
+    """The slack of `_on_grid` takes 16 units and 3x² at an output x. Cells on both sides of the narrow ones."""
+    for middle in (0.0, 0.2, 1.0, 4.0, 9.0):
+        for width in (1e-6, 0.1, 0.499, 0.501, 1.0):
+            edges = middle + np.array([-width / 2, width / 2]) / max(1.0, middle)
+            mass = float(_masses(edges, [(1.0, 0.0)])[0])
+            with mp.workdps(40):
+                # In the tail where both are small.
+                exact = mp.ncdf(-mp.mpf(edges[0])) - mp.ncdf(-mp.mpf(edges[1]))
+                assert abs(float(mass / exact - 1)) <= (16 + 3 * edges[1] ** 2) * UNIT

@@ -82,3 +82,18 @@ def test_what_is_no_number_is_refused(bad: float) -> None:
     for call in (lambda: squares(bad, 1.0), lambda: squares(1.0, bad), lambda: epsilon_of_squares(bad, 1e-5)):
         with pytest.raises(InvalidArgument):
             call()
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
+def test_extreme_limits_have_a_sum_that_keeps_them(delta: float) -> None:
+    # Where the largest sum is no float any more, it is 0.
+    assert largest_squares(1e-300, 1e-300) == 0.0
+    small = largest_squares(1e-100, delta)
+    assert small == 0 or exact_delta(small, 1e-100) <= delta
+    large = largest_squares(1e300, delta)
+    # At μ² ≤ ε the loss is below ε by at least μ/2 deviations.
+    assert 1e200 < large < 1e300
+
+
+def test_a_distance_that_underflows_is_not_free() -> None:
+    assert squares(5e-324, 10.0) > 0

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import mpmath as mp
 import pytest
 
 from accounting import ClassicalAccountant, DiscreteGaussianEvent, GaussianEvent
-from accounting.mechanisms.unsampled import Steps, lattice_excess, unsampled_delta, unsampled_epsilon
+from accounting.mechanisms.unsampled import (
+    Steps,
+    gaussian_deltas,
+    lattice_excess,
+    unsampled_delta,
+    unsampled_epsilon,
+)
 
 
 def analytic(ratio: float, epsilon: float) -> mp.mpf:
@@ -95,3 +102,19 @@ def test_a_histogram_of_integers_pays_for_its_lattice() -> None:
     coarser = ClassicalAccountant(delta=1e-6)
     coarser.compose(DiscreteGaussianEvent(4.0, sensitivity=1.0))
     assert coarser.certificate().composition == "rdp"
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 0.3, 3.0, 60.0, 740.872516888656, 1000.0])
+@pytest.mark.parametrize("deviations", [-2.0, 0.0, 3.3, 9.156, 30.0])
+def test_both_roundings_hold_the_closed_form_between_them(ratio: float, deviations: float) -> None:
+    epsilon = max(0.0, ratio * (deviations + ratio / 2))
+    low, high = gaussian_deltas(ratio, epsilon)
+    with mp.workdps(60):
+        r, e = mp.mpf(ratio), mp.mpf(epsilon)
+        tails = [mp.erfc((e / r + sign * r / 2) / mp.sqrt(2)) / 2 for sign in (-1, 1)]
+        assert low <= tails[0] - mp.exp(e) * tails[1] <= high
+
+
+def test_far_beyond_all_losses_delta_is_the_smallest_float_not_one() -> None:
+    assert gaussian_deltas(1e-200, 1.0) == gaussian_deltas(1.0, 1e300) == (0.0, 0.0)
+    assert unsampled_delta([Steps(1e200, 1.0, 1)], 1.0) == math.nextafter(0.0, 1.0)

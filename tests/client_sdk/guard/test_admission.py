@@ -116,7 +116,7 @@ def test_rounds_of_a_lost_ledger_are_not_counted_twice(ledger: HospitalLedger, r
     least = needed(ledger, "instance", rule=rule)
     rules = policy("instance", least, rule=rule)
     ledger.fix_terms(rules.limits)
-    ledger.accept_loss("sepsis", 2, ROUND)
+    ledger.accept_loss("sepsis", 2, [ROUND, ROUND])
     assert admit(rules, ledger, "sepsis", STUDY) is None
     limits = rules.own_limits(ledger.terms(rules.limits))
     ledger.charge("sepsis", 3, ROUND, limits, "a" * 64)

@@ -2,6 +2,7 @@
 
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,11 +115,33 @@ def test_lost_rounds_are_charged_in_full_and_their_sums_forgotten(tmp_path: Path
     with opened(tmp_path) as ledger:
         ledger.charge("sepsis", 1, CHARGE, (), MODEL)
         ledger.finish_update("sepsis", 1, sha256="d" * 64, size=1, sums=b"too small")
-        ledger.accept_loss("sepsis", 5, CHARGE)
+        ledger.accept_loss("sepsis", 5, [replace(CHARGE, steps=5 * CHARGE.steps)])
         assert ledger.rounds_known("sepsis") == {1, 2, 3, 4, 5}
         assert ledger.rounds_lost("sepsis") == 5
         assert sum(charge.steps for charge in ledger.charges()) == 2 + 5 * 2
         assert ledger.sums("sepsis") is None
+
+
+def test_what_left_is_counted_once_after_a_loss_and_no_known_question_is_taken_away(tmp_path: Path) -> None:
+    """A ledger that was restored from an old copy knows rounds 1 and 2. The coordinator says which questions were
+    lost.
+    """
+    question, other = Charge("instance", 20.0, 1.0, 1, asks=True), Charge("instance", 30.0, 1.0, 1, asks=True)
+    lost = [replace(CHARGE, steps=5 * CHARGE.steps)]
+    for number, (listed, expected) in enumerate(
+        (((), [*lost, question]), ((question,), [*lost, question]), ((question, other), [*lost, question, other]))
+    ):
+        with opened(tmp_path / str(number)) as ledger:
+            for round_number, charge in ((1, CHARGE), (2, question)):
+                ledger.charge("sepsis", round_number, charge, (), MODEL)
+                ledger.finish_update("sepsis", round_number, sha256="d" * 64, size=1, sums=None)
+            assert ledger.sent("sepsis") == [CHARGE, question]
+            ledger.accept_loss("sepsis", 5, [*lost, *listed])
+            assert ledger.sent("sepsis") == expected
+            ledger.charge("sepsis", 6, CHARGE, (), MODEL)
+            assert ledger.sent("sepsis") == expected
+            ledger.finish_update("sepsis", 6, sha256="d" * 64, size=1, sums=None)
+            assert ledger.sent("sepsis") == [*expected, CHARGE]
 
 
 def test_times_are_utc(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from accounting.budget.accounts import GaussianLimit
 from accounting.budget.budget import Budget
+from accounting.plan.queries import QueryCost
 from accounting.plan.schedule import NoiseStage
 from client_sdk.errors import OwnBudgetExceeded
 from client_sdk.guard.charges import Charge
@@ -19,7 +22,7 @@ from client_sdk.guard.study_count import require_within_study
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from tests.client_sdk.guard.test_charges import STUDIES
-from tests.factories.settings import limit, settings
+from tests.factories.settings import limit, settings, statistics_settings
 
 
 def rounds_within_budget(study: StudySettings) -> int:
@@ -115,3 +118,27 @@ def test_settings_without_the_field_count_rounds_of_training_as_before() -> None
     dear = Charge("instance", 0.01, 1.0, 1, asks=True)
     require_within_study(plan_of(study), [dear] * 9, Charge.of(study))
     require_within_study(plan_of(study), [Charge.of(study)] * 3, dear)
+
+
+def test_questions_alone_are_counted_to_the_limit() -> None:
+    """Against the closed form: Σ Δ²/s² ≤ μ² of (2, 1e-5), which is 0.2515, whatever became of their rounds."""
+    plan = plan_of(statistics_settings(epsilon=2.0))
+    question = Charge("instance", 20.0, 1.0, 1, asks=True)
+    require_within_study(plan, [question] * 99, question)
+    with pytest.raises(OwnBudgetExceeded, match="the question would pass") as refused:
+        require_within_study(plan, [question] * 100, question)
+    assert refused.value.code == "study-limit-exceeded"
+
+
+def test_a_question_that_just_fits_the_budget_fits_the_own_count() -> None:
+    plan = plan_of(statistics_settings(epsilon=2.0))
+    (account,) = Budget(plan).accounts
+    assert isinstance(account, GaussianLimit)
+    allowed, cost = account.max_squares * (1 - 1e-8), QueryCost(2.0**20, 2.0**20 * 0.05, 1)
+    once = cost.noise_multiplier**-2
+    many = int(allowed / once)
+    rest = QueryCost(2.0**20, 2.0**20 * math.sqrt(allowed - many * once), 1)
+    for _ in range(many):
+        account.charge_query(cost)
+    assert account.fits_query(rest)
+    require_within_study(plan, [Charge.of_query(cost)] * many, Charge.of_query(rest))

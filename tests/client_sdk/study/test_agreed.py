@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from client_sdk.errors import BadAssignment, ConfigurationError, LostLedger
+from client_sdk.errors import BadAssignment, ConfigurationError, LostLedger, OwnBudgetExceeded
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.study_count import require_within_study
 from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
 from client_sdk.study.delivery import Capabilities
 from study_protocol.study.any_settings import AnySettings
-from tests.factories.settings import settings, statistics_settings
+from study_protocol.study.plan_of import plan_of
+from tests.factories.settings import limit, settings, statistics_settings
 from tests.factories.signed_answers import PUBLIC, document
 
 STUDY = settings()
@@ -94,6 +96,22 @@ def test_a_lost_ledger_is_charged_for_every_round_up_to_the_last_and_for_every_q
     with HospitalLedger.open(tmp_path / "icu.db", read_only=True) as again:
         assert again.charges() == charges
         assert (again.rounds_lost("sepsis"), again.rounds_known("sepsis")) == (3, {1, 2, 3})
+
+
+def test_lost_rounds_are_charged_as_training_up_to_the_plan_and_leave_room_for_questions(
+    ledger: HospitalLedger,
+) -> None:
+    """Rounds of questions have numbers, too: round 40 of a plan of 12 steps is no fortieth step."""
+    asked = {"max_queries": 50, "max_cells": 100, "share": 0.1}
+    fixed = [limit("instance", epsilon=8.0, enforcement="fixed-plan")]
+    chosen = settings(max_steps=12, sampling_rate=0.1, noise_multiplier=2.0, limits=fixed, statistics=asked)
+    question = document("count", noise_multiplier=50.0)
+    accept_loss(coordinator(40, queries=(question,)), ledger, MEMBERSHIP, chosen)
+    charges = ledger.charges()
+    assert [charge.steps for charge in charges if not charge.asks] == [12]
+    require_within_study(plan_of(chosen), ledger.sent("sepsis"), Charge.of_query(question.cost()))
+    with pytest.raises(OwnBudgetExceeded, match="max_steps"):
+        require_within_study(plan_of(chosen), ledger.sent("sepsis"), Charge.of(chosen))
 
 
 def test_questions_alone_cost_no_training(ledger: HospitalLedger) -> None:

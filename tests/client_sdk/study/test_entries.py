@@ -268,3 +268,12 @@ def test_an_assignment_has_the_clip_norm_that_the_ledger_names() -> None:
             again.require_models(model.model_copy(update={"clip_norm": other}), None)
     with pytest.raises(BadAssignment, match="no clip norm of the study's adaptive one"):
         Book(MOVING).checks.require_models(model, None)
+
+
+@pytest.mark.parametrize("norm", [0.001, 1.0, 3.0])
+def test_a_coordinator_whose_ledger_names_no_models_moves_no_constant_clip_norm(norm: float) -> None:
+    checks = Book(settings()).checks
+    model = ModelInfo(version=0, sha256="0" * 64, bytes=160)
+    checks.require_models(model, None)
+    with pytest.raises(BadAssignment, match="names a clip norm, and the study's is constant"):
+        checks.require_models(model.model_copy(update={"clip_norm": norm}), None)

@@ -152,7 +152,7 @@ def test_places_survive_on_the_disk(tmp_path: Path) -> None:
         assert again.attempts("sepsis", except_round=5) == {1, 3}
         assert again.attempts("sepsis", except_round=4) == {1}
         # A lost ledger may have known any place up to the last round.
-        again.accept_loss("sepsis", 6, Charge.of(STUDY))
+        again.accept_loss("sepsis", 6, [Charge.of(STUDY)])
         assert again.attempts("sepsis", except_round=7) == {1, 2, 3, 4, 5, 6}
 
 

@@ -14,6 +14,8 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from client_sdk.errors import LostLedger, OwnBudgetExceeded
+from client_sdk.guard.admission import admit
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.limit_terms import WholePlan
@@ -166,6 +168,40 @@ def test_the_reserved_parts_never_pass_what_is_set_aside(tmp_path: Path) -> None
         assert delta <= 0.5e-5
         assert epsilon <= 3.0
     assert delta == pytest.approx(3e-6)
+
+
+def test_a_policy_that_is_lowered_counts_what_is_reserved_already(tmp_path: Path) -> None:
+    """The rest keeps no share of its own beside a reserved part that is most of the new limit."""
+    join(coordinator(study()), tmp_path, policy(epsilon=4.0))
+    with ledger_of(tmp_path) as ledger:
+        reserved, lowered = ledger.whole_plans()["sepsis"].epsilon, policy(epsilon=1.0)
+        assert 0.5 < reserved < 1.0
+        (rest,) = ledger.own_limits(lowered)
+        assert rest.epsilon == pytest.approx(1.0 - reserved)
+        (nothing,) = ledger.own_limits(policy(epsilon=0.5))
+        cheap = Charge("instance", 40.0, 1.0, 1)
+        with pytest.raises(OwnBudgetExceeded):
+            ledger.charge("burns", 1, cheap, (nothing,), "a" * 64)
+        ledger.charge("burns", 1, cheap, (rest,), "a" * 64)
+        # As before, where it was not lowered.
+        assert [limit.epsilon for limit in ledger.own_limits(policy(epsilon=4.0))] == [pytest.approx(2.0)]
+
+
+@pytest.mark.parametrize(("rule", "noise"), [("gaussian", 1.25), ("renyi", 1.4)])
+def test_a_policy_that_is_lowered_counts_what_its_rest_has_spent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rule: str, noise: float
+) -> None:
+    """Most of 8 went round by round. Of a limit of 4 nothing is left for a whole plan."""
+    before, lowered = policy(epsilon=8.0, rule=rule), policy(epsilon=4.0, rule=rule)
+    with ledger_of(tmp_path) as ledger:
+        ledger.fix_terms(before.limits)
+        ledger.open_study("burns", {})
+        ledger.charge("burns", 1, Charge("instance", noise, 1.0, 1), ledger.own_limits(before), "a" * 64)
+        assert admit(before, ledger, "sepsis", study()) is not None
+        caplog.set_level(logging.INFO)
+        with pytest.raises(OwnBudgetExceeded):
+            admit(lowered, ledger, "sepsis", study())
+        assert "that is left for whole plans" in caplog.text
 
 
 def test_a_plan_that_passes_its_own_limit_is_refused_before_anything(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_median_does_not_follow_one_that_stays_within_the_bound(here: Live, st
             {"schedule": {"min_clients": 8}},
             "min_clients must be at least 9",
         ),
-        ({"sum_radius": 0.1}, {}, "at least clip_norm"),
+        ({"sum_radius": 0.1}, {}, "robustness.sum_radius must be at least privacy.clip_norm"),
     ],
 )
 def test_studies_that_make_no_sense_are_not_created(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -12,12 +13,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.api.problems import Problems, problem_of
 from tests.factories.live_coordinator import Live
-from tests.factories.settings import settings_json
+from tests.factories.settings import limit, settings_json
 
 CANARY = "patient-4711-canary"
 
 
-def _problem(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+def _problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-request-id"] == answer.json()["request_id"]
@@ -62,6 +63,36 @@ def test_no_such_method(here: Live) -> None:
 def test_an_invalid_request_is_not_repeated(here: Live, body: object) -> None:
     problem = _problem(here.operator("POST", "/v1/studies", json=body), 422, "invalid-request")
     assert problem["fields"]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "field", "words"),
+    [
+        (
+            {"adaptive_clip": {"quantile": 2.0, "rate": 0.2}},
+            "body.settings.privacy.adaptive_clip.quantile",
+            "less than",
+        ),
+        ({"noise_schedule": [{"rounds": 3, "factor": -1}]}, "body.settings.privacy.noise_schedule.0.factor", "greater"),
+        ({"bayesian": {"orders": [0.0]}}, "body.settings.privacy.bayesian.orders.0", "greater"),
+        ({"noise_schedule": [{"rounds": 2, "factor": 1.0}]}, "body.settings", ": privacy.noise_schedule: has 2 rounds"),
+        (
+            {"noise_multiplier": 1e-60},
+            "body.settings.privacy.noise_multiplier",
+            "privacy.noise_multiplier: must be between",
+        ),
+        (
+            {"limits": [limit("instance", enforcement="gaussian-filter")]},
+            "body.settings.privacy.limits.enforcement",
+            "privacy.limits.enforcement: gaussian-filter needs all records",
+        ),
+    ],
+)
+def test_a_setting_is_named_with_its_section(here: Live, privacy: dict[str, Any], field: str, words: str) -> None:
+    body = {"study": "named", "settings": settings_json(**privacy)}
+    problem = _problem(here.operator("POST", "/v1/studies", json=body), 422, "invalid-request")
+    assert (problem["fields"][0], "extra" in problem) == (field, False)
+    assert words in problem["detail"]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-0.0", "0", "-1", "null", "[]"])

@@ -172,17 +172,29 @@ def test_settings_without_one_are_written_as_before() -> None:
         ("client-distributed", {}, "schemes parallel and sequential"),
         ("joint", {}, "schemes parallel and sequential"),
         ("parallel", {"bayesian": True}, "Bayesian costs are measured against a constant"),
-        ("parallel", {"training": {"algorithm": "fedavg", "local_steps": 2}}, "needs fedsgd"),
-        ("parallel", {"training": {"clipping": "per-layer"}}, "flat around zero"),
-        ("parallel", {"training": {"clipping_centre": "previous-update"}}, "flat around zero"),
-        ("parallel", {"noise_multiplier": 4.0}, "would need no noise is enough|more noise on the gradients"),
+        (
+            "parallel",
+            {"training": {"algorithm": "fedavg", "local_steps": 2}},
+            "adaptive_clip needs training.algorithm",
+        ),
+        (
+            "parallel",
+            {"training": {"clipping": "per-layer"}},
+            "training.clipping_centre zero",
+        ),
+        (
+            "parallel",
+            {"training": {"clipping_centre": "previous-update"}},
+            "training.clipping_centre zero",
+        ),
+        ("parallel", {"noise_multiplier": 4.0}, "would need more than any noise|more noise on the gradients"),
         ("parallel", {"noise_multiplier": 0.8}, "2.06 % more noise on the gradients, and at most 2 %"),
-        ("parallel", {"noise_multiplier": 1e300}, "would need no noise is enough|more noise on the gradients"),
+        ("parallel", {"noise_multiplier": 1e300}, "would need more than any noise|more noise on the gradients"),
         ("parallel", {"expected_batch_size": 1e45}, "at clip norm 0.01 a bit is no number of float32"),
         ("parallel", {"expected_batch_size": 1e300}, "at clip norm 0.01 a bit is no number of float32"),
         ("parallel", {"adaptive_clip": ADAPTIVE | {"max": 1e39}}, r"at clip norm 1e\+39 a bit is no number of float32"),
-        ("parallel", {"adaptive_clip": ADAPTIVE | {"min": 2.0}}, "must lie between min 2 and max"),
-        ("parallel", {"adaptive_clip": ADAPTIVE | {"max": 0.5}}, "must lie between min"),
+        ("parallel", {"adaptive_clip": ADAPTIVE | {"min": 2.0}}, "min 2 must be at most clip_norm 1"),
+        ("parallel", {"adaptive_clip": ADAPTIVE | {"max": 0.5}}, "max 0.5 must be at least clip_norm 1"),
         ("parallel", {"adaptive_clip": ADAPTIVE | {"quantile": 1.0}}, "less than 1"),
         ("parallel", {"adaptive_clip": ADAPTIVE | {"rate": 0.0}}, "greater than 0"),
     ],
@@ -223,3 +235,12 @@ def test_what_is_sent_has_one_number_more() -> None:
     assert settings(**SOUND).privacy.sent(model) == model | {CLIP_BITS: ((1,), "float32")}
     with pytest.raises(ValueError, match="give it another name"):
         settings(**SOUND).privacy.sent({CLIP_BITS: ((1,), "float32")})
+
+
+@pytest.mark.parametrize("scheme", ["parallel", "joint", "client"])
+def test_no_round_of_a_constant_norm_has_another_one(scheme: str) -> None:
+    chosen = settings(scheme)
+    assert chosen.at_clip_norm(chosen.privacy.clip_norm) is chosen
+    for norm in (0.001, 3.0):
+        with pytest.raises(ValueError, match="the study's is constant"):
+            chosen.at_clip_norm(norm)

@@ -8,7 +8,7 @@ import pytest
 
 from accounting.budget.budget import Budget
 from accounting.plan.plan import Plan
-from accounting.plan.queries import QueryPlan
+from accounting.plan.queries import EvaluationPlan, QueryPlan
 from accounting.plan.statistics import StatisticsPlan
 from study_protocol.study.limit_statement import LimitStatement, Spent
 from study_protocol.study.limit_words import (
@@ -59,6 +59,27 @@ def test_several_steps_of_a_round_are_under_way_together() -> None:
     assert progress_in_words(stated(budget)) == "step 0 of 20, steps to 2 are under way"
 
 
+def test_a_plan_with_a_share_says_that_its_guarantee_counts_it() -> None:
+    """Two numbers for the same steps: without the words the share looks like a loss of the training."""
+    budget = after(fixed(20, share=0.2), 20)
+    guarantee, running = guarantee_in_words(stated(budget)), running_in_words(stated(budget))
+    assert guarantee.endswith(
+        "of the whole plan of 20 steps and its whole share for questions, whenever the study stops"
+    )
+    assert running is not None
+    assert float(running.split()[3].rstrip(",")) < float(guarantee.split()[1])
+    assert stated(budget).takes_questions
+    assert not stated(after(fixed(20, share=0.2), 19)).takes_questions
+    assert not stated(after(fixed(20), 20)).takes_questions
+
+
+def test_the_limit_that_evaluations_may_use_up_is_not_called_the_plan_s() -> None:
+    budget = after(fixed(20, queries=QueryPlan(50, 100, None, EvaluationPlan(), None)), 1)
+    assert guarantee_in_words(stated(budget)) == (
+        "ε 2.000 at δ = 1e-5, which evaluations of patients who are set aside may use up, whenever the study stops"
+    )
+
+
 def test_nothing_is_guaranteed_beyond_the_limit_before_the_first_charge() -> None:
     before = stated(Budget.open(fixed(70)))
     assert guarantee_in_words(before) == "ε 2 at δ = 1e-5 at most, nothing is charged yet"
@@ -71,7 +92,9 @@ def test_the_share_of_questions_is_rounded_to_the_side_of_less() -> None:
     words = progress_in_words(stated(budget))
     assert words is not None
     assert words.startswith("step 0 of 20; questions: used 0.002501 of μ² = 0.0")
-    assert running_in_words(stated(budget)).endswith(f"{CONDITION}, and if the questions did not depend on them either")
+    running = running_in_words(stated(budget))
+    assert running is not None
+    assert running.endswith(f"{CONDITION}, and if the questions did not depend on them either")
 
 
 def test_a_sum_of_squares_guarantees_the_limit() -> None:

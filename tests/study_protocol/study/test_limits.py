@@ -26,7 +26,7 @@ def test_slots_that_no_hospital_could_keep_are_refused(slots: list[Any]) -> None
 
 
 def test_a_slot_ends_before_a_step_of_a_masked_round() -> None:
-    with pytest.raises(ValidationError, match="below step_deadline_seconds"):
+    with pytest.raises(ValidationError, match=r"schedule.slots: .* below masking.step_deadline_seconds"):
         settings(masked=True, masking=MASKING | {"step_deadline_seconds": 2.0}, schedule={"slots": [2.0]})
 
 

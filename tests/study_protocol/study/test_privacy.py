@@ -70,7 +70,11 @@ def test_noised_accounting_samples_need_no_masks():
         ("sequential", {"masking": None}, "it needs masked updates"),
         ("sequential", {"masking": MASKING | {"mask_updates": False}}, "it needs masked updates"),
         ("sequential", {"training": {"algorithm": "fedavg"}}, "one noisy step a round"),
-        ("joint", {"training": {"algorithm": "fedavg"}}, "joint .* one noisy step a round: set algorithm to fedsgd"),
+        (
+            "joint",
+            {"training": {"algorithm": "fedavg"}},
+            "joint .* one noisy step a round: set training.algorithm",
+        ),
         (
             "joint",
             {"training": {"algorithm": "fedavg", "local_steps": 3}},
@@ -98,9 +102,9 @@ def test_noised_accounting_samples_need_no_masks():
         ("client", {"disclosure": "noised"}, "come together"),
         ("client", NOISED | {"disclosure": "plain"}, "come together"),
         ("client", NOISED | {"bayesian": STUDENT}, "betting or band"),
-        ("client", NOISED | {"masking": None}, "summed over them under masks"),
-        ("parallel", NOISED, "needs an accounting sample"),
-        ("sequential", NOISED, "needs an accounting sample"),
+        ("client", NOISED | {"masking": None}, "sums under masks: set masking"),
+        ("parallel", NOISED, "needs accounting_sample"),
+        ("sequential", NOISED, "needs accounting_sample"),
         (
             "parallel",
             NOISED | ACCOUNTING_SAMPLE | {"bayesian": STUDENT | {"estimator": "betting"}},

@@ -20,7 +20,7 @@ from tests.factories.settings import MASKING, settings_json
     [
         ("client", {"sum_radius": 5.0}, {}, "clip_norm bounds what a client adds"),
         ("joint", {"sum_radius": 5.0}, {}, "client_clip_norm bounds what a client adds"),
-        ("parallel", {"sum_radius": 0.5}, {}, "at least clip_norm"),
+        ("parallel", {"sum_radius": 0.5}, {}, "at least privacy.clip_norm"),
         ("parallel", {"sum_radius": 0.0}, {}, "greater than 0"),
         ("parallel", {"aggregation": "mode"}, {}, "Input should be"),
         ("parallel", {"aggregation": "median", "trim": 1}, {}, "come together"),
@@ -29,7 +29,7 @@ from tests.factories.settings import MASKING, settings_json
         ("parallel", {"aggregation": "trimmed-mean", "trim": 2}, {"schedule": {"min_clients": 4}}, "at least 5"),
         ("parallel", {"aggregation": "median"}, {"masked": True}, "updates in the clear"),
         ("sequential", {"aggregation": "median"}, {}, "updates in the clear"),
-        ("client", {"aggregation": "median"}, {"schedule": {"min_clients": 4}}, "noised by the hospitals"),
+        ("client", {"aggregation": "median"}, {"schedule": {"min_clients": 4}}, "noised by hospitals"),
     ],
 )
 def test_robustness_that_makes_no_sense_is_refused(scheme, robustness, options, reason):

@@ -29,6 +29,15 @@ class Place(BaseModel):
     city: str
     codes: Annotated[tuple[int, ...], Field(min_length=2, max_length=3)] = (1, 2)
 
+    @model_validator(mode="after")
+    def _is_a_place(self) -> Place:
+        reasons = {"": "city is empty", "far": "codes: belong to a near city", "dark": "place.codes: are needed there"}
+        if self.city in reasons:
+            raise ValueError(reasons[self.city])
+        if self.city == "odd":
+            raise ValueError("no such place is known")
+        return self
+
 
 class Circle(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -69,6 +78,11 @@ PLACE = {"city": "Rome"}
         ({"place": PLACE | {"codes": [1]}}, ["place.codes: must have at least 2 entries"]),
         ({"place": PLACE | {"codes": [1, 2, 3, 4]}}, ["place.codes: must have at most 3 entries"]),
         ({"place": {"city": "nowhere"}}, ["a plan is of some place"]),
+        # A rule of a whole section names one of its entries, alone or with its path, or none.
+        ({"place": {"city": ""}}, ["place: city is empty"]),
+        ({"place": {"city": "far"}}, ["place.codes: belong to a near city"]),
+        ({"place": {"city": "dark"}}, ["place.codes: are needed there"]),
+        ({"place": {"city": "odd"}}, ["place: no such place is known"]),
         ({"place": PLACE, "shape": {"radius": 1}}, ["shape.kind: is missing"]),
         ({"place": PLACE, "shape": {"kind": "secret"}}, ["shape.kind: must be one of circle, square"]),
         (

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from accounting.units import RUNNING_CONDITION
 from client_sdk.api.config import load as load_settings
+from study_protocol.wire.rounded import significant
 from wardround.cli.hospital.hospital import Dataset, PolicyFile, policy_in_force
 from wardround.cli.shared.shared import AsJson, Home, not_here, number, plain_errors, print_json, say, table
 
@@ -37,7 +37,7 @@ def own_budget(
         rules = policy_in_force(policy, directory)
         with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
             charges, terms, whole = ledger.charges(), ledger.terms(rules.limits), ledger.whole_plans()
-            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in rules.own_limits(terms)]
+            limits = [dataclasses.asdict(own_spent(charges, limit)) for limit in ledger.own_limits(rules)]
             saved = ledger.individual()
         patients = None if saved is None else dataclasses.asdict(certificate(saved))
         plans = [{"study": study, **dataclasses.asdict(plan)} for study, plan in whole.items()]
@@ -57,13 +57,16 @@ def _show_terms(terms: LedgerTerms, limits: list[dict[str, Any]], plans: list[di
         say(f"rule {terms.rule}: " + _RULES[terms.rule])
     for limit in limits:
         if limit["progress"] is not None:
-            say(f"{limit['level']}: {limit['progress']}. ε so far {number(limit['tight'])}, {RUNNING_CONDITION}")
+            say(
+                f"{limit['level']}: {limit['progress']}. ε so far {number(limit['tight'])}, if all studies on these "
+                "records ended here for reasons that do not depend on their results"
+            )
     if terms.whole_plans and limits:
         say(f"a share of {terms.whole_plans:g} of epsilon and delta is set aside for studies that are admitted whole")
     for plan in plans:
         say(
             f"{plan['study']}: admitted whole, {plan['steps']} steps, epsilon {number(plan['epsilon'])} at delta "
-            f"{plan['delta']:g} ({plan['level']})"
+            f"{significant(plan['delta'])} ({plan['level']})"
         )
 
 

@@ -102,7 +102,8 @@ class RoundsShown:
 def spent_line(event: RoundEvent) -> str:
     """Return the rounds left, then ε against the limits of the study, as stated to it, and of this hospital."""
     rounds_left = f"{event.rounds_left} {'round' if event.rounds_left == 1 else 'rounds'} left"
-    share = [] if event.spent_share is None else [f"{number(100 * event.spent_share, 0)} % of the budget spent"]
+    part = "part for questions" if any(limit.takes_questions for limit in event.study_budget) else "budget"
+    share = [] if event.spent_share is None else [f"{number(100 * event.spent_share, 0)} % of the {part} spent"]
     study = [_spent("", limit) for limit in event.study_budget]
     local_limits = [_spent("own ", limit, at_delta=_differs(event, limit)) for limit in event.local.own]
     return " · ".join([rounds_left, *share, "  ".join(["ε", *study, *local_limits])])
@@ -118,7 +119,8 @@ def first_words(event: RoundEvent) -> list[str]:
     ]
     lines += [
         f"ε {limit.level} {limit.definition}: {number(limit.spent)} holds whenever the study stops, from the first "
-        f"round on. So far {number(limit.tight)}, {RUNNING_CONDITION}"
+        f"round on, because it counts all steps and questions that may still come. So far {number(limit.tight)}, "
+        f"{RUNNING_CONDITION}"
         for limit in event.study_budget
         if limit.progress is not None and limit.tight is not None
     ]

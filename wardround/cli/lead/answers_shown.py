@@ -140,11 +140,16 @@ def show_forecast(
 
 
 def _show_condition(limits: Sequence[LimitStatement]) -> None:
-    counted = [limit.progress for limit in limits if limit.progress is not None]
-    if any(progress.enforcement == "gaussian-filter" for progress in counted):
+    rules = {limit.progress.enforcement for limit in limits if limit.progress is not None}
+    if "gaussian-filter" in rules:
         say(
             "These ε hold if the study ends there for reasons that do not depend on its results. The limit holds for "
             "every stop."
+        )
+    elif "fixed-plan" in rules:
+        say(
+            "These ε hold for every stop. From the first charge on they count the whole plan: all its steps, and its "
+            "share for questions, asked or not."
         )
     else:
         say("These ε hold for every stop.")

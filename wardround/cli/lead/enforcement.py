@@ -76,7 +76,10 @@ def hint(plan: Plan, outlook: Forecast | None = None) -> str | None:
     except AccountingError:
         return None
     rules = dict.fromkeys(f'"{limit.enforcement}"' for limit in tightest_plan.limits if limit.enforcement)
-    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)} {advantage}"
+    queries = tightest_plan.queries
+    # What the questions would have left is a part of the offer.
+    share = f" and statistics.share = {queries.share:g}" if queries is not None and queries != plan.queries else ""
+    return None if advantage is None else f"note: with enforcement = {' and '.join(rules)}{share} {advantage}"
 
 
 def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str | None:

@@ -20,6 +20,7 @@ from wardround.cli.lead.plan_report import (
     show_replaced,
     show_signals,
     why_no_round,
+    why_unchanged,
 )
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import changed_settings, read_settings, write_settings
@@ -153,6 +154,7 @@ def _plan(
 ) -> None:
     from accounting.budget.forecast import forecast
     from study_protocol.study.plan_of import plan_of
+    from study_protocol.study.setting_names import naming_settings
 
     if settings is None:
         raise typer.BadParameter("name the settings file, or use --suggest, which needs only public numbers")
@@ -160,12 +162,14 @@ def _plan(
         raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
     if min(sizes) < 1:
         raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
-    with plain_errors():
+    with plain_errors(), naming_settings():
         require_writable(output)
         study_settings, replaced, reasons = _solved(read_settings(settings), solve, by)
         sample = study_settings.privacy.accounting_sample
         outlook = forecast(plan_of(study_settings), records=None if sample is None else sample.records)
         reasons += filter(None, [hint(outlook.plan, outlook)])
+        if solve is not None and not replaced:
+            reasons.append(why_unchanged(solve, outlook))
         signals = _signals(study_settings, outlook, sizes)
         if output is not None:
             write_settings(settings, output, study_settings, replaced)

@@ -50,6 +50,29 @@ def show_forecast(outlook: Forecast) -> None:
     )
     if any(limit_forecast.reports for limit_forecast in outlook.limits):
         say(f"* {RUNNING}. No rule decides by it.")
+    for line in _scope_of_limits(outlook):
+        say(line)
+
+
+def _scope_of_limits(outlook: Forecast) -> list[str]:
+    """Return why ε is more than that of the rounds, where a limit is kept by counting."""
+    queries, rules = outlook.plan.queries, {each.limit.enforcement for each in outlook.limits}
+    lines: list[str] = []
+    if "gaussian-filter" in rules:
+        lines.append("A limit that is kept by a sum of squares is stated whole, from the first round on.")
+    if queries is None or "fixed-plan" not in rules:
+        return lines
+    if queries.share is not None:
+        lines.append(
+            f"ε of the whole plan counts all of its share for questions (statistics.share = {queries.share:g}), "
+            "whether they are asked or not."
+        )
+    if queries.evaluation is not None:
+        lines.append(
+            "Patients who are set aside may lose as much as the limit by evaluations, which are no part of the plan: "
+            "so ε is the limit."
+        )
+    return lines
 
 
 def _by_stage(plan: Plan) -> list[list[str]]:
@@ -131,6 +154,15 @@ def show_replaced(replaced: dict[str, Any], output: Path | None) -> None:
         say("\nSettings to copy:" if output is None else f"\n{output}: written, with")
         for name, value in replaced.items():
             say(f"{name} = {value!r}")
+    elif output is not None:
+        say(f"\n{output}: written, with the same settings")
+
+
+def why_unchanged(solve: str, outlook: Forecast) -> str:
+    """Return a note for a search that found no other number."""
+    if solve == "order" and all(limit_forecast.order is None for limit_forecast in outlook.limits):
+        return "note: --solve order finds nothing: no limit of these settings is kept at an order"
+    return f"note: --solve {solve} changes nothing: the settings have what it finds"
 
 
 def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] = ()) -> None:
@@ -199,9 +231,11 @@ def _stopping_limits(outlook: Forecast) -> str:
 def why_no_round(outlook: Forecast) -> str:
     from accounting.budget.budget import Budget
     from accounting.errors import AccountingError
+    from study_protocol.study.setting_names import naming_settings
 
     try:
-        Budget.open(outlook.plan)
+        with naming_settings():
+            Budget.open(outlook.plan)
     except AccountingError as error:
         return str(error)
     return f"{_stopping_limits(outlook)} would be passed"

@@ -57,7 +57,8 @@ def budget(
 def show(statement: BudgetStatement) -> None:
     """Print the table of limits, and one sentence for each certificate."""
     reason = ending(statement.stop_reason or "no further round fits")
-    state = "may continue" if statement.can_continue else f"ended: {reason}"
+    goes_on = "may continue" + " with questions" * any(limit.takes_questions for limit in statement.limits)
+    state = goes_on if statement.can_continue else f"ended: {reason}"
     if statement.pause_reason is not None:
         state = f"paused: {statement.pause_reason.detail}"
     columns = ["level", "definition", "guaranteed", "reserved", "remaining", "limit", "delta", "state", "enforced by"]
@@ -90,10 +91,14 @@ def _row(limit: LimitStatement) -> list[str]:
 
 
 def _remaining_share(limit: LimitStatement) -> str:
-    """Return what is left of the planned steps, or of μ²."""
-    progress, share = limit.counted, 100 * max(0.0, 1 - (limit.spent_share or 0.0))
-    unit = "μ²" if progress is None or progress.steps is None else "the steps"
-    return f"{number(share, 1, round_down=True)} % of {unit}"
+    """Return what is left of the planned steps and of μ²."""
+    progress = limit.counted
+    parts = [] if progress is None else [("the steps", progress.steps), ("μ²", progress.squares)]
+    return ", ".join(
+        f"{number(100 * max(0.0, 1 - part.used / part.allowed), 1, round_down=True)} % of {unit}"
+        for unit, part in parts
+        if part is not None and part.allowed > 0
+    )
 
 
 def export(study: StudyName, out: Out, server: Server = None, key_file: KeyFile = None, home: Home = None) -> None:

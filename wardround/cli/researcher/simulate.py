@@ -245,6 +245,8 @@ def _show_points(report: SimulationReport) -> None:
         say(f"limit: {limit.level} {limit.definition}, ε ≤ {limit.epsilon:g} at δ = {limit.delta:g}")
     for name, epsilon in report.running().items():
         say(f"{name}: {_epsilon(epsilon)} is the {RUNNING}")
+    if any(limit.enforcement in ("fixed-plan", "gaussian-filter") for limit in limits):
+        say("ε in the table holds whenever the study stops: it counts all steps and questions that may still come")
 
 
 def _point_row(point: ReportPoint, has_metric: bool) -> list[str]:

@@ -38,7 +38,8 @@ def test_the_rule_and_its_sum_are_shown(run: Any, home: Path) -> None:
     shown = run("own-budget", "--home", str(home)).stdout
     assert "rule gaussian: Gaussian differential privacy, without credit for sampling" in shown
     # 4 / 4² of the μ² of (2, 1e-5), less a hundredth of δ for discrete noise.
-    assert re.search(r"instance: used 0\.250\d* of μ² = 0\.251\d*, \d\d\.\d %\. ε so far 1\.9\d+, if the study", shown)
+    used = r"instance: used 0\.250\d* of μ² = 0\.251\d*, \d\d\.\d %\. ε so far 1\.9\d+, if all studies on these records"
+    assert re.search(used, " ".join(shown.split()))
     assert "a share of 0.5 of epsilon and delta is set aside" in shown
     assert "stroke: admitted whole, 254 steps, epsilon 0.750 at delta 1e-06 (instance)" in shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import stat
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from client_sdk.study.events import LimitSpent, Local, RoundEvent
+from client_sdk.study.events import LimitSpent, Local, RoundEvent, _spent_share, _stated
+from study_protocol.study.limit_statement import LimitProgress, LimitStatement, PlannedSteps, SumOfSquares
+from study_protocol.study.messages import BudgetStatement
 from tests.factories.commands import AS_WRITTEN, write_records
 from tests.factories.hospitals import coordinator, hospital, lax_toml
 from tests.factories.settings import settings
@@ -127,7 +129,22 @@ def test_a_hospital_sees_the_guarantee_and_the_step() -> None:
 def test_the_number_so_far_is_explained_once_and_never_alone() -> None:
     (said,) = first_words(replace(event(), study_budget=(COUNTED,)))
     assert said == (
-        "ε instance classical: 2.000 holds whenever the study stops, from the first round on. So far 0.261, if the "
-        "study ended here for reasons that do not depend on its results"
+        "ε instance classical: 2.000 holds whenever the study stops, from the first round on, because it counts all "
+        "steps and questions that may still come. So far 0.261, if the study ended here for reasons that do not depend "
+        "on its results"
     )
     assert "0.261" not in spent_line(replace(event(), study_budget=(COUNTED,)))
+
+
+def test_once_all_steps_are_done_the_share_is_that_of_the_questions() -> None:
+    """100 % of the budget would say that no question may follow."""
+    parts = {"steps": PlannedSteps(used=3, reserved=0, allowed=3)}
+    open_part, no_part = SumOfSquares(used=0.01, reserved=0.0, allowed=0.1), None
+    for squares, share in ((open_part, "10 % of the part for questions spent"), (no_part, "100 % of the budget spent")):
+        progress = LimitProgress(enforcement="fixed-plan", squares=squares, **parts)
+        stated = LimitStatement.model_construct(
+            **asdict(COUNTED) | {"progress": progress, "reports": [], "certificate": None}
+        )
+        study_budget, statement = (_stated(stated),), BudgetStatement.model_construct(limits=[stated])
+        line = spent_line(replace(event(3), study_budget=study_budget, spent_share=_spent_share(statement)))
+        assert line.startswith(f"0 rounds left · {share} · ε  instance classical 2.000/2, step 3 of 3")

@@ -137,9 +137,12 @@ def test_what_a_query_takes_of_the_squares_is_shown(capsys: pytest.CaptureFixtur
     # Those who are set aside have an account of their own, and a planned number holds for every stop.
     planned = counted.model_copy(update={"enforcement": "fixed-plan"})
     show_forecast(forecast(), [], [stated.model_copy(update={"progress": planned})], evaluates=True)
-    out = capsys.readouterr().out
-    assert "These ε hold for every stop" in out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "These ε hold for every stop. From the first charge on they count the whole plan" in out
+    assert "its share for questions, asked or not" in out
     assert "of μ²" not in out
+    show_forecast(forecast(), [], [stated.model_copy(update={"progress": None})])
+    assert "the whole plan" not in capsys.readouterr().out
 
 
 def test_a_query_that_passes_a_limit_has_no_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_study_is_created_with_the_tightest_rule_and_says_why(chosen: StudySet
     ("chosen", "said"),
     [
         (study(max_steps=2_000), "rounds would begin at this noise, not"),
-        (study(statistics=QUESTIONS), "would be enough for these rounds"),
+        (study(statistics=QUESTIONS), 'enforcement = "fixed-plan" and statistics.share = 0.2 a noise multiplier of'),
         (study(limits=[limit("instance", epsilon=8.0, enforcement="renyi-order")]), None),
     ],
     ids=["max_steps is only a bound", "questions without a share", "a rule that is named"],

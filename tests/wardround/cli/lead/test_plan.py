@@ -168,6 +168,49 @@ def test_questions_beside_a_fixed_plan_get_a_share(run: Run, tmp_path: Path) -> 
     assert "statistics.share" not in run("plan", str(target)).stderr
 
 
+def test_a_plan_with_a_share_says_that_its_number_counts_all_of_it(run: Run, tmp_path: Path) -> None:
+    source, words = tmp_path / "study.toml", "counts all of its share for questions (statistics.share = 0.1), whether"
+    source.write_text(EXAMPLE.read_text() + "\n[statistics]\nmax_queries = 20\nmax_cells = 100\nshare = 0.1\n")
+    assert words in " ".join(run("plan", str(source)).stdout.split())
+    assert "share for questions" not in run("plan", str(EXAMPLE)).stdout
+
+
+def test_a_sum_of_squares_says_why_its_number_is_the_limit(run: Run, tmp_path: Path) -> None:
+    run("study", "template", "-o", str(tmp_path / "study.toml"))
+    planned = " ".join(run("plan", str(tmp_path / "study.toml")).stdout.split())
+    assert "kept by a sum of squares is stated whole, from the first round on" in planned
+    assert "kept by a sum of squares" not in run("plan", str(EXAMPLE)).stdout
+
+
+def test_a_plan_with_evaluations_says_why_its_number_is_the_limit(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "study.toml"
+    asked = "\n[statistics]\nmax_queries = 20\nmax_cells = 1000\n[evaluation]\nshare = 0.2\nevery = 50\n"
+    asked += '[evaluation.question]\nprediction = "binary"\nnoise_multiplier = 8.0\n'
+    source.write_text(EXAMPLE.read_text() + asked)
+    planned = " ".join(run("plan", str(source)).stdout.split())
+    assert "│ 8.000 │ 100 │ 8.000 │ 0.000 │ the whole plan │" in planned
+    assert "may lose as much as the limit by evaluations, which are no part of the plan: so ε is the limit." in planned
+
+
+@pytest.mark.parametrize(
+    ("solve", "words"),
+    [
+        ("order", "--solve order finds nothing: no limit of these settings is kept at an order"),
+        ("rounds", "--solve rounds changes nothing: the settings have what it finds"),
+    ],
+)
+def test_a_search_that_finds_no_other_number_says_so(run: Run, tmp_path: Path, solve: str, words: str) -> None:
+    source, target = tmp_path / "study.toml", tmp_path / "same.toml"
+    source.write_text(EXAMPLE.read_text())
+    if solve == "rounds":
+        run("plan", str(EXAMPLE), "--solve", solve, "-o", str(tmp_path / "most.toml"))
+        source = tmp_path / "most.toml"
+    answer = run("plan", str(source), "--solve", solve, "-o", str(target))
+    assert words in answer.stderr
+    assert f"{target.name}: written, with the same settings" in " ".join(answer.stdout.split())
+    assert target.read_text() == source.read_text()
+
+
 def test_a_file_that_exists_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "solved.toml"
     target.write_text("mine")

@@ -303,14 +303,26 @@ COUNTED: dict[str, Any] = {
 def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     show(statement(limit(**COUNTED), can_continue=False, stop_reason="stopped"))
     shown = " ".join(capsys.readouterr().out.split())
-    guarantee = "instance classical: ε 2.000 at δ = 1e-5, of the whole plan of 254 steps, whenever the study stops"
+    guarantee = (
+        "instance classical: ε 2.000 at δ = 1e-5, of the whole plan of 254 steps and its whole share for questions, "
+        "whenever the study stops"
+    )
     progress = "step 12 of 254, step 13 is under way; questions: used 0.0025 of μ² = 0.0503, 5.0 %"
     running = (
         "instance classical: ε so far 0.261, if the study ended here for reasons that do not depend on its results"
     )
     assert f"{guarantee}: {progress}" in shown
     assert shown.index(guarantee) < shown.index(running)
-    assert "95.2 % of the steps" in shown
+    # What is left: of the steps, and of the questions' part.
+    assert "95.2 % of the steps, 95.0 % of μ²" in shown
+
+
+def test_a_plan_whose_steps_are_done_goes_on_with_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    done = COUNTED["progress"] | {"steps": {"used": 254, "reserved": 0, "allowed": 254}}
+    show(statement(limit(**COUNTED | {"progress": done}), can_continue=True))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "may continue with questions" in shown
+    assert "0.0 % of the steps, 95.0 % of μ²" in shown
 
 
 def test_before_the_first_charge_no_number_so_far_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,7 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
         "one client alone",
         "ends: ",
         "is the ε so far, if the study ended here for reasons that do not depend on its results",
+        "ε in the table holds whenever the study stops",
     ):
         assert said in done.output
     written = json.loads(found.read_text())
