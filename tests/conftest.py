@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,17 @@ def _cap_examples(items: list[pytest.Item]) -> None:
             capped = hypothesis.settings(chosen, max_examples=min(QUICK_EXAMPLES, chosen.max_examples))
             # A method passes attributes on when they are read, and takes none.
             setattr(getattr(test, "__func__", test), attribute, capped)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python from searching what is collected for garbage: modules and tests live until the end of the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 _PROCESSOR_START = pytest.StashKey[float]()

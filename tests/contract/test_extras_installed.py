@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.factories.installation import built_wheel, environment_of_extra
 
@@ -33,17 +34,18 @@ Install = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def install(tmp_path_factory: pytest.TempPathFactory) -> Install:
-    """Makes the environment of an extra once and returns its folder of commands."""
-    made: dict[str, Path] = {}
-    wheels: list[Path] = []
+def install(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Install:
+    """Makes the environment of an extra once, however many workers test, and returns its folder of commands."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "extras"
 
     def environment(extra: str) -> Path:
-        if not wheels:
-            wheels.append(built_wheel(tmp_path_factory.mktemp("wheel")))
-        if extra not in made:
-            made[extra] = environment_of_extra(wheels[0], tmp_path_factory.mktemp(f"extra-{extra}"), extra)
-        return made[extra]
+        folder = shared / (extra or "bare")
+        with FileLock(f"{shared}.lock"):
+            wheel = next(shared.glob("*.whl"), None) or built_wheel(shared)
+            if not (folder / "bin" / "wardround").exists():
+                environment_of_extra(wheel, folder, extra)
+        return folder / "bin"
 
     return environment
 
@@ -73,6 +75,9 @@ def test_help_and_version_work_with_every_extra(install: Install, extra: str, tm
     assert _run([commands / "python", "-c", search], tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.slow_cases(
+    "-budget sepsis-operator", "cli-enrol wri_token-operator", "cli-budget sepsis-operator", "cli-migrate-server"
+)
 @pytest.mark.parametrize(
     ("extra", "line", "named"),
     [
@@ -109,8 +114,6 @@ def test_a_command_that_needs_more_names_its_extra(
         (
             "client",
             [
-                "policy template",
-                "witness key",
                 SETTINGS,
                 "study weights --settings {home}/study.toml -o {home}/initial.safetensors",
                 "data check {home}/records.csv --patient-column patient --separator comma --decimal point",

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from fastapi import FastAPI
 
 from server.api.watcher import Watcher
 from server.app import CoordinatorServer, create_app, server_config
@@ -195,6 +196,16 @@ def described(document: dict[str, Any]) -> Callable[[httpx.Response], None]:
     return check
 
 
+_CHECKS: list[Callable[[httpx.Response], None]] = []
+
+
+def _check_of(app: FastAPI) -> Callable[[httpx.Response], None]:
+    """`described` of any coordinator: all have the same operations, and to list them takes most of a start."""
+    if not _CHECKS:
+        _CHECKS.append(described(app.openapi()))
+    return _CHECKS[0]
+
+
 @contextmanager
 def live(
     home: Path, *, time_of_day: DatabaseClock | None = None, randomness: Randomness | None = None, **settings: Any
@@ -227,7 +238,7 @@ def live(
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
         # A proxy of this machine must not stand between the tests and their own socket.
-        hooks: dict[str, list[Any]] = {"response": [described(app.openapi())]}
+        hooks: dict[str, list[Any]] = {"response": [_check_of(app)]}
         with httpx.Client(base_url=url, timeout=30, trust_env=False, event_hooks=hooks) as http:
             here.append(Live(url, home, coordinator, *keys, http, app.state.context.watcher, time_of_day=time_of_day))
             yield here[0]

@@ -129,7 +129,7 @@ def test_rounding_distances_up_costs_and_never_saves() -> None:
 
 def test_the_bound_on_delta_matches_epsilon() -> None:
     rng = np.random.default_rng(31)
-    one = account(rng.beta(2, 5, size=100), 60)
+    one = account(rng.beta(2, 5, size=40), 60)
     epsilon = one.epsilon()
     assert one.delta_for(epsilon) <= DELTA < one.delta_for(epsilon * 0.97)
 

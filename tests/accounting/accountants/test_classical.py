@@ -47,6 +47,7 @@ def test_the_published_table(sigma: float, rate: float, steps: int, delta: float
     assert 0.998 * rdp <= found <= rdp + half_digit
 
 
+@pytest.mark.slow_cases("0.7-0.01024-10000-1e-05")
 @pytest.mark.parametrize(("sigma", "rate", "steps", "delta"), [w[:4] for w in WORKLOADS[1:4]])
 def test_opacus_prv_brackets_the_loss_distribution(sigma: float, rate: float, steps: int, delta: float) -> None:
     with warnings.catch_warnings():

@@ -29,7 +29,7 @@ def test_the_least_noise_lets_all_rounds_begin_and_half_a_percent_less_does_not(
     assert reached(best_orders(less)) < found.rounds
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     epsilon=st.floats(0.5, 10.0),
     rate=st.floats(0.01, 1.0),

@@ -28,6 +28,8 @@ from accounting import (
 )
 
 DELTA = 1e-6
+# Odd, and enough that bounded losses need no orders above the common ones, which have up to a million terms.
+STEPS = 9
 ATOMS: dict[str, Event] = {
     "gaussian": GaussianEvent(3.0),
     "discrete": DiscreteGaussianEvent(30.0, sensitivity=10.0),
@@ -50,17 +52,23 @@ def spent(*events: Event, count: int = 1, delta: float = DELTA, **kind: object) 
     return account.epsilon()
 
 
-@pytest.mark.slow_cases("pld-sampled laplace", "pld-sampled randomised response")
 @every
 @kinds
 def test_n_times_at_once_is_n_times_one(name: str, kind: dict[str, object]) -> None:
     event = EVENTS[name]
-    at_once = spent(event, count=7, **kind)
-    assert at_once == spent(*[event] * 7, **kind)
-    assert at_once == spent(SelfComposedEvent(event, 7), **kind)
-    assert at_once == spent(ComposedEvent([event] * 7), **kind)
-    assert at_once == spent(ComposedEvent([SelfComposedEvent(event, 3), event]), SelfComposedEvent(event, 3), **kind)
-    assert 0 < spent(event, **kind) < at_once
+    at_once = spent(event, count=STEPS, **kind)
+    assert at_once == spent(*[event] * STEPS, **kind)
+    assert at_once == spent(SelfComposedEvent(event, STEPS), **kind)
+    assert at_once == spent(ComposedEvent([event] * STEPS), **kind)
+    part = SelfComposedEvent(event, STEPS // 2)
+    assert at_once == spent(ComposedEvent([part, event]), part, **kind)
+    assert 0 < at_once < spent(event, count=STEPS + 1, **kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVENTS)
+def test_one_step_costs_less_than_many(name: str) -> None:
+    assert 0 < spent(EVENTS[name], method="rdp") < spent(EVENTS[name], count=STEPS, method="rdp")
 
 
 @kinds
@@ -71,14 +79,15 @@ def test_the_order_of_events_does_not_matter(kind: dict[str, object]) -> None:
     assert spent(*gaussians, **kind) == pytest.approx(spent(*gaussians[::-1], **kind), rel=1e-6)
 
 
-@pytest.mark.slow_cases(
-    "replace-one-sampled gaussian", "zero-out-sampled laplace", "zero-out-sampled randomised response"
-)
+@pytest.mark.slow_cases("replace-one-sampled gaussian")
 @every
 @relations
 def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> None:
     assert spent(PoissonSampledEvent(0.0, EVENTS[name]), count=1000, relation=relation) == 0.0
-    assert spent(EVENTS[name], NothingEvent(), relation=relation) == spent(EVENTS[name], relation=relation)
+    costs = [
+        spent(*events, count=STEPS, relation=relation) for events in ([EVENTS[name], NothingEvent()], [EVENTS[name]])
+    ]
+    assert costs[0] == costs[1]
 
 
 @pytest.mark.slow_cases(
@@ -117,27 +126,23 @@ def test_replacing_costs_at_least_as_much_as_adding(name: str, kind: dict[str, o
     """Adding is one half of replacing: nothing may be cheaper under the stronger relation."""
     for rate in (0.1, 1.0):
         event = PoissonSampledEvent(rate, ATOMS[name])
-        added, exchanged = (spent(event, count=5, relation=which, **kind) for which in ("add-remove", "replace-one"))
+        added, exchanged = (
+            spent(event, count=STEPS, relation=which, **kind) for which in ("add-remove", "replace-one")
+        )
         assert added <= exchanged * (1 + 1e-9)
     if name == "gaussian":
         # Both records at the clip norm, on opposite sides: twice the distance.
-        twice = spent(GaussianEvent(1.5), count=5, **kind)
-        assert spent(GaussianEvent(3.0), count=5, relation="replace-one", **kind) == pytest.approx(twice, rel=1e-9)
+        twice = spent(GaussianEvent(1.5), count=STEPS, **kind)
+        assert spent(GaussianEvent(3.0), count=STEPS, relation="replace-one", **kind) == pytest.approx(twice, rel=1e-9)
 
 
-@pytest.mark.slow_cases(
-    "add-remove-pld-sampled laplace",
-    "add-remove-pld-sampled randomised response",
-    "replace-one-pld-sampled gaussian",
-    "zero-out-pld-sampled laplace",
-    "zero-out-pld-sampled randomised response",
-)
+@pytest.mark.slow_cases("replace-one-pld-sampled gaussian")
 @every
 @kinds
 @relations
 def test_delta_for_epsilon_undoes_epsilon_for_delta(name: str, kind: dict[str, object], relation: Relation) -> None:
     account = ClassicalAccountant(delta=DELTA, relation=relation, **kind)  # type: ignore[arg-type]
-    account.compose(EVENTS[name], 3)
+    account.compose(EVENTS[name], STEPS)
     assert account.delta_for(account.epsilon()) == pytest.approx(DELTA, rel=0.02)
     assert account.delta_for(account.epsilon() * 1.1) < DELTA < account.delta_for(account.epsilon() * 0.9)
 

@@ -274,6 +274,7 @@ def test_the_printed_pair_is_never_below_the_forward_sum() -> None:
 ORDERS = np.array([0.1, 1.0, 2.5, 8.0, 31.4, 64.0])
 
 
+@pytest.mark.slow_cases("0.3-0.0001")
 @pytest.mark.parametrize(("std", "rate"), [(1.1, 0.01), (0.5, 0.2), (4.0, 0.9), (1.0, 1.0), (0.3, 1e-4)])
 def test_never_below_the_exact_path_and_close_above(std: float, rate: float) -> None:
     distances = np.concatenate([np.random.default_rng(0).beta(0.3, 2.0, 400), [0.0, 1e-12, 1.0]])

@@ -93,6 +93,9 @@ def _advantage(plan: Plan, tightest_plan: Plan, outlook: Forecast | None) -> str
         if more <= rounds:
             return None
         return f"{more} rounds would begin at this noise, not {rounds}: wardround plan --solve rounds"
+    if all(limit.enforcement in (None, "renyi-order") for limit in tightest_plan.limits):
+        # The rule that is kept without a name: the same noise.
+        return None
     noise, before = (least_noise(each).noise_multiplier for each in (tightest_plan, plan))
     if noise >= before:
         return None
