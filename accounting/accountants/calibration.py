@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _PROSPECT_ORDERS = tuple(
         np.concatenate([np.arange(0.1, 3, 0.1).round(1), np.arange(3, 65), [80, 128], 2 ** np.arange(8, 17)])
     )
 )
+
+_Account = TypeVar("_Account", bound=Callable[..., float])
 
 
 def rdp_epsilon(
@@ -120,7 +122,7 @@ def calibrate_noise(
     return _min_noise(by_losses, target, accuracy, start=start, factor=1.25)
 
 
-def _checked(account: Callable[[float], float]) -> Callable[[float], float]:
+def _checked(account: _Account) -> _Account:
     if not callable(account):
         raise InvalidArgument("account", f"must be a function that returns ε, not {type(account).__name__}")
     return account

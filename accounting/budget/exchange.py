@@ -93,15 +93,20 @@ def budget_events(budget: Budget, *, planned: bool = False) -> list[ReleasedEven
         if account.limit.definition is not Definition.CLASSICAL:
             continue
         relation = account.mechanism.relation if isinstance(account, WorstCaseLimit) else Relation.ADD_REMOVE
-        # Patients who are set aside bear the questions about all, too.
-        sets_aside = any(True for _ in account.queries.events("evaluated")) or (
-            planned and isinstance(account, FixedPlanLimit) and account.sets_aside
-        )
-        for bears in get_args(Bears) if sets_aside else ("all",):
+        for bears in _groups(account, planned=planned):
             events = _events_of(account, bears, planned=planned)
             if events:
                 borne.append(ReleasedEvents(account.limit, bears, relation, ComposedEvent(tuple(events))))
     return borne
+
+
+def _groups(account: Account, *, planned: bool) -> tuple[Bears, ...]:
+    """Return the groups of patients that bear different events."""
+    # Patients who are set aside bear the questions about all, too.
+    sets_aside = any(True for _ in account.queries.events("evaluated")) or (
+        planned and isinstance(account, FixedPlanLimit) and account.sets_aside
+    )
+    return get_args(Bears) if sets_aside else ("all",)
 
 
 def _parsed(entries: object) -> Iterator[Entry]:

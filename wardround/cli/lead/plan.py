@@ -156,15 +156,10 @@ def _plan(
     from study_protocol.study.plan_of import plan_of
     from study_protocol.study.setting_names import naming_settings
 
-    if settings is None:
-        raise typer.BadParameter("name the settings file, or use --suggest, which needs only public numbers")
-    if output is not None and solve is None:
-        raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
-    if min(sizes) < 1:
-        raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
+    path = _settings_path(settings, solve, sizes, output)
     with plain_errors(), naming_settings():
         require_writable(output)
-        study_settings, replaced, reasons = _solved(read_settings(settings), solve, by)
+        study_settings, replaced, reasons = _solved(read_settings(path), solve, by)
         sample = study_settings.privacy.accounting_sample
         outlook = forecast(plan_of(study_settings), records=None if sample is None else sample.records)
         reasons += filter(None, [hint(outlook.plan, outlook)])
@@ -172,7 +167,7 @@ def _plan(
             reasons.append(why_unchanged(solve, outlook))
         signals = _signals(study_settings, outlook, sizes)
         if output is not None:
-            write_settings(settings, output, study_settings, replaced)
+            write_settings(path, output, study_settings, replaced)
     if as_json:
         values = outlook.to_dict() | {"noise_against_signal": [signal.to_dict() for signal in signals]}
         print_json(values | {"settings": replaced})
@@ -185,6 +180,17 @@ def _plan(
     if outlook.rounds == 0:
         say(f"no round can begin: {why_no_round(outlook)}", err=True)
         raise typer.Exit(1)
+
+
+def _settings_path(settings: Path | None, solve: Solve | None, sizes: tuple[int, ...], output: Path | None) -> Path:
+    """Return the settings file, of options that fit together."""
+    if settings is None:
+        raise typer.BadParameter("name the settings file, or use --suggest, which needs only public numbers")
+    if output is not None and solve is None:
+        raise typer.BadParameter("-o writes what --solve finds: say what to solve for")
+    if min(sizes) < 1:
+        raise typer.BadParameter("a hospital has at least one record", param_hint="--records")
+    return settings
 
 
 @dataclass(frozen=True)
