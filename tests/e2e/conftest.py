@@ -27,7 +27,7 @@ class Demonstration:
         return json.loads((self.home / "report" / name).read_text())
 
 
-@pytest.fixture(scope="session", params=["parallel", "client"])
+@pytest.fixture(scope="session", params=["parallel", pytest.param("client", marks=pytest.mark.slow)])
 def demonstration(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str):
     """`wardround demo` with a budget for a few rounds; run once, however many workers test."""
     shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent

@@ -136,7 +136,10 @@ def test_replacing_costs_at_least_as_much_as_adding(name: str, kind: dict[str, o
         assert spent(GaussianEvent(3.0), count=STEPS, relation="replace-one", **kind) == pytest.approx(twice, rel=1e-9)
 
 
-@pytest.mark.slow_cases("replace-one-pld-sampled gaussian")
+@pytest.mark.slow_cases(
+    "replace-one-pld-sampled gaussian",
+    *(f"{way}-pld-sampled {law}" for way in ("add-remove", "zero-out") for law in ("laplace", "randomised response")),
+)
 @every
 @kinds
 @relations

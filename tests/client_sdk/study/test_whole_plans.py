@@ -201,7 +201,7 @@ def test_a_policy_that_is_lowered_counts_what_its_rest_has_spent(
         caplog.set_level(logging.INFO)
         with pytest.raises(OwnBudgetExceeded):
             admit(lowered, ledger, "sepsis", study())
-        assert "that is left for whole plans" in caplog.text
+        assert "that are left for it in whole_plans" in caplog.text
 
 
 def test_a_plan_that_passes_its_own_limit_is_refused_before_anything(tmp_path: Path) -> None:
