@@ -114,14 +114,13 @@ def _statement(budget: StatedBudget, account: Account, may_begin: bool, whole: b
     finished = budget.finished is not None
     certificate = _worded(budget, _capped(account.certificate(finished=finished), classical))
     progress = _progress(budget, account)
-    # A reserved round fitted when it was reserved. Written so that NaN reads as exhausted.
-    exhausted = budget.pending is None and not running <= account.limit.epsilon and not _takes_questions(progress)
+    takes_questions = progress is not None and progress.takes_questions
     chance, source = guess_of(account, spent)
     certificate = dataclasses.replace(certificate, guess_from=source)
     return {
         "level": str(account.limit.level),
         "definition": str(account.limit.definition),
-        "state": "exhausted" if exhausted else "within",
+        "state": "within" if takes_questions or _fits(budget, account, running) else "exhausted",
         "epsilon": account.limit.epsilon,
         "delta": account.limit.delta,
         "enforced_by": account.enforced_by,
@@ -148,12 +147,9 @@ def _progress(budget: StatedBudget, account: Account) -> Progress | None:
     return dataclasses.replace(progress, abandoned=abandoned)
 
 
-def _takes_questions(progress: Progress | None) -> bool:
-    """Whether all steps of a fixed plan are done, and questions have a part of their own left."""
-    if progress is None or progress.steps is None or progress.squares is None:
-        return False
-    steps, squares = progress.steps, progress.squares
-    return steps.used >= steps.allowed and squares.used < squares.allowed
+def _fits(budget: StatedBudget, account: Account, running: float) -> bool:
+    # A reserved round fitted when it was reserved. Of NaN it is False.
+    return budget.pending is not None or running <= account.limit.epsilon
 
 
 def _after_next(budget: StatedBudget, account: Account) -> float:

@@ -123,11 +123,11 @@ class LimitStatement(Message):
 
     @property
     def takes_questions(self) -> bool:
-        """Whether all steps of a fixed plan are done, and questions have a part of their own left."""
+        """Whether no step of a fixed plan can be taken any more, and questions have a part of their own left."""
         if self.progress is None or self.progress.steps is None or self.progress.squares is None:
             return False
         steps, squares = self.progress.steps, self.progress.squares
-        return steps.used >= steps.allowed and squares.used < squares.allowed
+        return steps.used + steps.abandoned >= steps.allowed and squares.used < squares.allowed
 
     @property
     def spent_share(self) -> float | None:

@@ -38,6 +38,13 @@ class Progress:
     squares: UsedPart | None
     abandoned: int = 0
 
+    @property
+    def takes_questions(self) -> bool:
+        """Whether no step of a fixed plan can be taken any more, and questions have a part of their own left."""
+        if self.steps is None or self.squares is None:
+            return False
+        return self.steps.used + self.abandoned >= self.steps.allowed and self.squares.used < self.squares.allowed
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. Without abandoned steps as before there were schedules."""
         values = asdict(self)

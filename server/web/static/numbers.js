@@ -8,16 +8,19 @@ export function upward(value) {
   return scale === 100 && value !== 0 ? rounded.toFixed(2) : String(rounded);
 }
 
-// Whether all steps of a plan are done, and questions have a part of their own left.
+// Steps of abandoned rounds are not taken: their places in a noise schedule are used.
+const gone = (part) => part.used + (part.abandoned ?? 0);
+
+// Whether no step of a plan can be taken any more, and questions have a part of their own left.
 export function takesQuestions(limit) {
   const { steps, squares } = limit.progress ?? {};
-  return Boolean(steps && squares && steps.used >= steps.allowed && squares.used < squares.allowed);
+  return Boolean(steps && squares && gone(steps) >= steps.allowed && squares.used < squares.allowed);
 }
 
 // What is left of a limit once the round under way is charged, in whole percent, never rounded up.
 export function percentLeft(limit) {
   const part = takesQuestions(limit) ? limit.progress.squares : partOf(limit);
-  if (part !== null) return Math.max(0, Math.floor(100 * (1 - (part.used + part.reserved) / part.allowed)));
+  if (part !== null) return Math.max(0, Math.floor(100 * (1 - (gone(part) + part.reserved) / part.allowed)));
   if (limit.remaining === null) return 0;
   return Math.max(0, Math.floor((100 * limit.remaining) / limit.epsilon));
 }

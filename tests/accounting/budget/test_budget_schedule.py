@@ -23,6 +23,7 @@ from accounting.budget.forecast import forecast
 from accounting.errors import InvalidArgument
 from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
 from accounting.plan.schedule import NoiseStage
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import plan
@@ -142,6 +143,15 @@ def test_steps_of_abandoned_rounds_are_stated_with_the_plan() -> None:
     assert budget.statements(whole=False)[0]["progress"]["steps"] == steps
     budget.reserve(budget.last_round + 1)
     assert budget.statements(whole=False)[0]["progress"]["steps"] == steps | {"reserved": 1}
+
+
+@pytest.mark.parametrize(("share", "state"), [(0.2, "within"), (None, "exhausted")])
+def test_abandoned_places_end_the_training_and_leave_the_share_of_questions(share: float | None, state: str) -> None:
+    queries = None if share is None else QueryPlan(50, 100, None, None, share)
+    budget, _, _ = played(scheduled("fixed-plan", queries=queries), ["settle", "cancel", "full", *["settle"] * 6])
+    stated = budget.statements(whole=False)[0]
+    assert (stated["progress"]["steps"]["abandoned"], stated["state"]) == (1, state)
+    assert not budget.authorise().is_allowed
 
 
 @pytest.mark.slow

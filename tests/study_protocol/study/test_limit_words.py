@@ -64,6 +64,14 @@ def test_steps_that_abandoned_rounds_lost_are_named() -> None:
         assert (progress_in_words(stated(budget)) or "").startswith(words)
 
 
+def test_lost_steps_count_where_only_questions_may_follow() -> None:
+    budget = after(replace(fixed(4, share=0.2), noise_schedule=(NoiseStage(2, 2.0), NoiseStage(2, 1.0))), 3)
+    assert not stated(budget).takes_questions
+    budget.reserve(4)
+    budget.cancel(4, "too-few-clients")
+    assert stated(budget).takes_questions
+
+
 def test_several_steps_of_a_round_are_under_way_together() -> None:
     budget = Budget.open(fixed(10, steps_per_round=2, max_steps=20))
     budget.reserve(1)
