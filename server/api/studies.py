@@ -228,7 +228,7 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, c
     The last two are the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
     the same bytes for ever.
 
-    `result` is what people use: the mean of released models that the settings name (`averaging`), else the latest model.
+    `result` is what people use: the mean of released models that the settings name (`averaging`), else `latest`.
     Of a mean, `mean_of` and `mean_weights` name its rounds and their weights, and the certificate its SHA-256.
     """
     if version == "result":

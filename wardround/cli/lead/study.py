@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from study_protocol.documents.phrases import made_of
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.limit_words import spent_in_words
 from study_protocol.study.reasons import ending, explained
@@ -57,6 +58,10 @@ ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expire
 Output = Annotated[Path, typer.Option("--output", "-o", help="new file to write. An existing file is kept")]
 Round = Annotated[
     int | None, typer.Option("--round", help="the model that this round released. Default: the study's result so far")
+]
+Released = Annotated[
+    Path | None,
+    typer.Option(help="folder for the released models that a mean is made of, to check it", file_okay=False),
 ]
 Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
@@ -198,6 +203,7 @@ def model(
     study: StudyName,
     output: Output,
     round_number: Round = None,
+    released: Released = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
@@ -214,7 +220,7 @@ def model(
         with reader(study, server, key_file, home) as client:
             received_study = client.study(study)
             study_model_file = (
-                study_model(client, study)
+                study_model(client, study, _folder(released))
                 if round_number is None
                 else released_model(client, received_study, round_number)
             )
@@ -229,12 +235,15 @@ def model(
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
+def _folder(path: Path | None) -> Path | None:
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def _describe_model(study_model: StudyModel) -> str:
     if len(study_model.averaged) > 1:
-        first, *_, last = study_model.averaged
-        return (
-            f"mean of the models of {len(study_model.averaged)} rounds, {first} to {last}, as the study's settings say"
-        )
+        return f"the study's result, {made_of(study_model.averaged)} as the settings say"
     return f"model of round {study_model.round}" if study_model.round else "initial model, which is not trained yet"
 
 
