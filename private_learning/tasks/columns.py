@@ -51,8 +51,6 @@ from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
 PREFIX = "column."
 # What may stand behind a column's range or categories.
 OPTIONS = ("missing", "missing-values", "typical", "log", "frequencies")
-# How far a value may lie beyond the typical range, in halves of it: 0..400 beside typical=2..2.8 is a slip.
-_FARTHEST = 1000.0
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -276,20 +274,13 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
         column = replace(column, typical=typical)
     if column.typical or "log" in options:
         column = replace(column, log="log" in options)
-        _require_near(column)
+        if not column.is_near:
+            logarithm = "" if column.log or column.dates else ", or add '; log'"
+            raise TaskError(
+                f"{PREFIX}{column.name}: the typical range is narrower than a thousandth of the range. Write a wider "
+                f"one, or a narrower range{logarithm}"
+            )
     return column
-
-
-def _require_near(column: NumberColumn) -> None:
-    """Raises TaskError: bounds that are no finite numbers, or too far from the typical range."""
-    with np.errstate(all="ignore"):
-        ends = np.abs(column.scaled(np.array([column.low, column.high])))
-    if not (ends <= _FARTHEST).all():
-        logarithm = "" if column.log or column.dates else ", or add '; log'"
-        raise TaskError(
-            f"{PREFIX}{column.name}: the typical range is narrower than a thousandth of the range. Write a wider one, "
-            f"or a narrower range{logarithm}"
-        )
 
 
 def _has_an_order(code: str) -> bool:

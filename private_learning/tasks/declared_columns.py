@@ -26,6 +26,9 @@ from study_protocol.cells import (
 # Names of categories in a message, at most.
 _LISTED = 10
 
+# How far a bound may lie from the middle of the typical range, in halves of it: beyond, it is a slip of the pen.
+_FARTHEST = 1000.0
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -127,12 +130,15 @@ class NumberColumn(DeclaredColumn):
     def offset(self) -> float:
         """Return what is added before the logarithm: 0 where every number of the range has one.
 
-        Otherwise the range's low end becomes the logarithm of its distance to the typical range, or of a hundredth of
-        the range where there is no such distance.
+        Otherwise the logarithm is of the distance to low, and of a public length more: how far typical begins from low,
+        or a tenth of typical where it begins there, or a hundredth of the range without typical.
         """
         if self.low > 0:
             return 0.0
-        return (self.spread[0] - self.low or self.high / 100 - self.low / 100) - self.low
+        if self.typical is None:
+            return self.high / 100 - self.low / 100 - self.low
+        first, last = self.typical
+        return (first - self.low or (last - first) / 10) - self.low
 
     def read(self, values: Any) -> Numbers:
         column = column_of(values, name=self.name)
@@ -158,6 +164,12 @@ class NumberColumn(DeclaredColumn):
         first, last = (float(np.log(end + self.offset)) if self.log else end for end in self.spread)
         # Halved before the difference, so that public bounds near the largest float do not overflow.
         return first / 2 + last / 2, last / 2 - first / 2
+
+    @property
+    def is_near(self) -> bool:
+        """Return whether both bounds become finite numbers of at most 1,000."""
+        with np.errstate(all="ignore"):
+            return bool((np.abs(self.scaled(np.array([self.low, self.high]))) <= _FARTHEST).all())
 
     def faults(self, read: Numbers) -> list[Fault]:
         problem = "are no dates" if self.dates else "are no numbers"

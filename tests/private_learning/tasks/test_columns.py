@@ -27,7 +27,8 @@ FORMS = {
 RANGES = {
     "0..400; typical=2..40; log": (2.0, True),
     "0.5..400; typical=2..40; log": (0.0, True),
-    "-10..400; log; typical=-10..40": (10 + 4.1, True),
+    "-10..400; log; typical=-10..40": (10 + 5.0, True),
+    "-10..400; log": (10 + 4.1, True),
     "-10..400; typical=5..40; log": (15 + 10, True),
     "18..90; log": (0.0, True),
     "0..400; typical=2..40": (2.0, False),
