@@ -127,21 +127,18 @@ def _of_quantiles(column: NumberColumn, values: _Values) -> list[EncodingHint]:
         return []
     low, high = column.scaled(np.array([first, last])).tolist()
     width, middle, whole = high - low, abs(high + low) / 2, "the typical range" if column.typical else "the range"
-    cure = (
-        "A typical range and a logarithm"
-        if better.log
-        else "Another typical range"
-        if column.typical
-        else "A typical range"
-    )
+    # A typical range does not centre numbers of which half are one end of it.
+    off_centre = middle > max(_OFF, width / 2) and first < median < last
     if width > _WIDE:
         seen = f"your values are spread over much more than {whole}"
     elif middle > 1 and middle > width / 2:
         seen = f"most of your values lie outside {whole}"
-    elif middle > max(_OFF, width / 2) or width < _NARROW or (width < _SKEWED and better.log and not column.log):
+    elif off_centre or width < (_SKEWED if better.log and not column.log else _NARROW):
         seen = f"90 % of your values lie in {max(50 * width, 1):.0f} % of {whole}"
     else:
         return []
+    cure = "Another typical range" if column.typical else "A typical range"
+    cure += " and a logarithm" if better.log and not column.log else ""
     return [EncodingHint(column.name, f"{seen}. {cure} would help", column_text(better))]
 
 
@@ -162,18 +159,20 @@ def _without_codes(values: _Values) -> tuple[list[tuple[float, int]], _Values]:
 
 
 def _is_far(code: float, others: _Values) -> bool:
-    """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie.
+    """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie, and five
+    times the usual gap between the nearest of them.
 
-    Beside a few whole numbers, such as a score, it is twice the distance between their ends.
+    Beside a few numbers, such as a score, it is twice the distance between their ends.
     """
     distinct = np.unique(others)
     if len(others) < _MIN_VALUES or len(distinct) < _MAX_STEPS:
         return False
-    gap = float(np.abs(distinct - code).min())
+    gaps = np.sort(np.abs(distinct - code))
     if len(distinct) < _MIN_DISTINCT:
-        return gap >= 2 * (distinct[-1] - distinct[0])
+        return bool(gaps[0] >= 2 * (distinct[-1] - distinct[0]))
     low, high = np.quantile(others, (0.05, 0.95))
-    return gap >= (high - low) / 4 > 0
+    usual = float(np.median(np.diff(gaps[:_MIN_DISTINCT])))
+    return bool(gaps[0] >= max((high - low) / 4, 5 * usual))
 
 
 def _of_code(column: NumberColumn, code: float, count: int) -> EncodingHint:

@@ -50,6 +50,9 @@ FITTING: list[tuple[str, Any]] = [
     ("0..400", SKEWED[:10]),
     # A declared code is no value, and a code beside none is not far.
     ("15..45; missing=27; missing-values=0", with_code(BMI, 0.0)),
+    # Counts and sums of which most are 0: no other number stands at the middle of them, and 0 is no code.
+    ("0..5", np.floor(np.exp(1.2 * NORMAL - 1.0))),
+    ("0..3000", np.where(UNIFORM < 0.8, 0, 100 * SKEWED)),
     # Categories without a dominant one, or with fitting frequencies.
     ("a|b|c", np.array(["a", "a", "b", "c"] * 100, dtype=object)),
     ("no|yes; frequencies=90|10", np.where(RARE, "yes", "no")),
@@ -75,7 +78,7 @@ ODD: list[tuple[str, Any, str, str]] = [
     ("0..4000", np.where(UNIFORM < 0.01, 3000 + 100 * NORMAL, SKEWED), "lie in 1 % of the range", "; log"),
     ("15..400", np.where(UNIFORM < 0.02, 1e6 * NORMAL**2, BMI), "A typical range would help", "typical=20..3"),
     ("0..300", BMI, "lie in 5 % of the range. A typical range would help", "0..300; typical=20..34"),
-    ("0..400; typical=100..200", SKEWED, "most of your values lie outside the typical range. A typical", "; log"),
+    ("0..400; typical=100..200", SKEWED, "most of your values lie outside the typical range. Another", "; log"),
     ("0..400; typical=100..200", 150 + NORMAL, "lie in 3 % of the typical range. Another", "typical=14"),
     ("0..400; typical=26..27", BMI, "spread over much more than the typical range. Another", "typical=20..34"),
     ("1950-01-01..2030-12-31", dates("2019-01-01", 900 * UNIFORM), "3 % of the range", "typical=2019-02-01..2021-0"),
