@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_sdk.study.cell_counts import parts_of
 from private_learning.records import Table
 from private_learning.tasks import Task
-from private_learning.tasks.declared_columns import CategoryColumn, Declared, NumberColumn
+from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
 from private_learning.tasks.tables import TableTask
-from private_learning.tasks.typical import column_text, with_frequencies, with_typical
+from private_learning.tasks.typical import column_text, fitted_column, known_values, with_frequencies
 
 # Cells that are looked at, at most, and rows of one column. Quantiles need no more, and all columns are held at once.
 _MAX_CELLS, _MAX_ROWS = 5_000_000, 20_000
@@ -26,8 +25,6 @@ _DOMINANT, _OTHER_FREQUENCY = 0.8, 0.3
 _MIN_CODES, _CODE_SHARE, _MIN_DISTINCT = 3, 0.01, 10
 # Whole numbers in so short a range may as well be categories.
 _MAX_STEPS = 3
-
-_Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -50,12 +47,12 @@ def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
         DataError: a column lacks, or cannot be read.
     """
     columns = task.columns if isinstance(task, TableTask) else ()
-    values: list[list[_Values]] = [[] for _ in columns]
+    values: list[list[Floats]] = [[] for _ in columns]
     most = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
     rows = 0
     for part in parts_of(records):
         for column, read in zip(columns, values, strict=True):
-            read.append(_values(column, part))
+            read.append(known_values(column, part.columns[column.name]))
         rows += len(part)
         if rows >= most:
             break
@@ -66,17 +63,7 @@ def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
     )
 
 
-def _values(column: Declared, table: Table) -> _Values:
-    """Return the numbers of a column, or the places of its categories, without missing cells."""
-    cells = table.columns[column.name]
-    if isinstance(column, CategoryColumn):
-        places = column.read(cells).places
-        return places[places >= 0].astype(np.float64)
-    numbers = column.read(cells).values
-    return numbers[~np.isnan(numbers)]
-
-
-def _hints(column: Declared, values: _Values) -> list[EncodingHint]:
+def _hints(column: Declared, values: Floats) -> list[EncodingHint]:
     if isinstance(column, CategoryColumn):
         return _of_categories(column, values)
     codes, values = _without_codes(values)
@@ -86,21 +73,21 @@ def _hints(column: Declared, values: _Values) -> list[EncodingHint]:
     return [*found, *(_of_steps(column, values) or _of_quantiles(column, values))]
 
 
-def _of_categories(column: CategoryColumn, places: _Values) -> list[EncodingHint]:
+def _of_categories(column: CategoryColumn, places: Floats) -> list[EncodingHint]:
     if len(places) < _MIN_VALUES:
         return []
-    counts = np.bincount(places.astype(np.int64), minlength=len(column.categories))
-    shares = counts / counts.sum()
+    shares = np.bincount(places.astype(np.int64), minlength=len(column.categories)) / len(places)
     if column.shares and np.abs(shares - column.shares).max() >= _OTHER_FREQUENCY:
         words = "the frequencies of your values differ much from the declared ones"
     elif not column.shares and shares.max() >= _DOMINANT:
         words = f"{100 * shares.max():.0f} % of your values are one category. Frequencies would help"
     else:
         return []
-    return [EncodingHint(column.name, words, column_text(with_frequencies(column, counts.tolist())))]
+    better = fitted_column(column, places)
+    return [] if better is None else [EncodingHint(column.name, words, column_text(better))]
 
 
-def _of_steps(column: NumberColumn, values: _Values) -> list[EncodingHint]:
+def _of_steps(column: NumberColumn, values: Floats) -> list[EncodingHint]:
     """Hint at categories for a few whole numbers of which most values are one."""
     if (
         column.dates
@@ -119,11 +106,11 @@ def _of_steps(column: NumberColumn, values: _Values) -> list[EncodingHint]:
     return [EncodingHint(column.name, words, column_text(with_frequencies(changed, counts.tolist())))]
 
 
-def _of_quantiles(column: NumberColumn, values: _Values) -> list[EncodingHint]:
+def _of_quantiles(column: NumberColumn, values: Floats) -> list[EncodingHint]:
     """Hint at a typical range, or a logarithm, where 90 % of the values fill a wrong part of -1 … 1."""
     first, median, last = np.quantile(np.clip(values, column.low, column.high), (0.05, 0.5, 0.95)).tolist()
-    better = with_typical(column, first, median, last)
-    if better is None or better == column:
+    better = fitted_column(column, values)
+    if not isinstance(better, NumberColumn) or better == column:
         return []
     low, high = column.scaled(np.array([first, last])).tolist()
     width, middle, whole = high - low, abs(high + low) / 2, "the typical range" if column.typical else "the range"
@@ -142,7 +129,7 @@ def _of_quantiles(column: NumberColumn, values: _Values) -> list[EncodingHint]:
     return [EncodingHint(column.name, f"{seen}. {cure} would help", column_text(better))]
 
 
-def _without_codes(values: _Values) -> tuple[list[tuple[float, int]], _Values]:
+def _without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     """Return extreme numbers that several values share and that lie far from all others, with counts. And others."""
     codes: list[tuple[float, int]] = []
     ends = [np.min, np.max]
@@ -158,7 +145,7 @@ def _without_codes(values: _Values) -> tuple[list[tuple[float, int]], _Values]:
     return codes, values
 
 
-def _is_far(code: float, others: _Values) -> bool:
+def _is_far(code: float, others: Floats) -> bool:
     """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie, and five
     times the usual gap between the nearest of them.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from private_learning.tasks.declared_columns import CategoryColumn, Declared, NumberColumn
+from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
+from study_protocol.cells import Categories
 
 # Of the typical range, -1 … 1: a median farther from its middle makes a column skewed, and a logarithm must bring it
 # nearer by so much.
@@ -48,7 +50,8 @@ def with_typical(column: NumberColumn, first: float, median: float | None, last:
         return None
     rounded = _days_outward(first, last) if column.dates else rounded_outward(first, last)
     typical = max(rounded[0], column.low), min(rounded[1], column.high)
-    chosen = replace(column, typical=typical)
+    # The whole range is typical without saying so, but for the logarithm's offset.
+    chosen = replace(column, typical=None if typical == (column.low, column.high) and not column.log else typical)
     plain, logarithm = replace(chosen, log=False), replace(chosen, log=not column.dates)
     if median is None or column.dates:
         candidates = [chosen]
@@ -86,6 +89,33 @@ def with_frequencies(column: CategoryColumn, counts: Sequence[int]) -> CategoryC
     weights = [max(1, _PERCENT_STEP * round(100 * count / total / _PERCENT_STEP)) for count in counts]
     weights[largest] = max(weights[largest] + 100 - sum(weights), 1)
     return replace(column, shares=tuple(weight / sum(weights) for weight in weights))
+
+
+def known_values(column: Declared, cells: Any) -> Floats:
+    """Return (m,) numbers of a column's (n,) cells, or places of its categories, without those that are missing."""
+    read = column.read(cells)
+    values = read.places.astype(np.float64) if isinstance(read, Categories) else read.values
+    return values[read.places >= 0] if isinstance(read, Categories) else values[~np.isnan(values)]
+
+
+def fitted_column(column: Declared, values: Floats, *, logarithm: bool = True) -> Declared | None:
+    """Return the column as these values suggest it: a typical range where 90 % of them lie, or their frequencies.
+
+    It tells of the records, and belongs in no settings before a person has replaced its numbers by public ones.
+
+    Args:
+        values: (m,) as `known_values` returns them.
+        logarithm: whether a logarithm may be chosen. False: none is taken.
+
+    Returns:
+        None where they suggest nothing: there are none, or 90 % of them are one number.
+    """
+    if not len(values):
+        return None
+    if isinstance(column, CategoryColumn):
+        return with_frequencies(column, np.bincount(values.astype(np.int64), minlength=len(column.categories)).tolist())
+    first, median, last = np.quantile(np.clip(values, column.low, column.high), (0.05, 0.5, 0.95)).tolist()
+    return with_typical(column if logarithm else replace(column, log=False), first, median if logarithm else None, last)
 
 
 def _off_centre(column: NumberColumn, first: float, median: float, last: float) -> float:
