@@ -15,6 +15,9 @@ from study_protocol.cells import Categories
 # Of the typical range, -1 … 1: a median farther from its middle makes a column skewed, and a logarithm must bring it
 # nearer by so much.
 _SKEWED, _NEARER = 0.3, 0.1
+_LEAST = 1e-300
+# The 95 % point of a normal variable.
+_NORMAL_95 = 1.6449
 # Frequencies are multiples of so many hundredths.
 _PERCENT_STEP = 5
 
@@ -62,6 +65,26 @@ def with_typical(column: NumberColumn, first: float, median: float | None, last:
     return next((each for each in candidates if each.is_near), None)
 
 
+def with_moments(column: NumberColumn, mean: float, deviation: float) -> NumberColumn | None:
+    """Return the column with the typical range of a variable that has this mean and standard deviation.
+
+    The variable is normal. Where 5 % of that would lie below the range, it is log-normal above the range's low end.
+
+    Returns:
+        None as `with_typical`, and where the mean is the low end.
+    """
+    if not deviation > 0 or not mean > column.low:
+        return None
+    if mean - _NORMAL_95 * deviation >= column.low:
+        return with_typical(column, mean - _NORMAL_95 * deviation, mean, mean + _NORMAL_95 * deviation)
+    distance = mean - column.low
+    variance = math.log1p((deviation / distance) ** 2)
+    first, median, last = (
+        column.low + distance * math.exp(z * math.sqrt(variance) - variance / 2) for z in (-_NORMAL_95, 0, _NORMAL_95)
+    )
+    return with_typical(column, first, median, last)
+
+
 def rounded_outward(low: float, high: float) -> tuple[float, float]:
     """Return low < high, each moved outward to a multiple of 1 or 5 times a power of ten.
 
@@ -72,10 +95,13 @@ def rounded_outward(low: float, high: float) -> tuple[float, float]:
     >>> rounded_outward(0.62, 1.31)
     (0.6, 1.35)
     """
+    # Powers of ten below it are zero.
+    if high - low < _LEAST:
+        return low, high
     power = math.floor(math.log10(high - low))
     step, digits = 10.0 ** (power - 1), 1 - power
     step *= 5 if (high - low) / 10.0**power >= 2.5 else 1
-    own = math.floor(math.log10(abs(low))) if low else power
+    own = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
     low_step, low_digits = (10.0**own, -own) if 10.0**own < step else (step, digits)
     return (
         round(math.floor(low / low_step + 1e-9) * low_step, low_digits),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from private_learning.tasks.columns import read_columns
 from private_learning.tasks.declared_columns import CategoryColumn, NumberColumn
-from private_learning.tasks.typical import column_text, rounded_outward, with_frequencies, with_typical
+from private_learning.tasks.typical import column_text, rounded_outward, with_frequencies, with_moments, with_typical
 
 ENDS = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
 
@@ -92,6 +92,37 @@ def test_log_normal_values_are_centred_by_their_own_quantiles(scale: float, devi
     assert column is not None
     assert column.log
     assert abs(column.encode(np.array([median]))[0, 0]) < 0.6
+
+
+@given(st.floats(0.1, 3), st.floats(0.4, 1.5))
+def test_the_moments_of_log_normal_values_suggest_what_their_quantiles_do(scale: float, deviation: float) -> None:
+    """Mean and deviation of a log-normal variable in closed form."""
+    mean = math.exp(scale + deviation**2 / 2)
+    spread = mean * math.sqrt(math.expm1(deviation**2))
+    if mean - 1.6449 * spread > -1e-6 * mean:
+        # It may as well be normal.
+        return
+    first, median, last = (math.exp(scale + deviation * z) for z in (-1.6449, 0.0, 1.6449))
+    found, expected = with_moments(number("0..1e6"), mean, spread), with_typical(number("0..1e6"), first, median, last)
+    assert found is not None
+    assert expected is not None
+    assert found.log == expected.log
+    assert found.spread == pytest.approx(expected.spread, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "expected"),
+    [
+        (28, 4, "10..60; typical=21..35"),
+        (9, 4, None),
+        (28, 0, None),
+        (28, math.nan, None),
+        (59, 9, "10..60; typical=44..60"),
+    ],
+)
+def test_moments_of_a_normal_variable_and_those_of_none(mean: float, deviation: float, expected: str | None) -> None:
+    found = with_moments(number("10..60"), mean, deviation)
+    assert (None if found is None else column_text(found)) == expected
 
 
 @pytest.mark.parametrize(
