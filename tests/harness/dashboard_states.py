@@ -34,9 +34,9 @@ BOTH = {"bayesian": 3.0, "classical": 8.0}
 ROUNDS = (1, 100, 1000)
 SETTINGS: dict[str, Any] = {"noise": 40.0, "hospitals": len(HOSPITALS)}
 _ASKING = {"max_queries": 20, "max_cells": 1000, "share": 0.2}
-_DAYS = [0.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0]
+_DAYS: list[float] = [0.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0]
 # Few events: of neither sex half have had one at the end.
-SURVIVAL = {
+SURVIVAL: dict[str, Any] = {
     "kind": "survival",
     "title": "Survival after discharge",
     "time": {"column": "days", "edges": _DAYS},
@@ -44,7 +44,7 @@ SURVIVAL = {
     "by": {"column": "sex", "categories": ["f", "m"]},
     "times": [90.0, 180.0],
 }
-LONG_CELLS = {
+LONG_CELLS: dict[str, Any] = {
     "kind": "table",
     "title": "Diagnosis at discharge, by every group that the register knows",
     "variables": [
@@ -52,20 +52,23 @@ LONG_CELLS = {
         for _NAMES in [("chronic obstructive pulmonary disease with exacerbation", "sepsis")]
     ],
 }
-QUESTIONS: dict[str, Mapping[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS}
+QUESTIONS: dict[str, dict[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS}
 
 
-def seed_rounds(coordinator: Live, rounds: Sequence[int] = ROUNDS) -> dict[str, str]:
-    """Studies that train, with so many rounds. Returns name and address of each page."""
+def seed_rounds(
+    coordinator: Live, rounds: Sequence[int] = ROUNDS, kinds: Sequence[str] = ("bounded", "counted")
+) -> dict[str, str]:
+    """Studies that train, with so many rounds, kept by ε or by counting. Returns name and address of each page."""
     pages: dict[str, str] = {}
     for number in rounds:
         past = dict.fromkeys((place for place in (5, 6, 7, 34) if place < number), "too-few-clients")
-        for name, how in (
-            ("bounded", seeded.settings("parallel", rounds=2 * number, epsilons=BOTH, **SETTINGS)),
-            ("counted", _counted(number + 20)),
-        ):
+        how = {
+            "bounded": seeded.settings("parallel", rounds=2 * number, epsilons=BOTH, **SETTINGS),
+            "counted": _counted(number + 20),
+        }
+        for name in kinds:
             study = f"{name}-{number}"
-            open_study(coordinator, study, f"Early warning of sepsis, rounds: {number}", how)
+            open_study(coordinator, study, f"Early warning of sepsis, rounds: {number}", how[name])
             seeded.write(coordinator, study, seeded.History(number, past, hours=0.2))
             pages[study] = f"/dashboard/{study}"
     return pages

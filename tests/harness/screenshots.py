@@ -85,6 +85,7 @@ def opened(browser: Browser, coordinator: Live, size: tuple[int, int], theme: An
         device_scale_factor=1,
     )
     page = context.new_page()
+    page.on("console", lambda line: print(line.text) if line.type in ("error", "warning") else None)
     page.goto("/dashboard")
     page.get_by_label("Viewer's key").fill(coordinator.viewer_key)
     page.get_by_role("button", name="Show").click()
@@ -99,16 +100,27 @@ def settled(page: Page) -> None:
     settled_charts(page)
 
 
+def ready(page: Page) -> None:
+    """Until the part that the address names is there."""
+    fragment = page.url.partition("#")[2]
+    question = "#question .badge, #complaint:not(:empty)"
+    parts = {
+        "": "#list table, #rounds table, #rounds .empty, .notice.bad, h1:has-text('No such')",
+        "questions": "#questions",
+    }
+    page.locator(parts.get(fragment, question)).first.wait_for()
+
+
 def settled_charts(page: Page) -> None:
     """Until charts are there."""
     for chart in page.locator(".chart:visible").all():
         chart.locator("svg").wait_for()
 
 
-def take(page: Page, to: Path, *, whole: bool = True) -> None:
-    """The page, or what its window shows of it."""
+def take(page: Page, to: Path, *, whole: bool = True, colours: int | None = COLOURS) -> None:
+    """The page, or what its window shows of it, in so many colours. None: in all of them."""
     if not whole:
-        _save(page.screenshot(), to)
+        _save(page.screenshot(), to, colours)
         return
     # A window as high as the page: what is out of sight is not drawn.
     before = page.viewport_size or {"width": DESK[0], "height": DESK[1]}
@@ -116,13 +128,16 @@ def take(page: Page, to: Path, *, whole: bool = True) -> None:
     page.wait_for_timeout(300)
     height = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
     page.set_viewport_size({"width": before["width"], "height": max(round(height), before["height"])})
-    _save(page.screenshot(), to)
+    _save(page.screenshot(), to, colours)
     page.set_viewport_size(before)
 
 
-def _save(picture: bytes, to: Path) -> None:
+def _save(picture: bytes, to: Path, colours: int | None = COLOURS) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    small = Image.open(BytesIO(picture)).convert("RGB").quantize(colors=COLOURS, dither=Image.Dither.NONE)
+    if colours is None:
+        to.write_bytes(picture)
+        return
+    small = Image.open(BytesIO(picture)).convert("RGB").quantize(colors=colours, dither=Image.Dither.NONE)
     small.save(to, optimize=True)
 
 
@@ -160,7 +175,7 @@ def take_every(to: Path, rounds: Sequence[int], only: re.Pattern[str]) -> None:
                 for theme in ("light", "dark"):
                     if only.search("no-study"):
                         with opened(browser, empty, size, theme) as page:
-                            take(page, to / f"no-study-{device}-{theme}.png")
+                            take(page, to / f"no-study-{device}-{theme}.png", colours=None)
                     with opened(browser, coordinator, size, theme) as page:
                         for name, address in addresses.items():
                             _take_state(page, address, to / f"{name}-{device}-{theme}.png", phone=device == "phone")
@@ -171,12 +186,11 @@ def _take_state(page: Page, address: str, picture: Path, *, phone: bool) -> None
     # Also where the address differs in its fragment alone.
     page.goto("about:blank")
     page.goto(address)
-    page.locator("#page h1, #page h2").first.wait_for()
-    page.locator(".badge, .notice, .empty, a").first.wait_for()
+    ready(page)
     settled_charts(page)
     for summary in page.locator("summary:visible").all():
         summary.click()
-    take(page, picture)
+    take(page, picture, colours=None)
     for fault in page_layout.faults(page, phone=phone):
         print(f"{picture.stem}: {fault}", flush=True)
 

@@ -5,7 +5,7 @@ import { estimate } from "/static/numbers.js";
 const MOST_BARS = 60;
 const MOST_POINTS = 400;
 // Groups that colours tell apart where a row does not name its group, and those that dashes and shapes do, too.
-const MOST_COLOURS = 4, MOST_GROUPS = 12;
+const MOST_COLOURS = 4, MOST_GROUPS = 6;
 const isCurve = (plot) => plot.kind === "steps" || plot.kind === "line";
 
 // The form that it is drawn in: points over a scale where their places are numbers, else one in each row.
@@ -19,10 +19,12 @@ export function formOf({ plot, columns, rows }) {
 export function plotted(table) {
   const { plot } = table, scale = isCurve(plot) || formOf(table) === "scatter";
   const at = (row, name) => (name === null ? null : row[table.columns.indexOf(name)]);
-  const known = table.rows.filter((row) => typeof at(row, plot.y) === "number");
+  const drawn = table.rows.filter((row) => typeof at(row, plot.y) === "number");
+  // A scale of numbers has no place for what is unknown.
+  const numeric = scale && drawn.every((row) => ["number", "object"].includes(typeof at(row, plot.x)));
+  const known = numeric ? drawn.filter((row) => at(row, plot.x) !== null) : drawn;
   const groups = [...Map.groupBy(known, (row) => at(row, plot.by)).values()];
   const kept = scale ? groups.slice(0, MOST_GROUPS).flatMap(sparse) : known.slice(0, MOST_BARS);
-  const numeric = scale && kept.every((row) => typeof at(row, plot.x) === "number");
   const rows = kept.map((row, number) => {
     const [x, y, low, high, by] = [plot.x, plot.y, plot.low, plot.high, plot.by].map((name) => at(row, name));
     return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), place: number, words: words(plot, { x, y, low, high, by }) };

@@ -99,15 +99,18 @@ function hoverRows(model, curves, last) {
 
 export function accuracyRows(model) {
   const rows = model.measured.map((round) => ({ round: round.round, value: round.metrics.values.accuracy, words: `Model of round ${round.round}: ${accuracy(round.metrics.values.accuracy)} right` }));
-  return { measured: thinned(rows, 2 * MOST_POINTS), hover: thinned(rows, MOST_PLACES) };
+  return { measured: thinned(rows, 2 * MOST_POINTS), hover: thinned(rows, MOST_PLACES).map((row) => ({ ...row, isAlone: rows.length === 1 })) };
 }
 
 const KINDS = [["received", "answered"], ["refused", "refused"], ["missing", "missing"], ["waiting", "not yet"]];
 
+// A bar of each round: who answered at its foot, the others upon them.
 export function answerRows(model) {
   const rounds = model.rounds.filter((round) => round.answers !== null).slice(-MOST_BARS);
-  const rows = rounds.flatMap(({ round, answers }) =>
-    KINDS.map(([name, kind], order) => ({ round, order, kind, from: round - 0.42, to: round + 0.42, count: answers[name], words: `Round ${round}: ${answers[name]} ${kind}` })));
-  const drawn = rows.filter((row) => row.count > 0), room = (drawn[0]?.from ?? 0) + LEAST_BARS - 1;
-  return { answers: drawn.length > 0 && drawn.at(-1).to < room ? [...drawn, { kind: KINDS[0][1], order: 0, from: room, to: room, count: 0 }] : drawn };
+  const rows = rounds.flatMap(({ round, answers }) => {
+    let high = 0;
+    return KINDS.map(([name, kind]) => ({ from: round - 0.42, to: round + 0.42, kind, low: high, high: (high += answers[name]), words: `Round ${round}: ${answers[name]} ${kind}` }));
+  }).filter((row) => row.high > row.low);
+  const room = (rows[0]?.from ?? 0) + LEAST_BARS - 1;
+  return { answers: rows.length > 0 && rows.at(-1).to < room ? [...rows, { from: room, to: room, kind: KINDS[0][1], low: 0, high: 0 }] : rows };
 }

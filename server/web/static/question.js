@@ -10,9 +10,9 @@ import { columnName, kindName, limitName, queryState, queryTitle } from "/static
 // More rows are shown when somebody opens them.
 const MOST_ROWS = 24;
 // Letters of one line of a row's name in a chart, and the height of two lines.
-const LINE = 22, TWO_LINES = 34;
+const LINE = 20, TWO_LINES = 34;
 // Two lines at most, without the middle of a longer name: names of many groups differ in their ends.
-const ROW_NAME = `split(replace(length(datum.label) > ${2 * LINE} ? slice(datum.label, 0, ${LINE - 1}) + '… ' + slice(datum.label, length(datum.label) - ${LINE - 2}) : datum.label, regexp('^(.{6,${LINE}})[ ](.+)$'), length(datum.label) > ${LINE} ? '$1\n$2' : '$&'), '\n')`;
+const ROW_NAME = `split(replace(length(datum.label) > ${2 * LINE} ? replace(slice(datum.label, 0, ${LINE}), regexp(' ?[^ ]*$'), '') + '… ' + replace(slice(datum.label, length(datum.label) - ${LINE}), regexp('^[^ ]* '), '') : datum.label, regexp('^(.{6,${LINE}})[ ](.+)$'), length(datum.label) > ${LINE} ? '$1\\n$2' : '$&'), '\\n')`;
 
 export function questionView(name) {
   const node = element("div", {});
@@ -113,8 +113,8 @@ function picture(one) {
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
 function fitted(plain, one, rows, { numeric, beside, scale }) {
-  const { encoding } = plain, curve = one.plot.kind === "steps" || one.plot.kind === "line";
-  if (curve) {
+  const { encoding } = plain;
+  if (scale) {
     encoding.x.title = one.plot.x;
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
   } else {
