@@ -55,7 +55,7 @@ _HOSPITAL = (
 _PRIVACY_OFFICER = (
     Command("budget", ".officer.ledger:budget", "Print the budget of a study and what was spent on what."),
     Command("own-budget", ".hospital.own_budget:own_budget", "Print this hospital's own budget over all its studies."),
-    Command("egress-log", ".hospital.hospital:egress_log", "List everything that left this hospital."),
+    Command("egress-log", ".hospital.egress:egress_log", "List everything that left this hospital."),
     Command("ledger verify", ".officer.verify:verify", "Check every entry of a ledger and recompute every ε."),
     Command("ledger export", ".officer.ledger:export", "Write a study's ledger to a file after checking it."),
     Command("ledger seen", ".officer.witnesses:seen", "Print the ledger's head as this hospital saw it."),
