@@ -170,6 +170,7 @@ def test_a_right_word_is_not_reported(text: str) -> None:
         (pieces_of_program("p.py", 'say(f"see `wardround budget {study} --al`")'), "--al"),
         (pieces_of_program("p.py", 'help = "the entry `[schedul] slots`"'), "[schedul] slots"),
         (pieces_of_program("p.py", 'raise E("set WARDROUND_CLIENT_HOUSE")'), "WARDROUND_CLIENT_HOUSE"),
+        (pieces_of_program("p.py", 'help = "see docs/hospitals.md"'), "docs/hospitals.md"),
         (pieces_of_program("p.py", '"""python -m research.none"""'), "research.none"),
         (pieces_of_dashboard("p.js", 'element("code", {}, "wardround operatr init")'), "wardround operatr init"),
         (pieces_of_dashboard("p.js", 'lines: ["`wardround metrics put` measures"]'), "wardround metrics put"),

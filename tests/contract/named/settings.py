@@ -39,6 +39,7 @@ _FOLDERS = ("docs", "tests", "research", "deploy", "migrations", "server", "acco
             "private_learning", "client_sdk", "simulation", "wardround")  # fmt: skip
 # Files that a reader makes.
 _MADE = {"deploy/secrets/database_password"}
+_PAGE = re.compile(r"(?<![\w/])docs/[\w/-]+\.(?:md|toml|ipynb)")
 _FILE = re.compile(rf"^(?:\.\./)?((?:{'|'.join(_FOLDERS)})/[\w./*-]+)$")
 
 
@@ -230,6 +231,9 @@ def wrong_targets(piece: Piece) -> Iterator[str]:
 
 def wrong_files(piece: Piece) -> Iterator[str]:
     """Yield a sentence for every file of the repository that does not exist."""
+    for page in _PAGE.findall(piece.text):
+        if not (ROOT / page).exists():
+            yield f"{page}: there is no such page"
     file = _FILE.match(piece.text) if piece.kind == "span" and piece.is_page else None
     if file and file[1] not in _MADE and not any(ROOT.glob(file[1].rstrip("/"))):
         yield f"{piece.text}: there is no such file"
