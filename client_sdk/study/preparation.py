@@ -21,6 +21,7 @@ from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Capabilities
+from client_sdk.study.encoding_hints import EncodingHint, hints_of
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
@@ -180,6 +181,7 @@ class DataCheck:
     parameters numbers of the model that are trained
     counts     cells of the declared columns of a table
     without_gradient  of the first records, how many have no finite gradient: they would count as zero
+    hints      of how its columns could be encoded better
     """
 
     rows: int
@@ -194,6 +196,7 @@ class DataCheck:
     parameters: int
     counts: tuple[CellCounts, ...] = ()
     without_gradient: int = 0
+    hints: tuple[EncodingHint, ...] = ()
 
 
 def check_data(
@@ -237,6 +240,7 @@ def check_data(
         if isinstance(remaining_data.records, Table)
         else (),
         without_gradient=failed,
+        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
     )
 
 

@@ -78,6 +78,7 @@ _STUDY_LEAD = (
     Command("query template", ".lead.query:template", "Print a question file with every entry described."),
     Command("query list", ".lead.query:list_queries", "List the queries of a study."),
     Command("query show", ".lead.query:show", "Show a query and its answer."),
+    Command("query columns", ".lead.typical_columns:columns", "Print columns for settings from an answer.", "client"),
     Command("query approve", ".lead.query:approve", "Allow this hospital to answer a query."),
     Command("query deny", ".lead.query:deny", "Refuse a query for this hospital."),
     Command("card", ".lead.card:card", "Write the card of a released model."),
