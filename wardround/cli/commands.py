@@ -64,6 +64,7 @@ _STUDY_LEAD = (
     Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),
     Command("study create", ".lead.study:create", "Create a study and upload its initial model."),
     Command("study start", ".lead.study:start", "Start a study's rounds."),
+    Command("study train", ".lead.study:train", "Begin training after `study start --questions-first`."),
     Command("study pause", ".lead.study:pause", "Pause a study after its current round."),
     Command("study resume", ".lead.study:resume", "Resume a paused study."),
     Command("study stop", ".lead.study:stop", "End a study permanently."),
