@@ -22,7 +22,7 @@ class ChargedRound:
     attempt: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OwnRound:
     """This hospital's knowledge of its own part in a round.
 
