@@ -9,13 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from client_sdk.api.client import Client
+from client_sdk.guard.admission import own_limit_in_words
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Identity, Membership
-from client_sdk.study.agreed import accept_loss, freeze, require_joinable, require_split_known, settings_shown
+from client_sdk.study.agreed import (
+    accept_loss,
+    expected_hospitals,
+    freeze,
+    require_joinable,
+    require_split_known,
+    settings_shown,
+)
 from client_sdk.study.events import OnRound
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.same_records import OnChangedRecords, checked
@@ -45,6 +53,8 @@ class StudyProposal:
 
     pinned  the roster was compared and pinned
     joined  this hospital agreed to these settings before
+    hospitals  of a round, as many as take part or are invited now. None: each round draws some
+    own_limit  the hospital's own limit in words, and what of it is spent after this study
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -55,6 +65,8 @@ class StudyProposal:
     pinned: bool
     joined: bool
     require_allowed: Callable[[], None]
+    hospitals: int | None
+    own_limit: str
 
 
 Agree: TypeAlias = Callable[[StudyProposal], None]
@@ -177,10 +189,12 @@ class Joining:
             require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
         )
         if self.listeners.agree is not None:
-            is_joined = opened is not None
-            self.listeners.agree(
-                StudyProposal(study, self.terms.dataset, settings, self.terms.policy, pinned, is_joined, check)
-            )
+            is_joined, rules = opened is not None, self.terms.policy
+            draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
+            expected = None if draws else expected_hospitals(received_study)
+            own = own_limit_in_words(rules, self.ledger, study, settings)
+            proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
+            self.listeners.agree(StudyProposal(*proposal, expected, own))
         check()
         require_schedule(self.terms.policy, settings, self.terms.data_version)
         return settings

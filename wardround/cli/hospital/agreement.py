@@ -67,4 +67,5 @@ def terms(proposal: StudyProposal) -> list[list[str]]:
     from study_protocol.terms import in_words
 
     roster = "pinned" if proposal.pinned else "not pinned: this hospital has not compared who the other hospitals are"
-    return [*(list(row) for row in in_words(proposal.settings, mine=True)), ["roster", roster]]
+    words = in_words(proposal.settings, mine=True, hospitals=proposal.hospitals)
+    return [*map(list, words), ["own limit", proposal.own_limit], ["roster", roster]]
