@@ -48,18 +48,16 @@ def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
     """
     columns = task.columns if isinstance(task, TableTask) else ()
     values: list[list[Floats]] = [[] for _ in columns]
-    most = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
-    rows = 0
+    remaining = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
     for part in parts_of(records):
+        rows = np.arange(min(remaining, len(part)))
         for column, read in zip(columns, values, strict=True):
-            read.append(known_values(column, part.columns[column.name]))
-        rows += len(part)
-        if rows >= most:
+            read.append(known_values(column, part.columns[column.name].take(rows)))
+        remaining -= len(part)
+        if remaining <= 0:
             break
     return tuple(
-        hint
-        for column, read in zip(columns, values, strict=True)
-        for hint in _hints(column, np.concatenate(read)[:most] if read else np.zeros(0))
+        hint for column, read in zip(columns, values, strict=True) for hint in _hints(column, np.concatenate(read))
     )
 
 
