@@ -21,7 +21,7 @@ from study_protocol.wire.tensors import TensorError, metadata_in
 _NEAR = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudyModel:
     """One file. round: the newest that is in it.
 

@@ -77,6 +77,7 @@ OfModel = Annotated[
         description="of the model that this round released. Left out: of the study as it is now",
     ),
 ]
+QuestionsFirst = Annotated[bool, Query(description="hold training back and answer questions")]
 _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {
         "headers": {
@@ -116,6 +117,9 @@ def show_study(study: StudyName, caller: Reader, response: Response, context: Re
     """
     description = studies.show(context.coordinator, study)
     is_client = isinstance(caller, ClientCaller)
+    if is_client:
+        # Their older programs refuse a field that they do not know.
+        description = description.model_copy(update={"resumed_at": None})
     needed = caller.protocol if is_client else studies.protocol_of(context.coordinator, study)
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
     response.headers[STUDY_PROTOCOL_HEADER] = str(needed)
@@ -127,14 +131,26 @@ def _act(context: Context, study: str, action: Action) -> Study:
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
-def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Start the study: from now on rounds begin. Repeatable."""
-    return _act(context, study, "start")
+def start_study(
+    study: StudyName, _: OperatorOnly, context: RequestContext, questions_first: QuestionsFirst = False
+) -> Study:
+    """Start the study: from now on rounds begin. Repeatable.
+
+    With `questions_first` it takes questions alone, and its training begins with `train`. Until then its state is
+    `paused` with the reason `questions-first`.
+    """
+    return _act(context, study, "start-asking" if questions_first else "start")
+
+
+@router.post("/studies/{study}/train", tags=["studies"])
+def train_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Begin the training of a study that was started with `questions_first`. Repeatable."""
+    return _act(context, study, "train")
 
 
 @router.post("/studies/{study}/pause", tags=["studies"])
 def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Pause the study: the round under way ends, and no other begins. Repeatable."""
+    """Pause training: the round under way ends, and no other begins. Questions are still answered. Repeatable."""
     return _act(context, study, "pause")
 
 

@@ -14,7 +14,7 @@ import typer
 
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.limit_words import spent_in_words
-from study_protocol.study.reasons import ending, explained
+from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, ending, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -57,6 +57,9 @@ ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expire
 Output = Annotated[Path, typer.Option("--output", "-o", help="new file to write. An existing file is kept")]
 Round = Annotated[
     int | None, typer.Option("--round", help="the model that this round released. Default: the study's result so far")
+]
+QuestionsFirst = Annotated[
+    bool, typer.Option("--questions-first", help="answer questions only, until `wardround study train` begins training")
 ]
 Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
@@ -114,13 +117,24 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
         say(f"{output}: {len(body)} bytes")
 
 
-def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+def start(
+    study: StudyName,
+    questions_first: QuestionsFirst = False,
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Start the study's rounds."""
-    _move(study, "start", server, key_file, as_json)
+    _move(study, "start", server, key_file, as_json, questions_first=questions_first)
+
+
+def train(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Begin the training of a study that was started with --questions-first."""
+    _move(study, "train", server, key_file, as_json)
 
 
 def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Pause the study. The running round ends, and no other begins."""
+    """Pause training. The running round ends, and no other begins. Questions are still answered."""
     _move(study, "pause", server, key_file, as_json)
 
 
@@ -134,9 +148,17 @@ def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_j
     _move(study, "stop", server, key_file, as_json)
 
 
-def _move(study: str, action: Action, server: str | None, key_file: Path | None, as_json: bool) -> None:
+def _move(
+    study: str,
+    action: Action,
+    server: str | None,
+    key_file: Path | None,
+    as_json: bool,
+    *,
+    questions_first: bool = False,
+) -> None:
     with plain_errors(), operator(server, key_file) as client:
-        _show(client.move_study(study, action), as_json)
+        _show(client.move_study(study, action, questions_first=questions_first), as_json)
 
 
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
@@ -190,8 +212,7 @@ def rounds(
     for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
         say(explained(reason))
     if now.pause_reason is not None:
-        paused = f"paused since {since(now.state_since)} ({now.pause_reason.code})"
-        say(f"{paused}. After the repair, run: wardround study resume {study}")
+        say(_after_pause(now, now.pause_reason.code))
 
 
 def model(
@@ -346,9 +367,24 @@ def _training(settings: AnySettings) -> list[list[str]]:
 
 
 def _state(study: Study) -> str:
+    if study.pause_reason is not None and study.pause_reason.code == QUESTIONS_FIRST:
+        return f"asking since {since(study.state_since)}: {study.pause_reason.detail}"
     if study.pause_reason is not None:
         return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    return f"{study.state}: {ending(study.stop_reason)}" if study.stop_reason else study.state
+    if study.stop_reason is not None:
+        return f"{study.state}: {ending(study.stop_reason)}"
+    if study.resumed_at is not None:
+        return f"{study.state}. It resumed by itself ({since(study.resumed_at)}): enough hospitals were back"
+    return study.state
+
+
+def _after_pause(study: Study, code: str) -> str:
+    paused = f"paused since {since(study.state_since)} ({code})"
+    if code == QUESTIONS_FIRST:
+        return f"{paused}. Begin training: wardround study train {study.study}"
+    if code in HOSPITALS_MISSING:
+        paused += ". It resumes by itself when enough hospitals are back"
+    return f"{paused}. After the repair, run: wardround study resume {study.study}"
 
 
 def _enrolled(study: Study) -> str:
