@@ -38,16 +38,16 @@ class Board:
 
     def __init__(self, console: Console, settings: StudySettings) -> None:
         self._console, self._settings = console, settings
-        self._columns = [("round", 6), ("rounds left", 7), ("budget", 6)]
+        self._columns = [("round", 6), ("rounds left", 7), ("budget", 7)]
         self._columns += [(f"ε {limit.level} {limit.definition}", 13) for limit in settings.privacy.limits]
         # The exact reading of the same noise beside the enforced one, where there is room.
         self._tight = len(settings.privacy.limits) <= 2
         self._counted = any(limit.enforcement in ("fixed-plan", "gaussian-filter") for limit in settings.privacy.limits)
-        self._columns += [("ε so far" if self._counted else "ε read exactly", 11)] * self._tight
+        self._columns += [("ε so far" if self._counted else "ε read exactly", 9)] * self._tight
         self._columns += [("accuracy", 10), ("clients", 8)]
         # The bar gives way where the console is narrow.
         self._bar = max(0, min(BAR, console.width - sum(width for _, width in self._columns)))
-        self._columns[2] = ("budget", self._bar + 6)
+        self._columns[2] = ("budget", self._bar + 7)
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
         sizes = ", ".join(f"{name} {len(records)}" for name, records in scenario.hospitals.items())
