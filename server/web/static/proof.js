@@ -23,7 +23,7 @@ export function proof(name) {
     facts, button, result,
     element("p", {}, "This page came from the coordinator itself. A malicious coordinator could send a page that always reports success. To check without trusting it, run this on your own machine, with the coordinator's fingerprint from a hospital's ", element("code", {}, "wardround doctor"), ":"),
     element("p", { class: "command" }, element("code", { tabindex: "0" }, command), copyButton(command)),
-    ...certificate(name), ...result(name));
+    ...certificate(name), ...resultFile(name));
   const update = (now) => {
     model = now;
     const { ledger } = model.budget;
@@ -49,7 +49,7 @@ function certificate(name) {
 }
 
 // What people use: the file whose SHA-256 the certificate names.
-function result(name) {
+function resultFile(name) {
   const button = element("button", { type: "button" }, "Download the result"), said = element("div", { role: "status" });
   button.addEventListener("click", async () => {
     button.disabled = true;
