@@ -64,7 +64,7 @@ def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
 def _hints(column: Declared, values: Floats) -> list[EncodingHint]:
     if isinstance(column, CategoryColumn):
         return _of_categories(column, values)
-    codes, values = _without_codes(values)
+    codes, values = without_codes(values)
     found = [_of_code(column, *code) for code in codes]
     if len(values) < _MIN_VALUES:
         return found
@@ -127,7 +127,7 @@ def _of_quantiles(column: NumberColumn, values: Floats) -> list[EncodingHint]:
     return [EncodingHint(column.name, f"{seen}. {cure} would help", column_text(better))]
 
 
-def _without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
+def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     """Return extreme numbers that several values share and that lie far from all others, with counts. And others."""
     codes: list[tuple[float, int]] = []
     ends = [np.min, np.max]
