@@ -78,6 +78,12 @@ AcceptLost = Annotated[
     bool,
     typer.Option("--accept-lost-ledger", help="continue although the ledger is lost. Its rounds are charged in full"),
 ]
+AcceptChanged = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed-records", help="the data set has changed since its studies used it. The own ledger keeps that"
+    ),
+]
 NoFeatureCache = Annotated[
     bool, typer.Option("--no-feature-cache", help="compute the backbone's features again in every run, and store none")
 ]
@@ -133,6 +139,7 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
+    accept_changed_records: AcceptChanged = False,
     backbone: Weights = None,
     backbone_program: Program = None,
     no_feature_cache: NoFeatureCache = False,
@@ -143,7 +150,7 @@ def join(
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from client_sdk.guard.policy import SitePolicy
-    from wardround.cli.hospital.agreement import Question, at_a_terminal
+    from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
     # A person at the hospital sees warnings and one line for each round.
@@ -160,6 +167,8 @@ def join(
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
+        accepts = RecordsQuestion(accept_changed_records, unattended=yes)
+        take_part = partial(take_part, accepts_records=accepts)
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)
 
