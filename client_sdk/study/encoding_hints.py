@@ -66,7 +66,7 @@ def hints_of(task: Task, records: Records) -> tuple[EncodingHint, ...]:
 def _hints(column: Declared, values: Floats) -> list[EncodingHint]:
     if isinstance(column, CategoryColumn):
         return _of_categories(column, values)
-    codes, values = _without_codes(values)
+    codes, values = without_codes(values)
     hints = [_of_code(column, *code) for code in codes]
     if len(values) < _MIN_VALUES:
         return hints
@@ -136,7 +136,7 @@ def _misfit(low: float, high: float, narrow: float, centres: bool) -> str:
     return ""
 
 
-def _without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
+def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     """Return extreme numbers that several values share and that lie far from all others, with counts. And others."""
     codes: list[tuple[float, int]] = []
     ends = [np.min, np.max]
