@@ -120,8 +120,8 @@ def _of_quantiles(column: NumberColumn, values: Floats) -> list[EncodingHint]:
         return []
     cure = "Another typical range" if column.typical else "A typical range"
     cure += " and a logarithm" if adds_logarithm else ""
-    whole = "the typical range" if column.typical else "the range"
-    return [EncodingHint(column.name, f"{misfit} {whole}. {cure} would help", column_text(better))]
+    target = "the typical range" if column.typical else "the range"
+    return [EncodingHint(column.name, f"{misfit} {target}. {cure} would help", column_text(better))]
 
 
 def _misfit(low: float, high: float, narrow: float, centres: bool) -> str:
@@ -142,29 +142,29 @@ def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     ends = [np.min, np.max]
     while ends and len(values) >= _MIN_VALUES:
         code = float(ends[0](values))
-        others = values[values != code]
-        count = len(values) - len(others)
-        if count >= max(_MIN_CODES, _CODE_SHARE * len(values)) and _is_far(code, others):
+        rest = values[values != code]
+        count = len(values) - len(rest)
+        if count >= max(_MIN_CODES, _CODE_SHARE * len(values)) and _is_far(code, rest):
             codes.append((code, count))
-            values = others
+            values = rest
         else:
             ends.pop(0)
     return codes, values
 
 
-def _is_far(code: float, others: Floats) -> bool:
+def _is_far(code: float, rest: Floats) -> bool:
     """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie, and five
     times the usual gap between the nearest of them.
 
     Beside a few numbers, such as a score, it is twice the distance between their ends.
     """
-    distinct = np.unique(others)
-    if len(others) < _MIN_VALUES or len(distinct) < _MAX_STEPS:
+    distinct = np.unique(rest)
+    if len(rest) < _MIN_VALUES or len(distinct) < _MAX_STEPS:
         return False
     gaps = np.sort(np.abs(distinct - code))
     if len(distinct) < _MIN_DISTINCT:
         return bool(gaps[0] >= 2 * (distinct[-1] - distinct[0]))
-    low, high = np.quantile(others, (0.05, 0.95))
+    low, high = np.quantile(rest, (0.05, 0.95))
     usual = float(np.median(np.diff(gaps[:_MIN_DISTINCT])))
     return bool(gaps[0] >= max((high - low) / 4, 5 * usual))
 
@@ -172,5 +172,5 @@ def _is_far(code: float, others: Floats) -> bool:
 def _of_code(column: NumberColumn, code: float, count: int) -> EncodingHint:
     written = str(np.datetime64(int(code), "D")) if column.dates else f"{code:.15g}"
     written = "|".join([*column.missing_values, written])
-    words = f"{count} of your values are one number far from all others. If it means missing, missing-values={written}"
+    words = f"{count} of your values are one number far from all rest. If it means missing, missing-values={written}"
     return EncodingHint(column.name, words)

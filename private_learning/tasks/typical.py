@@ -103,8 +103,8 @@ def rounded_outward(low: float, high: float) -> tuple[float, float]:
     power = math.floor(math.log10(high - low))
     step, digits = 10.0 ** (power - 1), 1 - power
     step *= 5 if (high - low) / 10.0**power >= 2.5 else 1
-    own = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
-    low_step, low_digits = (10.0**own, -own) if 10.0**own < step else (step, digits)
+    low_power = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
+    low_step, low_digits = (10.0**low_power, -low_power) if 10.0**low_power < step else (step, digits)
     return (
         round(math.floor(low / low_step + 1e-9) * low_step, low_digits),
         round(math.ceil(high / step - 1e-9) * step, digits),

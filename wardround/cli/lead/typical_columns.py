@@ -123,10 +123,10 @@ def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
     from private_learning.tasks.typical import with_frequencies
 
     shares = [means.get(f"{column.name}: {category}") for category in column.categories[:-1]]
-    known = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
-    if len(known) < len(shares):
+    sure = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
+    if len(sure) < len(shares):
         return None
-    counts = [round(1000 * share) for share in (*known, max(1 - sum(known), 0.0))]
+    counts = [round(1000 * share) for share in (*sure, max(1 - sum(sure), 0.0))]
     return with_frequencies(column, counts) if any(counts) else None
 
 

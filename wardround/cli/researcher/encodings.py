@@ -39,10 +39,10 @@ class EncodingRuns:
     columns: dict[str, str] = field(repr=False)
     report: SimulationReport
 
-    def gain(self, own: EncodingRuns) -> SeedSpread | None:
+    def gain(self, baseline: EncodingRuns) -> SeedSpread | None:
         """Return the metric less that of the study's own encodings, seed by seed. None where a seed has none."""
-        pairs = zip(self.report.runs, own.report.runs, strict=True)
-        ends = [(_reached(self.report, run), _reached(own.report, own_run)) for run, own_run in pairs]
+        pairs = zip(self.report.runs, baseline.report.runs, strict=True)
+        ends = [(_reached(self.report, run), _reached(baseline.report, own_run)) for run, own_run in pairs]
         return SeedSpread.of([end - of_own for end, of_own in ends if end is not None and of_own is not None])
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def encodings_of(settings: StudySettings, files: Sequence[Records]) -> Iterator[
         if columns not in earlier:
             earlier.append(columns)
             pairs = zip(columns, task.columns, strict=True)
-            yield name, {column.name: column_text(column) for column, own in pairs if column != own}
+            yield name, {column.name: column_text(column) for column, declared in pairs if column != declared}
 
 
 def _ways(columns: Sequence[Declared], tables: Sequence[Table]) -> dict[str, Sequence[Declared]]:
@@ -155,16 +155,19 @@ def compare(simulation: Simulation, first_seed: int, seeds: int, *, as_json: boo
 
 
 def _show(encodings: Sequence[EncodingRuns], seeds: int) -> None:
-    own, *others = encodings
-    count, metric = len(own.report.runs), own.report.metric or "metric"
-    rows = [[own.name, _spread(own.report.reached), ""]]
-    rows += [[other.name, _spread(other.report.reached), _spread(other.gain(own), sign="+")] for other in others]
-    table(f"Encodings, {count} seeds, the same limits", ["columns", metric, f"beside {own.name}"], rows)
+    baseline, *alternatives = encodings
+    count, metric = len(baseline.report.runs), baseline.report.metric or "metric"
+    rows = [[baseline.name, _spread(baseline.report.reached), ""]]
+    rows += [
+        [encoding.name, _spread(encoding.report.reached), _spread(encoding.gain(baseline), sign="+")]
+        for encoding in alternatives
+    ]
+    table(f"Encodings, {count} seeds, the same limits", ["columns", metric, f"beside {baseline.name}"], rows)
     if count < seeds:
         say(f"note: after {_SECONDS:g} seconds no further of the {seeds} seeds began", err=True)
-    if others and others[-1].columns:
-        say(f"{others[-1].name}, from these records:")
-        for name, text in others[-1].columns.items():
+    if alternatives and alternatives[-1].columns:
+        say(f"{alternatives[-1].name}, from these records:")
+        for name, text in alternatives[-1].columns.items():
             say(f'  "column.{name}" = "{text}"')
         say(
             "These numbers are computed from the records. Settings with them would show patients' values to everyone, "
