@@ -240,7 +240,7 @@ def check_data(
         if isinstance(remaining_data.records, Table)
         else (),
         without_gradient=failed,
-        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
+        hints=hints_of(training.task, remaining_data.records),
     )
 
 
