@@ -91,7 +91,7 @@ def row(case: TableCase, epsilon: float, seeds: int = SEEDS) -> AccuracyRow:
     hospitals = len(np.unique(case.split(0).site))
     studies = [DefaultsStudy("parallel", epsilon, hospitals, rule) for rule in (BEFORE, AFTER)]
     before, after = (reached(case, study, seeds) for study in studies)
-    without = [float(without_privacy(case.split(seed), seed)[1]) for seed in range(seeds)]
+    without = [float(without_privacy(case.split(seed))[1]) for seed in range(seeds)]
     gains = after - before
     return AccuracyRow(
         case=case.name,
