@@ -48,25 +48,23 @@ def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
     """
     columns = task.columns if isinstance(task, TableTask) else ()
     values: list[list[Floats]] = [[] for _ in columns]
-    most = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
-    rows = 0
+    remaining = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
     for part in parts_of(records):
+        rows = np.arange(min(remaining, len(part)))
         for column, read in zip(columns, values, strict=True):
-            read.append(known_values(column, part.columns[column.name]))
-        rows += len(part)
-        if rows >= most:
+            read.append(known_values(column, part.columns[column.name].take(rows)))
+        remaining -= len(part)
+        if remaining <= 0:
             break
     return tuple(
-        hint
-        for column, read in zip(columns, values, strict=True)
-        for hint in _hints(column, np.concatenate(read)[:most] if read else np.zeros(0))
+        hint for column, read in zip(columns, values, strict=True) for hint in _hints(column, np.concatenate(read))
     )
 
 
 def _hints(column: Declared, values: Floats) -> list[EncodingHint]:
     if isinstance(column, CategoryColumn):
         return _of_categories(column, values)
-    codes, values = _without_codes(values)
+    codes, values = without_codes(values)
     found = [_of_code(column, *code) for code in codes]
     if len(values) < _MIN_VALUES:
         return found
@@ -129,7 +127,7 @@ def _of_quantiles(column: NumberColumn, values: Floats) -> list[EncodingHint]:
     return [EncodingHint(column.name, f"{seen}. {cure} would help", column_text(better))]
 
 
-def _without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
+def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     """Return extreme numbers that several values share and that lie far from all others, with counts. And others."""
     codes: list[tuple[float, int]] = []
     ends = [np.min, np.max]

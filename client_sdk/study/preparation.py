@@ -165,7 +165,7 @@ def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
     return records.take(np.flatnonzero(keep)) if keep.any() else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataCheck:
     """The reading of a hospital's records by a study, for the hospital's own eyes.
 
@@ -296,7 +296,8 @@ def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
         return call()
     except (DataError, TaskError, WardroundError):
         raise
-    except Exception as error:
+    # Not chained: its text may quote a record.
+    except Exception as error:  # noqa: BLE001
         task_file = Path(inspect.getfile(type(task)))
         frames = traceback.extract_tb(error.__traceback__)
         frame = next(
@@ -305,4 +306,4 @@ def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
         raise TaskError(
             f"task {type(task).__name__} could not {action}: {type(error).__name__} in line {frame.lineno} of "
             f"{Path(frame.filename).name}. Ask its author. In Python, load_task(…).dataset(…) shows the whole error"
-        ) from error
+        ) from None

@@ -128,5 +128,11 @@ def test_what_a_code_hides_is_seen_beside_it() -> None:
     assert [bool(hint.line) for hint in hints("0..999", with_code(BMI, 999.0))] == [False, True]
 
 
+def test_only_the_first_rows_are_read_however_many_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client_sdk.study.encoding_hints._MAX_ROWS", 100)
+    values = np.concatenate([np.full(60, np.nan), np.full(40, 5.0) + 0.1 * NORMAL[:40], 90 * UNIFORM])
+    assert [hint.line for hint in hints("0..100; missing=5", values)] == ["0..100; missing=5; typical=4.75..5.2"]
+
+
 def test_other_tasks_get_no_hints() -> None:
     assert hints_of(load("cnn", TASKS["cnn"]), Table.of({"x": [1]})) == ()

@@ -87,7 +87,7 @@ def check(
         if not as_json:
             declaration.show_proposal()
         read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = declaration.report()
+        report: dict[str, Any] = declaration.report() | _report_change(read, directory, dataset)
         if study is not None:
             file = backbone_file(backbone, backbone_program)
             checked = check_data(read, rules, study, device=device, backbone=file)
@@ -100,6 +100,24 @@ def check(
             print_json(report)
         else:
             declaration.say_read(len(read), records_only=study is None and not question)
+
+
+def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
+    """Say how the records differ from those that studies on the data set have used. Empty: no study has used any."""
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
+    from client_sdk.study.same_records import change
+
+    path = ledger_path(directory, dataset)
+    if not path.exists():
+        return {}
+    with HospitalLedger.open(path, read_only=True) as ledger:
+        if ledger.records_mark is None:
+            return {}
+        difference = change(ledger, read)[1]
+    if difference:
+        say(f"warning: {difference}", err=True)
+    return {"changed": difference or None}
 
 
 @dataclass(frozen=True)

@@ -111,10 +111,11 @@ def _number(
 ) -> Declared | None:
     from private_learning.tasks.typical import with_moments
 
-    # A mean that the noise alone may have moved out of the typical range.
-    if mean is None or deviation is None or mean[1] > deviation[0]:
+    if mean is None or deviation is None:
         return None
-    return with_moments(column, mean[0], deviation[0])
+    # The deviation of values in a small part of a range is hardly known where their mean is: one error more is safe.
+    safe = deviation[0] + deviation[1]
+    return with_moments(column, mean[0], safe) if mean[1] <= safe else None
 
 
 def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
