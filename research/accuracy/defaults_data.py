@@ -170,7 +170,9 @@ def _cases(typical: bool) -> Iterator[TableCase]:
     made = _Encoding(typical)
     yield made.scenario("heart disease", "738 patients, four real hospitals", HEART_DISEASE, heart_disease_scenario)
     yield made.scenario("breast cancer", "four hospitals by size of tumour", BREAST_CANCER, breast_cancer)
-    yield made.random("breast cancer, 30", "3 sites of 151", tables.CELLS, tables.cells, hospitals=3, family="breast cancer")
+    yield made.random(
+        "breast cancer, 30", "3 sites of 151", tables.CELLS, tables.cells, hospitals=3, family="breast cancer"
+    )
     for name, rings, hospitals, records in (
         ("abalone", 10, 8, 400),
         ("abalone, many", 10, 60, 50),
@@ -181,9 +183,7 @@ def _cases(typical: bool) -> Iterator[TableCase]:
         yield made.random(name, about, tables.ABALONE, load, hospitals=hospitals, records=records, family="abalone")
     for name, hospitals, records in (("adult, small", 4, 250), ("adult, many", 40, 50), ("adult", 10, 1000)):
         about = f"{hospitals} sites of {records}"
-        yield made.random(
-            name, about, tables.ADULT, tables.adult, hospitals=hospitals, records=records, family="adult"
-        )
+        yield made.random(name, about, tables.ADULT, tables.adult, hospitals=hospitals, records=records, family="adult")
     for name, described, outcome, hospitals, records in (
         ("diabetes-130", tables.STAYS, lambda frame: frame["readmitted"] != "NO", 6, 500),
         ("diabetes-130, counts", tables.COUNTS, lambda frame: frame["readmitted"] != "NO", 4, 300),

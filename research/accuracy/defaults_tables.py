@@ -107,7 +107,9 @@ def _stays() -> Any:
     return frame[frame["gender"].isin(["Female", "Male"])]
 
 
-def of_stays(described: Mapping[str, str], outcome: Callable[[Any], Any]) -> Callable[[], tuple[Mapping[str, Any], Labels]]:
+def of_stays(
+    described: Mapping[str, str], outcome: Callable[[Any], Any]
+) -> Callable[[], tuple[Mapping[str, Any], Labels]]:
     def load() -> tuple[Mapping[str, Any], Labels]:
         frame = _stays()
         return {name: frame[name].to_numpy() for name in described}, np.asarray(outcome(frame), np.int64)
@@ -152,6 +154,7 @@ LABORATORY = {
     "ph": "6.8..7.8; missing=7.4",
     "fio2": "20..100; missing=40",
 }
+
 
 @cache
 def _intensive() -> Any:
@@ -238,8 +241,6 @@ def of_bundle(name: str, described: Mapping[str, str]) -> Callable[[], tuple[Map
     return load
 
 
-
-
 CELLS = {
     name: text
     for part, texts in {
@@ -316,9 +317,25 @@ def written_digits() -> tuple[Mapping[str, Any], Labels]:
 TESTS = {
     name: f"0..{top}"
     for name, top in {
-        **{"alt": 3000, "ast": 3000, "ggt": 2000, "alp": 1500, "bilirubin": 400, "crp": 500, "ferritin": 5000},
-        **{"urea": 60, "creatinine": 1500, "leucocytes": 100, "neutrophils": 80, "lymphocytes": 30, "platelets": 1200},
-        **{"glucose": 50, "triglycerides": 30, "ldh": 5000, "ck": 20000, "d-dimer": 50, "troponin": 10000},
+        "alt": 3000,
+        "ast": 3000,
+        "ggt": 2000,
+        "alp": 1500,
+        "bilirubin": 400,
+        "crp": 500,
+        "ferritin": 5000,
+        "urea": 60,
+        "creatinine": 1500,
+        "leucocytes": 100,
+        "neutrophils": 80,
+        "lymphocytes": 30,
+        "platelets": 1200,
+        "glucose": 50,
+        "triglycerides": 30,
+        "ldh": 5000,
+        "ck": 20000,
+        "d-dimer": 50,
+        "troponin": 10000,
     }.items()
 }
 # Published medians of adults in hospital, and the standard deviation of the natural logarithm.

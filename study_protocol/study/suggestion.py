@@ -38,8 +38,8 @@ LOST_ALONE = 0.05
 NOISE_LIKE_ALONE = 0.15
 # Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
 LEARNABLE = 0.25
-# The forecast is not sure: beyond so much noise, beyond so many number columns, where some are often alike, and where
-# more than so large a share of the columns are ranges alone, which may be skewed. Few sets of several classes were tried.
+# The forecast is not sure beyond so much noise, beyond so many number columns, where some are often alike, where more
+# than so large a share of the columns are ranges alone, which may be skewed, and beyond so many classes.
 SURE_NOISE, SURE_NUMBERS, SURE_RANGES, SURE_CLASSES = 0.1, 15, 0.25, 2
 
 Doubt = Literal["ranges", "alike", "classes", "noise"]
