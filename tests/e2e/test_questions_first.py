@@ -52,7 +52,7 @@ def chosen(rule: str) -> StudySettings:
         limits=[limit],
         sampling_rate=1.0,
         expected_batch_size=20.0,
-        noise_multiplier=4.0,
+        noise_multiplier=4.3,
     )
     statistics: dict[str, Any] = {"max_queries": 20, "max_cells": 100, "decision_deadline_seconds": 3600.0}
     if rule == "fixed-plan":
