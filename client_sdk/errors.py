@@ -29,6 +29,7 @@ WardroundError
 │   ├── PolicyRefused             the site policy does not allow it
 │   ├── OwnBudgetExceeded         the hospital's own limit would be passed
 │   └── LostLedger                earlier rounds are known, but not to the ledger on this disk
+├── RecordsChanged                the records are not those that studies on this data set have used
 ├── SessionEnded                  the secure sum of a round failed or went on without this hospital: `code` says why
 ├── LedgerInUse                   another process holds this ledger
 ├── LedgerDamaged                 the ledger on this disk is not what was written
@@ -220,6 +221,10 @@ class OwnBudgetExceeded(Refused):
 
 class LostLedger(Refused):
     """A person must say that the ledger is lost (`--accept-lost-ledger`) or bring it back."""
+
+
+class RecordsChanged(WardroundError):
+    """The data set holds other records than its studies have used, and no person here has accepted that."""
 
 
 class SessionEnded(WardroundError):

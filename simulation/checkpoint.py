@@ -20,7 +20,7 @@ from study_protocol.wire.tensors import Array
 _HEADER, _ACCOUNTS = "said", "accounts/"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimulationCheckpoint:
     """After a round.
 

@@ -73,7 +73,7 @@ class Opening:
     vectors: tuple[VectorSpec, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RoundAnswers:
     """The results of a round's clients. updates, findings: in the clear, in order of their names. sums: total data
     words."""

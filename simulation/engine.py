@@ -53,7 +53,7 @@ class RoundShown:
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimulationOutcome:
     """A finished study.
 
@@ -74,7 +74,7 @@ class SimulationOutcome:
 OnRound = Callable[[RoundShown], object]
 
 
-@dataclass
+@dataclass(repr=False)
 class Engine:
     """One study over one population, under one seed.
 

@@ -48,7 +48,7 @@ class ClientStopped(WardroundError):
         return cls(client, round_number, str(error))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Orders:
     """The orders to all clients for a round.
 
@@ -80,7 +80,7 @@ class ClientTask:
     reported: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Part:
     """The results of one client: in the clear an update and what the coordinator finds in it, under masks words to
     sum."""

@@ -19,7 +19,7 @@ from private_learning.tasks.inputs import joined, parts, take_rows
 Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Population:
     """The clients of a study, in order of their names, as the coordinator adds their updates up.
 

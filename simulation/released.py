@@ -12,7 +12,7 @@ from study_protocol.wire.tensors import Array
 _PREFIX = "released/"
 
 
-@dataclass
+@dataclass(repr=False)
 class Released:
     """Fills as rounds release their models. Those that count no more are let go.
 

@@ -17,16 +17,17 @@ from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
 from study_protocol.study.statistics import Statistics
-from study_protocol.study.training import ALL, rank_of
+from study_protocol.study.training import ALL, Training, rank_of
 from study_protocol.study.who_sees_what import PROTECTED_UNITS, disclosures
 from study_protocol.wire.rounded import at_least
 
 
-def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
+def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None) -> list[tuple[str, str]]:
     """Return (subject, sentence), in the order in which a person should read them.
 
     Args:
         mine: whether the reader is a hospital that takes part.
+        hospitals: of a round, as far as is known.
 
     Raises:
         PlanError, InvalidArgument: settings that no budget can be kept for.
@@ -46,7 +47,7 @@ def in_words(settings: AnySettings, *, mine: bool) -> list[tuple[str, str]]:
         rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
     rows += _on("waiting", [_waiting(settings)])
     rows += _on("who sees what", disclosures(settings, mine=mine))
-    rows += _on("under masks", sums(privacy.masking))
+    rows += _on("under masks", sums(privacy.masking, hospitals))
     if settings.beyond_bounds:
         rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
     return rows
@@ -106,10 +107,6 @@ def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> l
 
 def _training(settings: StudySettings) -> str:
     training = settings.training
-    # A gradient is sent as it is: the coordinator's learning rate is then the only one.
-    local, step = "one gradient a round", training.optimiser.learning_rate
-    if training.algorithm == "fedavg":
-        local, step = f"{training.local_steps} local steps a round", training.learning_rate
     part = "" if training.trainable == ALL else f", of its model only {_part(training.trainable)}"
     if training.program_sha256 is not None:
         part += (
@@ -118,7 +115,21 @@ def _training(settings: StudySettings) -> str:
         )
     elif training.backbone is not None:
         part += f", on the public weights with SHA-256 {training.backbone.sha256}"
-    return f"task {training.task}{part}, {local}, learning rate {step:g}"
+    return f"task {training.task}{part}, {_steps(training)}"
+
+
+def _steps(training: Training) -> str:
+    """Return how the model moves: by the hospitals' own steps, if there are any, and by the coordinator's."""
+    server, schedule = training.optimiser, training.learning_rate_schedule
+    by = "" if server.name == "plain" else f" with {server.name}"
+    if training.algorithm == "fedsgd":
+        # A gradient is sent as it is: the coordinator's learning rate is then the only one.
+        return f"one gradient a round, learning rate {server.learning_rate:g} at the coordinator{by}"
+    rate = f"learning rate {training.learning_rate:g}{'' if schedule.name == 'constant' else ' at the start'}"
+    moved = f"the coordinator moves the model by {server.learning_rate:g} times the mean update{by}"
+    steps = "one local step" if training.local_steps == 1 else f"{training.local_steps} local steps"
+    steps += "" if training.local_optimiser.name == "plain" else f" of {training.local_optimiser.name}"
+    return f"{steps} a round with {rate}; {moved}"
 
 
 def _part(trainable: str | tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ from study_protocol.wire.documents import read_document
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"
 Action = Literal["start", "train", "pause", "resume", "stop"]
-Version = int | Literal["latest"]
+Version = int | Literal["latest", "result"]
 # Hospitals' proxies cut a connection that is silent for 30 seconds.
 POLL_SECONDS = 25.0
 # Bytes of the largest model that anybody accepts unasked.

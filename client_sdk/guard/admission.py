@@ -16,8 +16,10 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan
 from client_sdk.guard.planned import PlannedStudy
 from client_sdk.guard.policy import IndividualLimit, LimitSection, SitePolicy
+from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.limits import LevelName
 from study_protocol.study.settings import StudySettings
+from study_protocol.wire.rounded import number
 
 _LOG = logging.getLogger(__name__)
 # Beyond it a limit limits nothing, and none is proposed.
@@ -62,6 +64,31 @@ def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: Study
             "with its training alone, and each question is compared when it is asked"
         )
     return whole_plan
+
+
+def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: AnySettings) -> str:
+    """Return this hospital's own limit at the study's level, and what of it is spent after the whole study.
+
+    The study states another ε for the same rounds: its account is of this study alone, and another rule may keep it.
+    """
+    sections = policy.limits.by_level()
+    level = Charge.of(settings).level if isinstance(settings, StudySettings) else "instance"
+    if (section := sections.get(level)) is None:
+        return f"none for {level} (policy.toml, [limits.{level}]): only the study's limits hold"
+    limit_words = f"{level} epsilon {section.epsilon:g} at delta {section.delta:g}, over all studies on these records"
+    if not isinstance(settings, StudySettings):
+        return f"{limit_words}. Each question is compared with it when it is asked"
+    terms, known = ledger.terms(policy.limits), ledger.rounds_known(name)
+    limit, study = section.at(level, terms, ledger.whole_plans().values()), PlannedStudy.of(settings)
+    try:
+        spent = epsilon_spent([*ledger.charges(), *([] if known else study.charges(study.rounds))], limit)
+    except AccountingError:
+        return limit_words
+    so_far = "What is charged so far is" if known else "With all rounds of this study it is"
+    return (
+        f"{limit_words}, kept by rule {terms.rule}. {so_far} at {number(spent)} by that rule. The study counts itself "
+        "alone, by a rule of its own: the two ε differ, and both hold"
+    )
 
 
 def _admit_whole(

@@ -38,7 +38,7 @@ MOST_RELEASES = 1_000_000_000
 _NOISE_SHARE = 0.01
 
 
-@dataclass
+@dataclass(repr=False)
 class IndividualBudget:
     """The patients' own sums, for one set of training records. Made by `open`.
 

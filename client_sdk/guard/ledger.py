@@ -6,16 +6,18 @@ together.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from accounting.budget.ledger import Kind
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
-from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound
+from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound, RecordsMark
 from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
 from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from client_sdk.guard.policy import Limits, SitePolicy
 
 # Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
-# and the terms of the hospital's own limits.
-_INDIVIDUAL, _FORMAT, _SLOT, _TERMS = "/individual", "/format", "/slot/", "/terms"
+# the terms of the hospital's own limits, and the mark of its records with its key.
+_INDIVIDUAL, _FORMAT, _SLOT, _TERMS, _RECORDS = "/individual", "/format", "/slot/", "/terms", "/records"
 # The kinds after which something may have left.
 _SENT = ("settled", "charged-in-full")
 
@@ -97,6 +99,30 @@ class HospitalLedger(LedgerChain):
             replaced = None if before is None else before.to_dict()
             body = {"format": table_format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(DECLARED, _FORMAT, None, body)
+
+    @property
+    def records_mark(self) -> RecordsMark | None:
+        """Return the mark of the records that were last used, or None if there is none."""
+        declared = [entry.body for entry in self._of(_RECORDS)]
+        return RecordsMark.from_dict(declared[-1]) if declared else None
+
+    def records_key(self) -> bytes:
+        """Return the secret key of `records_mark`. Before there is a mark, it is a new one with every call."""
+        return self.sums(_RECORDS) or self._new_key
+
+    def declare_records(self, mark: RecordsMark, *, accepted: bool = False) -> None:
+        """Keep the mark of the records with the time. The same again is no entry. accepted: a person allowed a
+        change."""
+        known = self.records_mark
+        if known is not None and known.content == mark.content:
+            return
+        with self._writing():
+            self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_RECORDS, self.records_key()))
+            self._append(DECLARED, _RECORDS, None, {**mark.to_dict(), "accepted": accepted, "at": self._moment()})
+
+    @cached_property
+    def _new_key(self) -> bytes:
+        return secrets.token_bytes(32)
 
     def slot(self, study: str) -> float | None:
         """Return the slot in seconds that a person here, or the study, chose for its answers, or None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 BodyKind = Literal["update", "refusal"]
@@ -22,7 +22,7 @@ class ChargedRound:
     attempt: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OwnRound:
     """This hospital's knowledge of its own part in a round.
 
@@ -34,6 +34,31 @@ class OwnRound:
     accepted: bool
     finished: bool
     reported: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class RecordsMark:
+    """The records of a data set, as the hospital's own ledger knows them again.
+
+    content  keyed digest of all cells, whatever the order of the rows
+    people   keyed digest of the patients alone
+    at       time of the entry, UTC in ISO 8601. Empty: not written yet
+    """
+
+    content: str
+    people: str
+    patients: int
+    rows: int
+    at: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what an entry holds, without its time."""
+        return {name: value for name, value in asdict(self).items() if name != "at"}
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> RecordsMark:
+        """Return the mark of an entry."""
+        return cls(body["content"], body["people"], body["patients"], body["rows"], body["at"])
 
 
 @dataclass(frozen=True)

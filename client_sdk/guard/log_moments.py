@@ -41,7 +41,7 @@ _NORM_SLACK = 1 + 2.0**-14
 _DAMAGED = "the running sums on this disk are damaged or of another study"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampleRows:
     """The accounting sample among today's records.
 
@@ -55,7 +55,7 @@ class SampleRows:
     trained: Rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampledRecords:
     """The accounting sample, fixed before the first round. A slot whose record is gone, or never was, counts at the
     clip norm.

@@ -196,6 +196,10 @@ class SitePolicy(_Section):
         default=None,
         description="each patient's own limit, over all studies on one data set. It cannot be changed later",
     )
+    changed_records: Literal["stop", "accept"] = Field(
+        default="stop",
+        description="records that differ from those of earlier joins on the data set. accept: without asking",
+    )
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(
         default=1,

@@ -50,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 _PREFIX = "words/"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SummedRounds:
     """The part of one hospital in the sums of one study's rounds.
 

@@ -55,7 +55,7 @@ Derived = Callable[[bytes, str, bytes], bytes]
 Phase = Literal["idle", "advertised", "shared", "masked", "confirmed", "unmasked", "ended"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MaskedUpload:
     """The manifest and the masked words by name. Their little-endian octets in the parameters' order are the body."""
 

@@ -21,7 +21,7 @@ from study_protocol.secure_sum.vectors import EncodingError, RingVector, VectorS
 from study_protocol.wire.signing import public_key_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Party:
     """One hospital in one study. `roster` holds the members whose fingerprint `roster_fingerprint` was pinned."""
 

@@ -45,6 +45,12 @@ def settings_shown(study: Study, ledger: HospitalLedger, membership: Membership)
     return study.settings
 
 
+def expected_hospitals(received_study: Study) -> int:
+    """Return how many hospitals a round has, if all that are invited now take part."""
+    min_clients = received_study.settings.schedule.min_clients
+    return max(received_study.clients, received_study.invited, min_clients)
+
+
 def require_joinable(
     rules: SitePolicy, received_study: Study, dataset: str, ledger: HospitalLedger, *, pinned: bool
 ) -> None:
@@ -52,9 +58,8 @@ def require_joinable(
     study, settings = received_study.study, received_study.settings
     check = partial(require_allowed, rules, study, dataset, settings, roster_pinned=pinned)
     check()
-    expected = max(received_study.clients, received_study.invited, settings.schedule.min_clients)
     try:
-        check(expected=expected)
+        check(expected=expected_hospitals(received_study))
     except PolicyRefused as refused:
         # Until it is started others may still be invited.
         if received_study.state not in ("draft", "enrolling"):

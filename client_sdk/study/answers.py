@@ -38,7 +38,7 @@ from study_protocol.study.queries import QueryAsked
 from study_protocol.wire.failpoints import failpoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Part:
     """The patients whose vectors are summed, and the function that computes them once every check has passed."""
 

@@ -27,7 +27,7 @@ from study_protocol.study.messages import AssignmentBody, SignedParameters
 from study_protocol.wire.tensors import ANSWER_TENSOR, TERMS, UPDATE, encode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Capabilities:
     """The work that a hospital can do in one study.
 

@@ -133,7 +133,9 @@ def _ledger(directory: Path, dataset: str) -> Finding:
         if not path.exists():
             return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first round makes it")
         with HospitalLedger.open(path) as ledger:
-            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good")
+            mark = ledger.records_mark
+            used = "" if mark is None else f". Records of {mark.at[:10]}: {mark.patients} patients, {mark.rows} rows"
+            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good{used}")
     except LedgerInUse:
         return Finding("ledger", "note", "a running hospital process holds it")
     except WardroundError as error:

@@ -22,6 +22,7 @@ from client_sdk.identity import Identity, Membership
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms
+from client_sdk.study.same_records import OnChangedRecords
 from client_sdk.study.waiting import OnWait
 from private_learning.records import Records, records_of
 from study_protocol.randomness.source import Randomness
@@ -111,6 +112,7 @@ class Hospital:
         data_version: str = "1",
         policy: SitePolicy | None = None,
         accept_lost_ledger: bool = False,
+        accepts_records: OnChangedRecords | None = None,
         checkpoint_seconds: float = 60.0,
         on_round: OnRound | None = None,
         on_wait: OnWait | None = None,
@@ -131,13 +133,14 @@ class Hospital:
         Raises:
             PolicyRefused, OwnBudgetExceeded: the site policy forbids the study, or leaves no room for a first round.
             ConfigurationError, DataError, TaskError: before anything is sent or computed.
+            RecordsChanged: they are not those that studies on this data set have used, and that is not accepted.
             LedgerInUse: another process works on this data set.
             WardroundError: and as `Participation.run` raises.
         """
         from private_learning.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot)
+        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records)
         computing = Computing(device, bfloat16, checkpoint_seconds, randomness, backbone, feature_cache)
         listeners = Listeners(agree, on_round, on_wait)
         devices_of(device)

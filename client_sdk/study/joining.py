@@ -9,14 +9,24 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from client_sdk.api.client import Client
+from client_sdk.guard.admission import own_limit_in_words
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_views import RecordsMark
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
 from client_sdk.identity import Identity, Membership
-from client_sdk.study.agreed import accept_loss, freeze, require_joinable, require_split_known, settings_shown
+from client_sdk.study.agreed import (
+    accept_loss,
+    expected_hospitals,
+    freeze,
+    require_joinable,
+    require_split_known,
+    settings_shown,
+)
 from client_sdk.study.events import OnRound
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
+from client_sdk.study.same_records import OnChangedRecords, checked
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
 from private_learning.records import DataError, Records, Table, as_declared
@@ -43,6 +53,8 @@ class StudyProposal:
 
     pinned  the roster was compared and pinned
     joined  this hospital agreed to these settings before
+    hospitals  of a round, as many as take part or are invited now. None: each round draws some
+    own_limit  the hospital's own limit in words, and what of it is spent after this study
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -53,6 +65,8 @@ class StudyProposal:
     pinned: bool
     joined: bool
     require_allowed: Callable[[], None]
+    hospitals: int | None
+    own_limit: str
 
 
 Agree: TypeAlias = Callable[[StudyProposal], None]
@@ -101,6 +115,7 @@ class LocalTerms:
     dataset             names the records: all studies that use the same ones share one ledger
     data_version        what people here call the records as they are now: queries about another version are refused
     accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
+    accepts_records     asked when these are other records than studies on the data set have used. None: the policy says
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
     """
 
@@ -109,6 +124,7 @@ class LocalTerms:
     data_version: str
     accept_lost_ledger: bool
     slot: float | None
+    accepts_records: OnChangedRecords | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +149,7 @@ class Joining:
         self.client.on_pause = watch.unreachable
         # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
         settings = self._agree()
+        same = checked(ledger, records, self._accepts_records())
         # Only now: a person has had all the time to agree.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
@@ -144,7 +161,7 @@ class Joining:
             _log_counts(settings, capabilities, records, self.terms.policy, study)
         # 3. Freeze what was agreed to, and how the records are written.
         _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
-        self._freeze(records, capabilities, split, slot_seconds)
+        self._freeze(records, capabilities, split, slot_seconds, same)
         # 4. Charge what a lost ledger does not know.
         if self.terms.accept_lost_ledger:
             accept_loss(self.client, ledger, self.membership, settings)
@@ -172,13 +189,18 @@ class Joining:
             require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
         )
         if self.listeners.agree is not None:
-            is_joined = opened is not None
-            self.listeners.agree(
-                StudyProposal(study, self.terms.dataset, settings, self.terms.policy, pinned, is_joined, check)
-            )
+            is_joined, rules = opened is not None, self.terms.policy
+            draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
+            expected = None if draws else expected_hospitals(received_study)
+            own = own_limit_in_words(rules, self.ledger, study, settings)
+            proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
+            self.listeners.agree(StudyProposal(*proposal, expected, own))
         check()
         require_schedule(self.terms.policy, settings, self.terms.data_version)
         return settings
+
+    def _accepts_records(self) -> OnChangedRecords | None:
+        return (lambda _: True) if self.terms.policy.changed_records == "accept" else self.terms.accepts_records
 
     def _capabilities(
         self, task: str | Task | None, records: Records, settings: AnySettings, split: PatientSplit | None
@@ -205,7 +227,12 @@ class Joining:
         )
 
     def _freeze(
-        self, records: Records, capabilities: Capabilities, split: PatientSplit | None, slot_seconds: float | None
+        self,
+        records: Records,
+        capabilities: Capabilities,
+        split: PatientSplit | None,
+        slot_seconds: float | None,
+        same: tuple[RecordsMark, bool],
     ) -> None:
         ledger, membership, settings = self.ledger, self.membership, capabilities.settings
         ledger.fix_terms(self.terms.policy.limits)
@@ -216,6 +243,7 @@ class Joining:
             require_split_known(self.client, ledger, membership, self.terms.dataset)
         if isinstance(records, Table) and records.format is not None:
             ledger.declare_format(records.format)
+        ledger.declare_records(same[0], accepted=same[1])
         freeze(capabilities, ledger, membership, self.terms.policy, self.terms.dataset, split)
         failpoint("hospital.after-joining")
         if slot_seconds is not None:

@@ -21,6 +21,7 @@ from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Capabilities
+from client_sdk.study.encoding_hints import EncodingHint, hints_of
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.patients import AskedPatients
@@ -164,7 +165,7 @@ def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
     return records.take(np.flatnonzero(keep)) if keep.any() else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataCheck:
     """The reading of a hospital's records by a study, for the hospital's own eyes.
 
@@ -180,6 +181,7 @@ class DataCheck:
     parameters numbers of the model that are trained
     counts     cells of the declared columns of a table
     without_gradient  of the first records, how many have no finite gradient: they would count as zero
+    hints      of how its columns could be encoded better
     """
 
     rows: int
@@ -194,6 +196,7 @@ class DataCheck:
     parameters: int
     counts: tuple[CellCounts, ...] = ()
     without_gradient: int = 0
+    hints: tuple[EncodingHint, ...] = ()
 
 
 def check_data(
@@ -237,6 +240,7 @@ def check_data(
         if isinstance(remaining_data.records, Table)
         else (),
         without_gradient=failed,
+        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
     )
 
 
@@ -292,7 +296,8 @@ def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
         return call()
     except (DataError, TaskError, WardroundError):
         raise
-    except Exception as error:
+    # Not chained: its text may quote a record.
+    except Exception as error:  # noqa: BLE001
         task_file = Path(inspect.getfile(type(task)))
         frames = traceback.extract_tb(error.__traceback__)
         frame = next(
@@ -301,4 +306,4 @@ def _from_task(task: Task, action: str, call: Callable[[], T]) -> T:
         raise TaskError(
             f"task {type(task).__name__} could not {action}: {type(error).__name__} in line {frame.lineno} of "
             f"{Path(frame.filename).name}. Ask its author. In Python, load_task(…).dataset(…) shows the whole error"
-        ) from error
+        ) from None

@@ -116,7 +116,7 @@ class RoundCharges:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Accounts:
     """The accounts that the noised steps of a round are charged to beside the local ledger. saved: as it lies there."""
 

@@ -15,7 +15,7 @@ from private_learning.gradients.errors import NotLayerwise
 from private_learning.gradients.layers import Layer, LayerCache
 
 
-@dataclass
+@dataclass(repr=False)
 class Use:
     """One call of one layer: its input (batch, ...) and, after backward, its output's gradient (batch, ...).
 

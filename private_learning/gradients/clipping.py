@@ -31,7 +31,7 @@ SAFETY = {torch.float32: 1 - 2.0**-14, torch.float64: 1 - 2.0**-40}
 _WORTHWHILE = 1 << 21
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClippedSum:
     """Sum over the batch of each record's clipped gradient.
 

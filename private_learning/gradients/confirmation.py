@@ -44,7 +44,7 @@ class TrialViews(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Confirmed:
     """Generated records that the model and the loss take.
 

@@ -113,7 +113,7 @@ class FurtherDevices:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PendingPass:
     """A pass that was submitted."""
 
@@ -137,7 +137,7 @@ class PendingPass:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Task:
     """One pass for another device.
 

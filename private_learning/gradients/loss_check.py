@@ -30,7 +30,7 @@ _CURE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Trial:
     """kind: what the targets are. outputs, targets: of as many records, on the processor."""
 
@@ -43,7 +43,7 @@ class _Trial:
         return _Trial(self.kind, each_tensor(lambda value: value[:count], self.outputs), self.targets[:count])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Values:
     """Losses and the gradients of a sum of them in the outputs, each with the records along the first axis."""
 

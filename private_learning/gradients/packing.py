@@ -47,7 +47,7 @@ def _refuse_other_length(batch_sizes: Tensor, length: int) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PackedLayout:
     """Places of a packed sequence's rows in a tensor (steps, records, …), forwards and backwards.
 

@@ -23,7 +23,7 @@ Engine = Layerwise | PerRecord
 Factors = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PassRequest:
     """A request for norms alone, or for the clipped sum as well.
 
@@ -43,7 +43,7 @@ class PassRequest:
         return PassRequest(self.clip_norm, self.groups, {name: value.to(device) for name, value in self.centre.items()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PassResult:
     """The result of a pass.
 

@@ -50,8 +50,11 @@ class RecursionGradients(NamedTuple):
     hidden: Tensor
     cell: Tensor | None = None
 
+    # Records can be read off gradients.
+    __repr__ = object.__repr__
 
-@dataclass
+
+@dataclass(repr=False)
 class Sweep(ABC):
     """One call of one layer in one direction.
 

@@ -106,7 +106,7 @@ class Slots:
         return np.arange(count) if self.draw is None else np.argsort(self.draw(count))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pass:
     """One pass: which records of the batch run in which slots.
 

@@ -34,7 +34,7 @@ from private_learning.gradients.layers import (
 Block = tuple[str, int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerUse:
     """One use of a layer: input and output gradient, both (batch, ...).
 

@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 Item = tuple[Array, Array, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Keys:
     """The places of x, y and the patient in an item: keys of a dictionary, or indices. patient: may be None."""
 

@@ -40,7 +40,7 @@ class _Reader(Protocol):
     def __iter__(self) -> Iterator[list[str]]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sheet:
     """The rows of a file without its header line. lines: the line in which each row ends, counted from 1."""
 

@@ -22,14 +22,14 @@ PATIENTS = "patients"
 _TEXT, _PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), ".parquet"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Histories(Table):
     """A table with one row for each patient, and further tables with their events. Made by `Histories.with_events`.
 
     events: name -> table of events. A patient has any number of them. Events of other patients are allowed.
     """
 
-    events: Mapping[str, Table] = field(default_factory=dict[str, Table], repr=False)
+    events: Mapping[str, Table] = field(default_factory=dict[str, Table])
 
     @classmethod
     def with_events(cls, patients: Table, events: Mapping[str, Table]) -> Histories:

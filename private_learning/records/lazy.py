@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -48,7 +48,7 @@ class Sized(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyExamples:
     """Examples with inputs that are read on demand. Made by `LazyExamples.of`. `take` returns a view.
 
@@ -63,9 +63,9 @@ class LazyExamples:
     """
 
     reader: Reader
-    rows: Array = field(repr=False)
-    labels: Array = field(repr=False)
-    patients: tuple[str, ...] = field(repr=False)
+    rows: Array
+    labels: Array
+    patients: tuple[str, ...]
     named: bool = True
     read_by: ReadBy = "threads"
     label_columns: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class LazyExamples:
             yield self.read(range(start, min(start + size, len(self))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _ReaderChain:
     """The rows of several readers, one after another. starts: the first row of each reader, and the end of the last."""
 

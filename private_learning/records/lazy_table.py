@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -54,7 +54,7 @@ class StoredColumns(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _View(Mapping[str, Column]):
     """Columns of some rows. Each is read on every access and not kept. hidden: names of columns that are left out."""
 
@@ -77,14 +77,14 @@ class _View(Mapping[str, Column]):
         return sum(1 for _ in self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyTable(Table):
     """A `Table` with columns that are read on demand, row group by row group. Made by `list_table`.
 
     The value of a cell does not depend on the rows that are read with it.
     """
 
-    columns: _View = field(repr=False)
+    columns: _View
 
     read_by: ClassVar[ReadBy] = "threads"
     at_once: ClassVar[int] = 1 << 14
@@ -221,7 +221,7 @@ class Stored:
             self._bytes += size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _TableChain:
     """The rows of several tables, one after another. starts: the first row of each table, and the end of the last."""
 

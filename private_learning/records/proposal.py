@@ -104,7 +104,7 @@ class ColumnForms:
         return ", ".join([*descriptions, *([f"{rest} other texts"] if rest else [])]) or "no cells"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextTable:
     """Columns of texts with a name. patients: the patient column, apart from the others. lines: as in `Sheet`."""
 

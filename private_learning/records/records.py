@@ -44,7 +44,7 @@ class WrongRows(DataError):
         return f"{self}, the first in {first(self.rows)}{description}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Named columns of equal length, with cells as they are stored. Made by `Table.of`.
 
@@ -56,9 +56,9 @@ class Table:
     """
 
     columns: Mapping[str, Column]
-    patients: tuple[str, ...] = field(repr=False)
+    patients: tuple[str, ...]
     named: bool = True
-    lines: Array | None = field(default=None, repr=False)
+    lines: Array | None = None
     format: TableFormat | None = field(default=None, kw_only=True)
     declared: bool = field(default=True, kw_only=True)
 
@@ -141,6 +141,9 @@ class Table:
     def __len__(self) -> int:
         return len(self.patients)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows, {len(self.columns)} columns)"
+
     def first(self, mask: Array) -> str:
         """Return the place of the first marked row in words. mask: (n,) booleans, at least one of them True."""
         row = int(np.argmax(mask))
@@ -167,7 +170,7 @@ class Table:
         return Table(columns, patients, self.named, lines, format=self.format, declared=self.declared)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples:
     """Arrays of images or features with labels. Made by `Examples.of`.
 
@@ -180,7 +183,7 @@ class Examples:
 
     inputs: Array
     labels: Array
-    patients: tuple[str, ...] = field(repr=False)
+    patients: tuple[str, ...]
     named: bool = True
     label_columns: tuple[str, ...] = ()
 
@@ -200,6 +203,9 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.patients)
+
+    def __repr__(self) -> str:
+        return f"Examples({len(self)} of shape {self.inputs.shape[1:]})"
 
     def take(self, rows: Sequence[int] | Array) -> Examples:
         """Return the given examples, in the given order."""

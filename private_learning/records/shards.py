@@ -37,7 +37,7 @@ class _Member:
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Sample:
     """One sample: its input, label and patient. header: None for an array."""
 

@@ -26,7 +26,7 @@ ABSENT = -1
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TaskDataset(Dataset[tuple[Tensor, Tensor, str]]):
     """Rows that a task made of the records. `by_patient` makes the patients out of them that training takes.
 

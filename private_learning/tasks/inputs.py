@@ -18,7 +18,7 @@ from private_learning.records.lazy_table import stacked
 Places = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyInputs:
     """(n, ...) float32, read on demand: `inputs[rows]` is a tensor in memory, `take(rows)` reads no record.
 

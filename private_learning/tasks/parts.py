@@ -25,7 +25,7 @@ from private_learning.tasks.task import Task, new_model
 from study_protocol.study.training import ALL, HEAD, PROGRAM_TASK, rank_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartlyTrained:
     """Makes the model of a task of which a part is trained: the other parameters do not require gradients.
 

@@ -25,7 +25,7 @@ from study_protocol.wire.failpoints import failpoint, register
 register("hospital.after-checkpoint")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """The state after `step` local steps.
 

@@ -57,7 +57,7 @@ class HeadAlone(nn.Module):
         return self.get_submodule(self._path)(features)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """Features that the frozen part of a task's model makes of records.
 

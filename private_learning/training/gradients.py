@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 _CLIP_SAFETY = 1 - 2.0**-22
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Contribution:
     """One round's result.
 

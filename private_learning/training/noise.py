@@ -42,7 +42,7 @@ MITIGATION = "float Gaussian, half the sum of four samples: mitigation only (Hol
 _SAMPLES = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NoisySum:
     """A clipped sum with its noise: safe to release at the price of (noise_multiplier, sampling rate).
 

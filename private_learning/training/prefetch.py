@@ -56,7 +56,7 @@ class PrefetchedBatches:
         _read(inputs, rows, self._pending, room=_room(inputs))
 
 
-@dataclass
+@dataclass(repr=False)
 class Batch:
     """One step's inputs: an `Indexed` whose rows are read when they are expected, or else when they are requested.
 
@@ -115,7 +115,7 @@ def whole(batch: Tensor | Indexed) -> Tensor:
     return batch[:]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Block:
     """Rows that are read together. decode: makes their inputs out of the worker's result."""
 

@@ -27,7 +27,7 @@ from server.api.auth import (
     used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
-from server.services import certificates, ledger_pages, views
+from server.services import certificates, ledger_pages, results, views
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
@@ -54,7 +54,9 @@ from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HE
 from study_protocol.wire.values import NAME_PATTERN
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
-Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
+Version = Annotated[
+    str, Path(pattern=r"^(latest|result|0|[1-9][0-9]{0,8})$", description="a round's number, `latest` or `result`")
+]
 ModelNumber = Annotated[
     int, Path(ge=0, le=2**31 - 1, description="the round that made the model, 0 for the initial one")
 ]
@@ -241,7 +243,12 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, c
     `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, `ledger_entries` and `ledger_sha256`.
     The last two are the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
     the same bytes for ever.
+
+    `result` is what people use: the mean of released models that the settings name (`averaging`), else `latest`.
+    Of a mean, `mean_of` and `mean_weights` name its rounds and their weights, and the certificate its SHA-256.
     """
+    if version == "result":
+        return model_answer(request, results.locate_result(context.coordinator, study))
     number = None if version == "latest" else int(version)
     return model_answer(request, views.locate_model(context.coordinator, study, number))
 

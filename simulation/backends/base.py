@@ -16,7 +16,7 @@ from study_protocol.wire.tensor_files import Arrays, ReadableTensors
 from study_protocol.wire.tensors import UPDATE, Array, Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Done:
     """The results of a round's clients, in the order in which they were asked.
 
@@ -72,7 +72,7 @@ class Loop:
         """Nothing was started."""
 
 
-@dataclass
+@dataclass(repr=False)
 class WordSums:
     """Totals of a session's words, as the ring adds them: in any order, to the bit."""
 
@@ -91,7 +91,7 @@ class WordSums:
                 self.totals[name] = words[name].copy()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FlatUpdate:
     """An update as one flat array: (coordinates,) floats, parameters in order of their names. A `Tensors`."""
 

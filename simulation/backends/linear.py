@@ -36,7 +36,7 @@ class Stacked(nn.Module):
         self.bias = nn.Parameter(bias.expand(clients, *bias.shape).clone())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClientBatches:
     """One batch of every client: rows (clients, m) of the data set, and which of them count."""
 
@@ -73,7 +73,7 @@ class ClientBatches:
         return self.counts.sum(1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearGradientSums:
     """Gradients of a batch of every client, added up in float64: weight (clients, k, p), bias (clients, k).
 

@@ -120,7 +120,7 @@ class Ray:
             ) from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Sent:
     """The clients' side of a study as arrays, which actors on one node read from shared memory.
 

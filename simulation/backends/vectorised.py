@@ -96,7 +96,7 @@ class Vectorised:
         """Nothing was started."""
 
 
-@dataclass
+@dataclass(repr=False)
 class _Steps:
     """A block of clients on their way: their models, and what a step charges."""
 

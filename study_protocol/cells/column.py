@@ -13,7 +13,7 @@ from study_protocol.cells.reading import read_categories, read_numbers
 from study_protocol.cells.stored import Array, StoredCells
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Column(StoredCells, NDArrayOperatorsMixin):
     """(n,) cells, made by `column_of`. `reading` gives their values under a declaration.
 

@@ -41,7 +41,7 @@ _LONGEST = 310
 _MISSING, _VALUE, _WRONG = 0, 1, 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Numbers:
     """Numbers of a column.
 
@@ -58,7 +58,7 @@ class Numbers:
     kind: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categories:
     """Places of a column's cells among declared categories.
 

@@ -14,7 +14,7 @@ from study_protocol.cells.spelling import AS_WRITTEN, Spelling, cleaned, number_
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoredCells:
     """(n,) cells. `reading` gives their values under a declaration.
 

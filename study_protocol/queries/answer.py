@@ -38,7 +38,7 @@ def rows_of(
     return tuple((*label, *map(value, row)) for label, row in zip(labels, numbers, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NoisedSum:
     """The sum over all patients of all hospitals, with the noise of every survivor.
 

@@ -38,7 +38,7 @@ class Estimates:
 _NAMES = tuple(field.name for field in fields(Estimates))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableEstimates:
     """Several tables over the same patients: cells and shares of each table, and one number of all patients."""
 

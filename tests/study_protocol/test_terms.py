@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from study_protocol.study.settings import StudySettings
 from study_protocol.terms import in_words
-from tests.factories.settings import limit, settings
+from tests.factories.settings import limit, settings, statistics_settings
 
 
 def test_who_is_not_protected_is_said_as_well() -> None:
@@ -35,8 +36,13 @@ def test_an_adaptive_clip_norm_is_told_with_the_first_one() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "steps", "said"),
     [
-        ("fedsgd", 1, "one gradient a round, learning rate 17"),
-        ("fedavg", 3, "3 local steps a round, learning rate 0.25"),
+        ("fedsgd", 1, "one gradient a round, learning rate 17 at the coordinator"),
+        (
+            "fedavg",
+            3,
+            "3 local steps a round with learning rate 0.25; the coordinator moves the model by 17 times the mean "
+            "update",
+        ),
     ],
 )
 def test_the_learning_rate_that_is_shown_is_one_that_is_used(algorithm: str, steps: int, said: str) -> None:
@@ -54,3 +60,41 @@ def test_the_learning_rate_that_is_shown_is_one_that_is_used(algorithm: str, ste
         }
     )
     assert any(line.endswith(said) for name, line in in_words(changed, mine=False) if name == "training")
+
+
+KINDS = {
+    **{scheme: settings(scheme) for scheme in ("parallel", "sequential", "client", "joint")},
+    "masked": settings("parallel", masked=True),
+    "bayesian": settings("parallel", bayesian=True),
+    "adaptive": settings(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5),
+    "statistics": statistics_settings(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sentence_has_its_numbers(kind: str) -> None:
+    """No formula is left to be filled in, and the numbers of limits, steps and hospitals are those of the settings."""
+    study = KINDS[kind]
+    words = in_words(study, mine=True, hospitals=4)
+    text = "\n".join(sentence for _, sentence in words)
+    assert "n + c" not in text
+    assert "n hospitals" not in text
+    for one in study.privacy.limits:
+        assert f"epsilon {one.epsilon:g} at delta {one.delta:g}" in text
+    assert f"waits {study.schedule.round_deadline_seconds:g} s" in text
+    assert f"needs {study.schedule.min_clients} hospitals" in text
+    if isinstance(study, StudySettings):
+        assert f"at most {study.privacy.max_steps} with noise, in {study.rounds} rounds" in text
+        assert f"{study.training.optimiser.learning_rate:g}" in dict(words)["training"]
+
+
+@pytest.mark.parametrize(("hospitals", "quorum"), [(3, 3), (4, 3), (5, 4), (10, 6)])
+def test_masks_name_the_quorum_of_the_hospitals_that_are_invited(hospitals: int, quorum: int) -> None:
+    """More than half of n + c statements, counted one by one (c = 1 here)."""
+    study = settings("parallel", masked=True)
+    assert study.privacy.masking is not None
+    c = study.privacy.masking.colluders
+    assert quorum == next(q for q in range(1, 99) if 2 * q > hospitals + c)
+    text = "\n".join(sentence for _, sentence in in_words(study, mine=True, hospitals=hospitals))
+    assert f"{quorum} of a round's {hospitals} hospitals rebuild one" in text
+    assert f"fewer than {quorum} of its {hospitals}, or" in text

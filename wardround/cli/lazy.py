@@ -22,7 +22,7 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Import the function and return the command that typer makes of it."""
         module, _, function = self._row.function.partition(":")
-        app = typer.Typer(add_completion=False)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, pretty_exceptions_show_locals=False)
         app.command(self.name)(getattr(import_module(module, __package__), function))
         return get_command(app)
 

@@ -25,6 +25,7 @@ def build() -> typer.Typer:
         help="Federated learning for hospitals with a privacy budget that is measured, shown, and kept.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        pretty_exceptions_show_locals=False,
     )
     version_option = typer.Option(
         False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit."

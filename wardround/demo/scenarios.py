@@ -55,7 +55,7 @@ class DataMissing(Exception):
     """The files are not there; the text says what to set."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scenario:
     """hospitals: name -> its training records, in order of size. evaluation: declared, outside the guarantee."""
 

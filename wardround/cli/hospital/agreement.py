@@ -40,6 +40,23 @@ class Question:
             raise NotAgreed("not joined: no data was sent")
 
 
+@dataclass(frozen=True)
+class RecordsQuestion:
+    """A callback that asks whether other records than yesterday's are accepted.
+
+    yes: they are. unattended: ask no person.
+    """
+
+    yes: bool
+    unattended: bool
+
+    def __call__(self, difference: str) -> bool:
+        """Return whether a person accepts the change."""
+        if self.yes or self.unattended or not at_a_terminal():
+            return self.yes
+        return typer.confirm(f"{difference}. Go on with them?", default=False, err=True)
+
+
 def at_a_terminal() -> bool:
     """Return whether standard input is a terminal, so that a person can answer."""
     return sys.stdin.isatty()
@@ -50,4 +67,5 @@ def terms(proposal: StudyProposal) -> list[list[str]]:
     from study_protocol.terms import in_words
 
     roster = "pinned" if proposal.pinned else "not pinned: this hospital has not compared who the other hospitals are"
-    return [*(list(row) for row in in_words(proposal.settings, mine=True)), ["roster", roster]]
+    words = in_words(proposal.settings, mine=True, hospitals=proposal.hospitals)
+    return [*map(list, words), ["own limit", proposal.own_limit], ["roster", roster]]

@@ -32,6 +32,7 @@ from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, 
 
 if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.encoding_hints import EncodingHint
     from client_sdk.study.preparation import DataCheck
     from private_learning.records import Proposal, TableFormat
     from study_protocol.cells.counting import CellCounts
@@ -86,7 +87,7 @@ def check(
         if not as_json:
             declaration.show_proposal()
         read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = declaration.report()
+        report: dict[str, Any] = declaration.report() | _report_change(read, directory, dataset)
         if study is not None:
             file = backbone_file(backbone, backbone_program)
             checked = check_data(read, rules, study, device=device, backbone=file)
@@ -99,6 +100,24 @@ def check(
             print_json(report)
         else:
             declaration.say_read(len(read), records_only=study is None and not question)
+
+
+def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
+    """Say how the records differ from those that studies on the data set have used. Empty: no study has used any."""
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.ledger_file import ledger_path
+    from client_sdk.study.same_records import change
+
+    path = ledger_path(directory, dataset)
+    if not path.exists():
+        return {}
+    with HospitalLedger.open(path, read_only=True) as ledger:
+        if ledger.records_mark is None:
+            return {}
+        difference = change(ledger, read)[1]
+    if difference:
+        say(f"warning: {difference}", err=True)
+    return {"changed": difference or None}
 
 
 @dataclass(frozen=True)
@@ -189,8 +208,10 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     if show:
         _show(checked, study)
     _warn(checked.counts)
+    _hint(checked.hints)
     values = dataclasses.asdict(checked)
-    del values["counts"]
+    # Both tell more of the patients than counts. Reports in JSON may be passed on.
+    del values["counts"], values["hints"]
     return values
 
 
@@ -230,6 +251,21 @@ def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
         for words in (column_counts.unusable if unusable else "", *column_counts.warnings):
             if words:
                 say(f"warning: {words}", err=True)
+
+
+def _hint(hints: Sequence[EncodingHint]) -> None:
+    """Print how columns could be encoded better, for the hospital's own eyes."""
+    for hint in hints:
+        say(f"hint: column {hint.column}: {hint.words}", err=True)
+        if hint.line:
+            say(f'  "column.{hint.column}" = "{hint.line}"', err=True)
+    if any(hint.line for hint in hints):
+        say(
+            "hint: these lines are computed from your patients and stay here. Do not send them. Ask the study lead for "
+            "such numbers from public knowledge, as a textbook has them. Settings with one hospital's quantiles would "
+            "show its patients' values to everyone, without noise and outside every budget",
+            err=True,
+        )
 
 
 def _plain(counts: CellCounts) -> dict[str, Any]:

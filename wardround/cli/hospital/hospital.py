@@ -1,4 +1,4 @@
-"""Commands of a hospital: `wardround enrol`, `join`, `egress-log`, `doctor` and the group `roster`."""
+"""Commands of a hospital: `wardround enrol`, `join`, `withdraw`, `doctor` and the group `roster`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from wardround.cli.shared.shared import (
     StudyName,
     asks_with_key,
     hospital,
-    not_here,
     plain_errors,
     print_json,
     reader,
@@ -79,6 +78,12 @@ AcceptLost = Annotated[
     bool,
     typer.Option("--accept-lost-ledger", help="continue although the ledger is lost. Its rounds are charged in full"),
 ]
+AcceptChanged = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed-records", help="the data set has changed since its studies used it. The own ledger keeps that"
+    ),
+]
 NoFeatureCache = Annotated[
     bool, typer.Option("--no-feature-cache", help="compute the backbone's features again in every run, and store none")
 ]
@@ -134,6 +139,7 @@ def join(
     policy: PolicyFile = None,
     events: Events = None,
     accept_lost_ledger: AcceptLost = False,
+    accept_changed_records: AcceptChanged = False,
     backbone: Weights = None,
     backbone_program: Program = None,
     no_feature_cache: NoFeatureCache = False,
@@ -144,7 +150,7 @@ def join(
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from client_sdk.guard.policy import SitePolicy
-    from wardround.cli.hospital.agreement import Question, at_a_terminal
+    from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
     # A person at the hospital sees warnings and one line for each round.
@@ -161,6 +167,8 @@ def join(
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
+        accepts = RecordsQuestion(accept_changed_records, unattended=yes)
+        take_part = partial(take_part, accepts_records=accepts)
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)
 
@@ -197,27 +205,6 @@ def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
     from client_sdk.guard.policy import SitePolicy
 
     return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
-
-
-def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
-    """List all data that left this hospital: its time, its digest, and the charge that paid for it."""
-    from client_sdk.guard.ledger import HospitalLedger
-    from client_sdk.guard.ledger_file import ledger_path
-
-    with plain_errors():
-        directory = home or load_settings().client_home
-        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
-            departures = ledger.departures()
-    if not departures and (elsewhere := not_here(directory, dataset)):
-        say(f"{dataset}: no data of this data set has left the hospital{elsewhere}", err=True)
-    if as_json:
-        print_json([dataclasses.asdict(departure) for departure in departures])
-        return
-    rows = [
-        [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
-        for d in departures
-    ]
-    table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
 
 
 def show(

@@ -124,6 +124,11 @@ def first_words(event: RoundEvent) -> list[str]:
         for limit in event.study_budget
         if limit.progress is not None and limit.tight is not None
     ]
+    if any(_counts_otherwise(event, limit) for limit in event.local.own):
+        lines.append(
+            "the limits of this hospital (own) count all studies on these records, by a rule of their own. The "
+            "study counts itself by another: the two ε of the same rounds differ, and both hold"
+        )
     other_delta_limits = [limit for limit in event.local.own if _differs(event, limit)]
     if other_delta_limits:
         lines.append(
@@ -148,6 +153,15 @@ def _differs(event: RoundEvent, local_limit: LimitSpent) -> bool:
         limit.delta for limit in event.study_budget if limit.level == local_limit.level and limit.delta is not None
     ]
     return bool(stated) and local_limit.delta not in stated
+
+
+def _counts_otherwise(event: RoundEvent, local_limit: LimitSpent) -> bool:
+    """Return whether the study states another ε at the same level and delta."""
+    same = [
+        limit for limit in event.study_budget if (limit.level, limit.delta) == (local_limit.level, local_limit.delta)
+    ]
+    stated = {number(limit.spent) for limit in same if limit.spent}
+    return bool(local_limit.spent and stated) and number(local_limit.spent) not in stated
 
 
 def _spent(prefix: str, limit: LimitSpent, *, at_delta: bool = False) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from study_protocol.documents.phrases import made_of
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.limit_words import spent_in_words
 from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, TAKES_QUESTIONS, ending, explained
@@ -60,6 +61,10 @@ Round = Annotated[
 ]
 QuestionsFirst = Annotated[
     bool, typer.Option("--questions-first", help="answer questions only, until `wardround study train` begins training")
+]
+Released = Annotated[
+    Path | None,
+    typer.Option(help="folder for the released models that a mean is made of, to check it", file_okay=False),
 ]
 Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
@@ -221,6 +226,7 @@ def model(
     study: StudyName,
     output: Output,
     round_number: Round = None,
+    released: Released = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
@@ -237,7 +243,7 @@ def model(
         with reader(study, server, key_file, home) as client:
             received_study = client.study(study)
             study_model_file = (
-                study_model(client, study)
+                study_model(client, study, _folder(released))
                 if round_number is None
                 else released_model(client, received_study, round_number)
             )
@@ -252,12 +258,15 @@ def model(
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
+def _folder(path: Path | None) -> Path | None:
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def _describe_model(study_model: StudyModel) -> str:
     if len(study_model.averaged) > 1:
-        first, *_, last = study_model.averaged
-        return (
-            f"mean of the models of {len(study_model.averaged)} rounds, {first} to {last}, as the study's settings say"
-        )
+        return f"the study's result, {made_of(study_model.averaged)} as the settings say"
     return f"model of round {study_model.round}" if study_model.round else "initial model, which is not trained yet"
 
 

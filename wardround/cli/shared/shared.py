@@ -144,7 +144,14 @@ def not_here(directory: Path, dataset: str) -> str:
 @contextmanager
 def plain_errors() -> Generator[None]:
     """Print expected errors as one line on standard error, and exit with a code instead of a traceback."""
-    from client_sdk.errors import ConnectionFailed, NotTrusted, Refused, TrainingStopped, UnexpectedAnswer
+    from client_sdk.errors import (
+        ConnectionFailed,
+        NotTrusted,
+        RecordsChanged,
+        Refused,
+        TrainingStopped,
+        UnexpectedAnswer,
+    )
 
     try:
         yield
@@ -153,7 +160,14 @@ def plain_errors() -> Generator[None]:
         is_broken_pipe = isinstance(error, BrokenPipeError) and output_is_closed()
         if is_broken_pipe or not isinstance(error, _expected()):
             raise
-        codes = {Refused: 3, NotTrusted: 4, ConnectionFailed: 5, UnexpectedAnswer: 5, TrainingStopped: 6}
+        codes = {
+            Refused: 3,
+            RecordsChanged: 3,
+            NotTrusted: 4,
+            ConnectionFailed: 5,
+            UnexpectedAnswer: 5,
+            TrainingStopped: 6,
+        }
         print(f"wardround: {printable(_in_words(error))}", file=sys.stderr)
         raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
     except KeyboardInterrupt:

@@ -127,7 +127,8 @@ def test_a_hospital_sees_the_guarantee_and_the_step() -> None:
 
 
 def test_the_number_so_far_is_explained_once_and_never_alone() -> None:
-    (said,) = first_words(replace(event(), study_budget=(COUNTED,)))
+    said, why = first_words(replace(event(), study_budget=(COUNTED,)))
+    assert why.endswith("the two ε of the same rounds differ, and both hold")
     assert said == (
         "ε instance classical: 2.000 holds whenever the study stops, from the first round on, because it counts all "
         "steps and questions that may still come. So far 0.261, if the study ended here for reasons that do not depend "
