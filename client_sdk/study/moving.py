@@ -66,5 +66,5 @@ def _asked(
 def _another(membership: Membership, url: str) -> NotTrusted:
     return NotTrusted(
         f"{url} is not the coordinator that this hospital enrolled with in {membership.study}: its key is another, or "
-        f"it does not know this hospital. {membership.url} stays the address. Ask the study's operator for the right one"
+        f"it does not know this hospital. {membership.url} stays the address. Ask the study's operator for the other"
     )
