@@ -207,6 +207,8 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     if show:
         _show(checked, study)
     _warn(checked.counts)
+    for remark in checked.hopeless:
+        say(f"warning: {remark}", err=True)
     values = dataclasses.asdict(checked)
     del values["counts"]
     return values
