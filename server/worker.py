@@ -26,6 +26,7 @@ from server.db.tables import BudgetRow, ClientRow, LeaseRow, ParticipantRow, Rou
 from server.domain.rounds import IllegalMove
 from server.domain.secure_sum_session import Phase
 from server.services.coordinator import Coordinator
+from server.services.queries.schedule import overdue
 from server.services.rounds.answer import answer_query
 from server.services.rounds.close import close_round
 from server.services.rounds.open import begin_round
@@ -34,6 +35,7 @@ from server.services.rounds.scrub import scrub_round, tidy
 from server.services.secure_sum.progress import advance_session, open_sums
 from server.services.tampered_studies import stop_differing
 from study_protocol.study.messages import RoundState
+from study_protocol.study.reasons import ANSWERING
 
 # Leftovers only cost space.
 _TIDY_SECONDS = 3600.0
@@ -286,6 +288,7 @@ def seconds_left(tx: Transaction, owner: str) -> float:
         select(func.min(RoundRow.deadline)).where(RoundRow.state == "collecting", RoundRow.deadline > now),
         select(func.min(SessionRow.due_at)).where(SessionRow.due_at > now),
         select(func.min(QueryRow.due_at)).where(QueryRow.state == "waiting", QueryRow.due_at > now),
+        select(func.min(QueryRow.reserved_until)).where(QueryRow.state == "waiting", QueryRow.reserved_until > now),
         select(func.min(StudyRow.next_round_at)).where(StudyRow.state == "running", StudyRow.next_round_at > now),
         select(func.min(LeaseRow.expires_at)).where(LeaseRow.owner.is_not(None), LeaseRow.owner != owner),
     )
@@ -307,14 +310,13 @@ def _openings(tx: Transaction) -> list[WorkItem]:
     has_due_query = exists().where(
         QueryRow.study_id == StudyRow.id, QueryRow.state == "waiting", QueryRow.due_at <= tx.time
     )
+    expires = exists().where(QueryRow.study_id == StudyRow.id, *overdue(tx))
+    trains = and_(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, can_open)
+    asks = and_(or_(StudyRow.state == "running", StudyRow.pause_reason.in_(ANSWERING)), has_due_query)
     statement = (
         select(StudyRow.id, StudyRow.name)
         .join_from(StudyRow, BudgetRow)
-        .where(
-            StudyRow.state == "running",
-            ~under_way,
-            or_(and_(StudyRow.next_round_at <= tx.time, can_open), has_due_query),
-        )
+        .where(or_(and_(~under_way, or_(trains, asks)), and_(StudyRow.state != "finished", expires)))
     )
     return [WorkItem(id, name, "open", 0) for id, name in tx.session.execute(statement.order_by(StudyRow.id))]
 

@@ -75,6 +75,11 @@ def _shared_with_questions(settings: Settings) -> bool:
     return statistics is not None and statistics.get("share") is not None
 
 
+def _with_decision_deadline(settings: Settings) -> bool:
+    statistics: Settings | None = settings.get("statistics")
+    return statistics is not None and statistics.get("decision_deadline_seconds") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -85,6 +90,7 @@ REQUIREMENTS = (
     Requirement(3, "a noise schedule", _with_noise_schedule),
     Requirement(3, "a named rule for a limit (enforcement)", _named_rules),
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
+    Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
 )
 
 

@@ -43,6 +43,16 @@ Everything else in the packages may change without notice.
 
 from __future__ import annotations
 
+from typing import Any
+
 from wardround.names import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+_public_name, __dir__, __all__ = attach(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from wardround.installation import version
+
+        return version()
+    return _public_name(name)

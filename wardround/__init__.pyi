@@ -49,3 +49,5 @@ from . import queries as queries
 load_records = _load_records
 load_task = _load_task
 read_study_settings = _read_study_settings
+
+__version__: str

@@ -110,6 +110,20 @@ class Budget:
                 return Authorisation(False, "budget-exhausted", (account.limit.level, account.limit.definition))
         return Authorisation(True)
 
+    def supposing(self, queries: Iterable[QueryCost]) -> Self:
+        """Return a copy that is charged with these queries, and in full with the round under way.
+
+        What fits it fits this budget whatever becomes of them.
+        """
+        supposed = self.restore(self.plan, self.state())
+        if supposed.pending is not None:
+            supposed.settle(supposed.pending, None)
+        for cost in queries:
+            for account in supposed.accounts:
+                account.charge_query(cost)
+            supposed.charged_queries += 1
+        return supposed
+
     def reserve_query(self, round_number: int, cost: QueryCost) -> None:
         """Take the cost of a query out of the budget. It is a round of its own kind, numbered like the others.
 

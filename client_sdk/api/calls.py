@@ -19,8 +19,8 @@ from study_protocol.wire.documents import read_document
 
 M = TypeVar("M", bound=BaseModel)
 OCTETS = "application/octet-stream"
-Action = Literal["start", "pause", "resume", "stop"]
-Version = int | Literal["latest"]
+Action = Literal["start", "train", "pause", "resume", "stop"]
+Version = int | Literal["latest", "result"]
 # Hospitals' proxies cut a connection that is silent for 30 seconds.
 POLL_SECONDS = 25.0
 # Bytes of the largest model that anybody accepts unasked.
@@ -95,9 +95,13 @@ def study(name: str) -> Call[messages.Study]:
     return get(path("studies", name), messages.Study)
 
 
-def move_study(name: str, action: Action) -> Call[messages.Study]:
-    """Repeatable: a study that is in that state already stays in it."""
-    return _post(path("studies", name, action), messages.Study, repeatable=True)
+def move_study(name: str, action: Action, *, questions_first: bool = False) -> Call[messages.Study]:
+    """Repeatable: a study that is in that state already stays in it.
+
+    questions_first: of a start: questions are answered, and training waits for the action `train`.
+    """
+    target = with_values(path("studies", name, action), questions_first="true" if questions_first else None)
+    return _post(target, messages.Study, repeatable=True)
 
 
 def delete_study(name: str) -> Call[None]:

@@ -16,8 +16,10 @@ def layout_of(task: Task) -> list[dict[str, Any]]:
     A number: its place in the range, −1 at low and 1 at high. One beyond it counts as the nearest bound. If `missing`
     is a
     number, that number stands in for a missing value, and one further input is 1 (else 0). If `unit` says days, the
-    cells are dates.
-    A category: one input each, 1 for the record's own. If `missing` is true, a further one for a missing value.
+    cells are dates. If `typical` is a pair, these two become −1 and 1, and values beyond them lie farther out. If
+    `log_offset` is a number, it is added, and the natural logarithm is scaled, also that of the two ends.
+    A category: one input each, 1 for the record's own. If `missing` is true, a further one for a missing value. If
+    there are `shares`, each is subtracted from its category's input where the value is known.
     `missing_values` are what a file may write for a missing value, beside an empty cell.
     """
     if not isinstance(task, TableTask):
@@ -33,6 +35,9 @@ def _encoding(column: Declared) -> dict[str, Any]:
     if isinstance(column, NumberColumn):
         described: dict[str, Any] = {"low": column.low, "high": column.high, "missing": column.missing}
         described |= {"unit": "days since 1970-01-01"} if column.dates else {}
+        described |= {"typical": list(column.typical)} if column.typical else {}
+        described |= {"log_offset": column.offset} if column.log else {}
     else:
         described = {"categories": list(column.categories), "missing": column.missing}
+        described |= {"shares": list(column.shares)} if column.shares else {}
     return {**described, "missing_values": list(column.missing_values)}

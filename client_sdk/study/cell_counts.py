@@ -68,11 +68,12 @@ def _counts(declarations: Sequence[Declaration], records: Table, owner: str) -> 
     )
     return add_counts(
         [declaration.count(part.columns[column_name(declaration.column)], part.first) for declaration in declarations]
-        for part in _parts(records)
+        for part in parts_of(records)
     )
 
 
-def _parts(records: Table) -> Iterator[Table]:
+def parts_of(records: Table) -> Iterator[Table]:
+    """Return a table in parts that fit in memory."""
     return records.parts() if isinstance(records, LazyTable) else iter([records])
 
 

@@ -21,6 +21,7 @@ from client_sdk.guard.rules import require_program_allowed
 from client_sdk.guard.split import PatientSplit
 from client_sdk.study.cell_counts import cells_of_task
 from client_sdk.study.delivery import Capabilities
+from client_sdk.study.encoding_hints import EncodingHint, hints_of
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.hopeless import remarks
@@ -182,6 +183,7 @@ class DataCheck:
     counts     cells of the declared columns of a table
     hopeless   why a study cannot learn from these records, one sentence each
     without_gradient  of the first records, how many have no finite gradient: they would count as zero
+    hints      of how its columns could be encoded better
     """
 
     rows: int
@@ -197,6 +199,7 @@ class DataCheck:
     counts: tuple[CellCounts, ...] = ()
     without_gradient: int = 0
     hopeless: tuple[str, ...] = ()
+    hints: tuple[EncodingHint, ...] = ()
 
 
 def check_data(
@@ -241,6 +244,7 @@ def check_data(
         else (),
         without_gradient=failed,
         hopeless=tuple(remarks_of(training)),
+        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
     )
 
 

@@ -1,20 +1,24 @@
 """The result of a study: its newest model, or the mean of released models that its settings name.
 
-The reader takes the mean, of files that are checked one by one. The coordinator keeps no state for it, and
-rounds train on from the released models, so that no hospital's check depends on it.
+The reader takes the mean, of files that are checked one by one, and compares it with the one that the coordinator's
+certificate names. Rounds train on from the released models, so that no hospital's check depends on it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from client_sdk.api.client import Client
 from client_sdk.api.pages import all_rounds
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.averaging import average_models, averaged_rounds
+from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import LedgerEntry, Study
 from study_protocol.study.model_file import ModelMetadata
+from study_protocol.wire.documents import read_document
 from study_protocol.wire.tensors import TensorError, metadata_in
 
 # How many entries are read at once. The release follows the charge, most often at once.
@@ -35,12 +39,15 @@ class StudyModel:
     averaged: tuple[int, ...] = ()
 
 
-def study_model(client: Client, study: str) -> StudyModel:
+def study_model(client: Client, study: str, released: Path | None = None) -> StudyModel:
     """The result of a study so far: the mean that its settings name, else its newest model, checked.
+
+    released: existing folder that gets the files of the models that a mean is made of. None: they are not kept.
 
     Raises:
         TensorError: a file is not what the study and its ledger say.
         ApiError: the study is unknown, or has no model.
+        OSError: a file cannot be written.
     """
     received_study = client.study(study)
     if received_study.model is None or received_study.model.version == 0:
@@ -51,10 +58,26 @@ def study_model(client: Client, study: str) -> StudyModel:
     if averaging is None:
         return released_model(client, received_study, received_study.model.version)
     round_numbers = averaged_rounds(averaging, released_rounds(client, study))
-    files = [released_model(client, received_study, number).body for number in round_numbers]
-    return StudyModel(
-        average_models(files, list(round_numbers.values())), max(round_numbers), True, tuple(round_numbers)
-    )
+    with TemporaryDirectory() as temporary:
+        folder, files = released or Path(temporary), list[Path]()
+        for number in round_numbers:
+            files.append(folder / f"round-{number}.safetensors")
+            files[-1].write_bytes(released_model(client, received_study, number).body)
+        body = average_models(files, list(round_numbers.values()))
+    _require_as_certified(client, study, body, list(round_numbers))
+    return StudyModel(body, max(round_numbers), True, tuple(round_numbers))
+
+
+def _require_as_certified(client: Client, study: str, body: bytes, rounds: list[int]) -> None:
+    """That the coordinator's certificate names these bytes, if it names a mean of these rounds.
+
+    Raises:
+        TensorError: it names other ones.
+    """
+    stated = read_document(SignedCertificate, client.certificate(study)).certificate.result
+    # An earlier version names none. A running study may have released another model meanwhile.
+    if stated is not None and stated.rounds == rounds and stated.sha256 != hashlib.sha256(body).hexdigest():
+        raise TensorError("wrong-metadata", "the certificate names another file as the mean of these released models")
 
 
 def released_model(client: Client, study: Study, version: int | None) -> StudyModel:

@@ -17,6 +17,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
+from study_protocol.study.reasons import ANSWERING, QUESTIONS_FIRST
 
 _LOG = logging.getLogger(__name__)
 # In a log, where nothing can renew itself: a change of words at most so often, and the same words again.
@@ -57,6 +58,8 @@ def waiting_for(study: Study) -> Waiting:
             return Waiting(f"the study is enrolling: {enrolled}, a round needs {min_clients}", study.state_since)
         case "enrolling":
             return Waiting(f"the study is enrolling: {enrolled}, its operator has to start it", study.state_since)
+        case "paused" if study.pause_reason is not None and study.pause_reason.code == QUESTIONS_FIRST:
+            return Waiting("waiting for a question: training has not begun", study.state_since)
         case "paused":
             reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
             return Waiting(
@@ -94,7 +97,8 @@ def awaited(client: Client, membership: Membership, policy: SitePolicy, settings
     """Return what keeps this hospital from a round, as the coordinator shows it now."""
     received_study = client.study(membership.study)
     # Told now, since the round that finds it ends the participation.
-    if received_study.state != "paused" and policy.needs_pin(settings):
+    pause = received_study.pause_reason
+    if (pause is None or pause.code in ANSWERING) and policy.needs_pin(settings):
         missing = unpinned(membership, client.roster(membership.study))
         if missing:
             return Waiting(_not_pinned(membership.study, missing))

@@ -342,12 +342,21 @@ def gram(a: Tensor, g: Tensor) -> Tensor:
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) cross-entropies of (batch, classes) scores and integer classes."""
-    return functional.cross_entropy(outputs, targets, reduction="none")
+    """(batch,) cross-entropies of (batch, classes) scores and integer classes. Raises ValueError: too few scores."""
+    try:
+        return functional.cross_entropy(outputs, targets, reduction="none")
+    except IndexError as error:
+        raise ValueError(f"the model gives {outputs.shape[1]} outputs, and it needs one for each class") from error
 
 
 def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) logistic losses of (batch, 1) scores and targets in [0, 1], given as (batch,) or (batch, 1)."""
+    """(batch,) logistic losses of (batch, 1) scores and targets in [0, 1], given as (batch,) or (batch, 1).
+
+    Raises:
+        ValueError: more scores.
+    """
+    if outputs.shape[1:] != (1,):
+        raise ValueError(f"two classes need one output of the model, not {'×'.join(map(str, outputs.shape[1:]))}")
     return functional.binary_cross_entropy_with_logits(
         outputs.squeeze(1), targets.to(outputs).view(-1), reduction="none"
     )

@@ -6,15 +6,19 @@
     column.pain      = "1|2|3|4"                 a category: one indicator each
     column.thal      = "3|6|7; missing"          the same, but a missing one is all 0 and a further indicator of 1
     column.bmi       = "15..60; missing=30; missing-values=0|-1"   0 and -1 say that it is missing, too
+    column.crp       = "0..400; typical=2..40; log"   a number: clipped to 0 … 400, its logarithm scaled so that 2 and
+                                                      40 become -1 and 1
+    column.smoker    = "no|yes; frequencies=80|20"    a category: indicators less 0.8 and 0.2
 
-Range, categories and the constant for missing values are chosen from public knowledge before the study. No value is
-fitted to the records, so preprocessing is the same for every data set and costs no privacy.
+Ranges, categories, frequencies and the constant for missing values are chosen from public knowledge before the study.
+No value is fitted to the records, so preprocessing is the same for every data set and costs no privacy.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +50,7 @@ from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.
-OPTIONS = ("missing", "missing-values")
+OPTIONS = ("missing", "missing-values", "typical", "log", "frequencies")
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -88,7 +92,7 @@ def _as_seen(name: str) -> str:
 def encode_columns(
     columns: Sequence[DeclaredColumn], data: Columns, first: Callable[[Any], str] | None = None, *, strict: bool = True
 ) -> Floats:
-    """Return (n, Σ width) float64 in [-1, 1].
+    """Return (n, Σ width) float64: in [-1, 1], but for values beyond a column's typical range.
 
     first   says where the first of marked rows is, for messages: `Table.first`
     strict  refuse cells that are neither values nor declared codes. Otherwise they count as missing.
@@ -198,20 +202,42 @@ def _read(name: str, text: object) -> Declared:
         raise TaskError(f"{PREFIX}{name}: a text such as '18..90' or 'no|yes' is expected")
     body, *behind = (part.strip() for part in text.split(";"))
     options = _options(name, behind)
-    missing, codes = options.get("missing"), _codes(name, options)
     if ".." in body:
-        return _range(name, body, missing, codes)
+        return _range(name, body, options, _codes(name, options))
     categories = categories_of(body)
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
-    if missing:
+    return _categories(name, categories, options, _codes(name, options))
+
+
+def _categories(
+    name: str, categories: tuple[str, ...], options: Mapping[str, str], codes: tuple[str, ...]
+) -> CategoryColumn:
+    if options.get("missing"):
         raise TaskError(f"{PREFIX}{name}: no value stands in for a missing category: write 'missing' without a value")
+    if "typical" in options or "log" in options:
+        raise TaskError(
+            f"{PREFIX}{name}: typical and log are for a range. Categories may have frequencies, one each: "
+            f"frequencies={'|'.join(['50'] * len(categories))}"
+        )
     if set(map(same_category, codes)) & set(map(same_category, categories)):
         raise TaskError(f"{PREFIX}{name}: a category is also one of the missing-values")
-    return CategoryColumn(name, categories, missing is not None, codes)
+    return CategoryColumn(name, categories, "missing" in options, codes, _shares(name, len(categories), options))
 
 
-def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) -> NumberColumn:
+def _shares(name: str, count: int, options: Mapping[str, str]) -> tuple[float, ...]:
+    if "frequencies" not in options:
+        return ()
+    weights = [_number(name, text, "frequencies: ") for text in options["frequencies"].split("|")]
+    if len(weights) != count or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+        raise TaskError(
+            f"{PREFIX}{name}: frequencies are {count} numbers of at least 0 with bars between, one for each category "
+            "in its order, and not all are 0"
+        )
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def _range(name: str, body: str, options: Mapping[str, str], codes: tuple[str, ...]) -> NumberColumn:
     low, high = map(str.strip, body.split("..", 1))
     dates = days_in(low, Spelling()) is not None
     if not dates and any(map(is_miswritten, codes)):
@@ -222,12 +248,38 @@ def _range(name: str, body: str, missing: str | None, codes: tuple[str, ...]) ->
     if dates and any(map(_has_an_order, codes)):
         raise TaskError(f"{PREFIX}{name}: a date among missing-values begins with its year: 1900-01-01")
     value = _day if dates else _number
-    stand_in = None if missing is None else value(name, missing, "missing=")
+    stand_in = value(name, options["missing"], "missing=") if "missing" in options else None
     column = NumberColumn(name, value(name, low), value(name, high), stand_in, codes, dates)
     if not column.low < column.high:
         raise TaskError(f"{PREFIX}{name}: the range is empty")
     if stand_in is not None and not column.low <= stand_in <= column.high:
         raise TaskError(f"{PREFIX}{name}: the constant for missing values lies outside the range")
+    return _shaped(column, options, value)
+
+
+def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[str, str, str], float]) -> NumberColumn:
+    """Return the column with its typical range and its logarithm. Raises TaskError."""
+    name = column.name
+    if "frequencies" in options:
+        raise TaskError(f"{PREFIX}{name}: frequencies are for categories. A range may have a typical=low..high")
+    if options.get("log") or (column.dates and "log" in options):
+        raise TaskError(f"{PREFIX}{name}: log stands alone, without a value, behind a range of numbers")
+    if "typical" in options:
+        first, dots, last = options["typical"].partition("..")
+        typical = (
+            (value(name, first.strip(), "typical="), value(name, last.strip(), "typical=")) if dots else (0.0, 0.0)
+        )
+        if not typical[0] < typical[1] or typical[0] < column.low or typical[1] > column.high:
+            raise TaskError(f"{PREFIX}{name}: typical=low..high is a part of the range, its first value the smaller")
+        column = replace(column, typical=typical)
+    if column.typical or "log" in options:
+        column = replace(column, log="log" in options)
+        if not column.is_near:
+            logarithm = "" if column.log or column.dates else ", or add '; log'"
+            raise TaskError(
+                f"{PREFIX}{column.name}: the typical range is narrower than a thousandth of the range. Write a wider "
+                f"one, or a narrower range{logarithm}"
+            )
     return column
 
 

@@ -26,6 +26,9 @@ from study_protocol.cells import (
 # Names of categories in a message, at most.
 _LISTED = 10
 
+# How far a bound may lie from the middle of the typical range, in halves of it: beyond, it is a slip of the pen.
+_FARTHEST = 1000.0
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -47,9 +50,10 @@ class DeclaredColumn(ABC):
 
     @abstractmethod
     def encoded(self, read: Any) -> Floats:
-        """Return (n, width) in [-1, 1], of the values of the cells. A cell without a declared value counts as missing.
+        """Return (n, width) finite numbers of the values of the cells. They depend on the public description alone.
 
-        Where none may be missing, a number counts as the middle of its range, and a category as none of them.
+        A cell without a declared value counts as missing. Where none may be missing, it becomes zeros: the middle of a
+        number's range, and none of the categories.
         """
 
     @abstractmethod
@@ -100,7 +104,9 @@ class NumberColumn(DeclaredColumn):
     """A number in the public range low … high.
 
     missing: the number that stands in for a missing one. None where none may be missing.
-    dates: low, high and missing are days since 1 January 1970, and the cells are dates.
+    dates: low, high, missing and typical are days since 1 January 1970, and the cells are dates.
+    typical: the part of the range that becomes -1 … 1. None: all of it.
+    log: the logarithm of `offset` + number is scaled, and not the number.
     """
 
     low: float
@@ -108,23 +114,62 @@ class NumberColumn(DeclaredColumn):
     missing: float | None
     missing_values: tuple[str, ...] = ()
     dates: bool = False
+    typical: tuple[float, float] | None = None
+    log: bool = False
 
     @property
     def width(self) -> int:
         return 1 if self.missing is None else 2
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Return the two numbers that become -1 and 1."""
+        return self.typical or (self.low, self.high)
+
+    @property
+    def offset(self) -> float:
+        """Return what is added before the logarithm: 0 where every number of the range has one.
+
+        Otherwise the logarithm is of the distance to low, and of a public length more: how far typical begins from low,
+        or a tenth of typical where it begins there, or a hundredth of the range without typical.
+        """
+        if self.low > 0:
+            return 0.0
+        if self.typical is None:
+            return self.high / 100 - self.low / 100 - self.low
+        first, last = self.typical
+        return (first - self.low or (last - first) / 10) - self.low
 
     def read(self, values: Any) -> Numbers:
         column = column_of(values, name=self.name)
         return (read_days if self.dates else read_numbers)(column, self.missing_values)
 
     def encoded(self, read: Numbers) -> Floats:
-        """Return the number on [-1, 1], and 1 for a missing one where it may be missing."""
-        # Halved before the difference, so that public bounds near the largest float do not overflow.
-        middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        """Return the scaled number, and 1 for a missing one where it may be missing."""
         absent = np.isnan(read.values)
-        filled = np.where(absent, middle if self.missing is None else self.missing, read.values)
-        scaled = (np.clip(filled, self.low, self.high) - middle) / half
-        return scaled[:, None] if self.missing is None else np.stack([scaled, absent.astype(np.float64)], axis=1)
+        if self.missing is None:
+            return np.where(absent, 0.0, self.scaled(read.values))[:, None]
+        scaled = self.scaled(np.where(absent, self.missing, read.values))
+        return np.stack([scaled, absent.astype(np.float64)], axis=1)
+
+    def scaled(self, values: Floats) -> Floats:
+        """Return (n,) numbers of (n,) in their order. They lie between those of low and high."""
+        clipped = np.clip(values, self.low, self.high)
+        middle, half = self.middle_and_half
+        return ((np.log(clipped + self.offset) if self.log else clipped) - middle) / half
+
+    @property
+    def middle_and_half(self) -> tuple[float, float]:
+        """Return what is subtracted from a clipped number, or its logarithm, and what it is divided by then."""
+        first, last = (float(np.log(end + self.offset)) if self.log else end for end in self.spread)
+        # Halved before the difference, so that public bounds near the largest float do not overflow.
+        return first / 2 + last / 2, last / 2 - first / 2
+
+    @property
+    def is_near(self) -> bool:
+        """Return whether both bounds become finite numbers of at most 1,000."""
+        with np.errstate(all="ignore"):
+            return bool((np.abs(self.scaled(np.array([self.low, self.high]))) <= _FARTHEST).all())
 
     def faults(self, read: Numbers) -> list[Fault]:
         problem = "are no dates" if self.dates else "are no numbers"
@@ -135,9 +180,9 @@ class NumberColumn(DeclaredColumn):
         return int(np.sum((read.values < self.low) | (read.values > self.high)))
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
-        """Return (count,) values of the range. Where they may be missing, one in four is."""
+        """Return (count,) values of the typical range. Where they may be missing, one in four is."""
         values = generator.uniform(0.0, 1.0, count)
-        values = self.low * (1 - values) + self.high * values
+        values = self.spread[0] * (1 - values) + self.spread[1] * values
         absent = generator.uniform(size=count) < 0.25
         if self.dates:
             days = values.astype(np.int64).astype("datetime64[D]")
@@ -147,11 +192,15 @@ class NumberColumn(DeclaredColumn):
 
 @dataclass(frozen=True)
 class CategoryColumn(DeclaredColumn):
-    """One of the public categories. missing: whether it may lack."""
+    """One of the public categories.
+
+    missing: whether it may lack. shares: of the categories, of sum 1, or none: what is subtracted from the indicators.
+    """
 
     categories: tuple[str, ...]
     missing: bool
     missing_values: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -161,9 +210,12 @@ class CategoryColumn(DeclaredColumn):
         return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
 
     def encoded(self, read: Categories) -> Floats:
-        """Return indicators. The last is 1 where the value is missing, if it may be."""
-        hits = read.places[:, None] == np.arange(len(self.categories))
-        return (np.column_stack([hits, read.places < 0]) if self.missing else hits).astype(np.float64)
+        """Return indicators, less the shares where the value is known. The last is 1 where it may be missing and is."""
+        absent = read.places[:, None] < 0
+        hits = (read.places[:, None] == np.arange(len(self.categories))).astype(np.float64)
+        if self.shares:
+            hits -= np.where(absent, 0.0, self.shares)
+        return np.concatenate([hits, absent.astype(np.float64)], axis=1) if self.missing else hits
 
     def faults(self, read: Categories) -> list[Fault]:
         wrong = unknown_names(f"column {self.name}", "categories", self.categories, read)

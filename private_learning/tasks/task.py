@@ -229,7 +229,7 @@ class Task(ABC):
 class Classification(Task):
     """Loss and metrics of a classifier: one logit for two classes, one per class otherwise.
 
-    A task of your own needs `model` and `dataset` only. `integer_labels` checks labels.
+    A task of your own needs `classes`, `model` and `dataset` only. `integer_labels` checks labels.
     """
 
     predicts = "classes"
@@ -282,7 +282,13 @@ class Classification(Task):
         """Return loss(outputs, targets) -> (batch,), one of those whose gradient is known in closed form."""
         from private_learning.gradients.losses import class_loss
 
+        self.require_classes()
         return class_loss(self.classes, self.gamma, self.class_weights)
+
+    def require_classes(self) -> None:
+        """Raise TaskError: the number of classes is not set."""
+        if getattr(self, "classes", 0) < 2:
+            raise TaskError(f"{type(self).__name__} sets no number of classes: write classes = 2, or more")
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         from private_learning.gradients.losses import class_loss
@@ -334,6 +340,8 @@ def new_model(task: Task, name: str = "") -> nn.Module:
     Raises:
         TaskError: with the error of the task's own code.
     """
+    if isinstance(task, Classification):
+        task.require_classes()
     try:
         return task.model()
     except (TaskError, ConfigurationError):

@@ -15,7 +15,8 @@ _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "n
 _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
 _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "create_study": ("study-exists", "first-round-overspends", "whole-plan-overspends", "beyond-bounds"),
-    "start_study": ("model-missing", "study-not-running", "too-few-enrolled"),
+    "start_study": ("model-missing", "study-not-running", "too-few-enrolled", "no-queries", "study-begun"),
+    "train_study": ("model-missing", "study-not-running", "too-few-enrolled"),
     "pause_study": ("model-missing", "study-not-running"),
     "resume_study": ("model-missing", "study-not-running"),
     "delete_study": ("study-begun",),

@@ -27,7 +27,7 @@ from server.api.auth import (
     used_once,
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
-from server.services import certificates, ledger_pages, views
+from server.services import certificates, ledger_pages, results, views
 from server.services.studies import enrolment, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
@@ -54,7 +54,9 @@ from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HE
 from study_protocol.wire.values import NAME_PATTERN
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
-Version = Annotated[str, Path(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", description="a round's number, or `latest`")]
+Version = Annotated[
+    str, Path(pattern=r"^(latest|result|0|[1-9][0-9]{0,8})$", description="a round's number, `latest` or `result`")
+]
 ModelNumber = Annotated[
     int, Path(ge=0, le=2**31 - 1, description="the round that made the model, 0 for the initial one")
 ]
@@ -77,6 +79,7 @@ OfModel = Annotated[
         description="of the model that this round released. Left out: of the study as it is now",
     ),
 ]
+QuestionsFirst = Annotated[bool, Query(description="hold training back and answer questions")]
 _SAYS_ITS_VERSION: dict[int | str, dict[str, Any]] = {
     200: {
         "headers": {
@@ -116,6 +119,9 @@ def show_study(study: StudyName, caller: Reader, response: Response, context: Re
     """
     description = studies.show(context.coordinator, study)
     is_client = isinstance(caller, ClientCaller)
+    if is_client:
+        # Their older programs refuse a field that they do not know.
+        description = description.model_copy(update={"resumed_at": None})
     needed = caller.protocol if is_client else studies.protocol_of(context.coordinator, study)
     response.headers.update({VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)})
     response.headers[STUDY_PROTOCOL_HEADER] = str(needed)
@@ -127,14 +133,26 @@ def _act(context: Context, study: str, action: Action) -> Study:
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
-def start_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Start the study: from now on rounds begin. Repeatable."""
-    return _act(context, study, "start")
+def start_study(
+    study: StudyName, _: OperatorOnly, context: RequestContext, questions_first: QuestionsFirst = False
+) -> Study:
+    """Start the study: from now on rounds begin. Repeatable.
+
+    With `questions_first` it takes questions alone, and its training begins with `train`. Until then its state is
+    `paused` with the reason `questions-first`.
+    """
+    return _act(context, study, "start-asking" if questions_first else "start")
+
+
+@router.post("/studies/{study}/train", tags=["studies"])
+def train_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+    """Begin the training of a study that was started with `questions_first`. Repeatable."""
+    return _act(context, study, "train")
 
 
 @router.post("/studies/{study}/pause", tags=["studies"])
 def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Pause the study: the round under way ends, and no other begins. Repeatable."""
+    """Pause training: the round under way ends, and no other begins. Questions are still answered. Repeatable."""
     return _act(context, study, "pause")
 
 
@@ -225,7 +243,12 @@ def get_model(study: StudyName, version: Version, request: Request, _: Reader, c
     `task`, `task_parameters` and `columns` (canonical JSON), `settings_sha256`, `ledger_entries` and `ledger_sha256`.
     The last two are the study's ledger up to the entry that settled the round (0 and zeros in round 0). One round has
     the same bytes for ever.
+
+    `result` is what people use: the mean of released models that the settings name (`averaging`), else `latest`.
+    Of a mean, `mean_of` and `mean_weights` name its rounds and their weights, and the certificate its SHA-256.
     """
+    if version == "result":
+        return model_answer(request, results.locate_result(context.coordinator, study))
     number = None if version == "latest" else int(version)
     return model_answer(request, views.locate_model(context.coordinator, study, number))
 

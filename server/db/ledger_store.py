@@ -18,7 +18,7 @@ from server.db.session import Transaction
 from server.db.tables import BudgetRow, LedgerRow, ModelRow, RoundRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers, entry_of, require_as_signed, require_whole
 from server.signing_key import SigningKey
-from study_protocol.study.messages import LedgerHead
+from study_protocol.study.messages import LedgerHead, ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
 
@@ -250,6 +250,16 @@ def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number
     newest = tx.session.scalar(select(func.max(of_round)).where(*earlier_releases))
     if newest is not None and newest != model.version:
         raise DatabaseDiffers(study.name, _OTHER_MODEL)
+
+
+def released_models(tx: Transaction, study: StudyRow) -> list[ModelInfo]:
+    """Return the models of all rounds that released one, ascending. Raises as `require_released`."""
+    _require_all_released(tx, study)
+    chosen = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version > 0).order_by(ModelRow.version)
+    return [
+        ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes, clip_norm=row.clip_norm)
+        for row in tx.session.scalars(chosen)
+    ]
 
 
 def _require_all_released(tx: Transaction, study: StudyRow) -> None:

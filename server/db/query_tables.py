@@ -33,6 +33,9 @@ class QueryRow(Base):
     state: Mapped[QueryState] = mapped_column(String(16), comment="waiting, asked, answered, failed")
     created_at: Mapped[float] = mapped_column(comment="when it was first asked")
     due_at: Mapped[float | None] = mapped_column(comment="when its round may begin; none while consents lack")
+    reserved_until: Mapped[float | None] = mapped_column(
+        comment="when it fails if hospitals have not decided, its cost kept till then; none: nothing is kept"
+    )
     round: Mapped[int | None] = mapped_column(Integer, comment="the newest round that asked it")
     reason: Mapped[str | None] = mapped_column(String(64), comment="why it failed")
     answer: Mapped[dict[str, Any] | None] = mapped_column(**LARGE, comment="SignedAnswer")

@@ -125,6 +125,10 @@ class StudyRow(Base):
     abandoned_in_a_row: Mapped[int] = mapped_column(
         Integer, default=0, comment="rounds since the last release or resumption that came to nothing"
     )
+    resumed_alone: Mapped[int] = mapped_column(
+        Integer, server_default=text("0"), comment="times since then that it resumed by itself"
+    )
+    resumed_at: Mapped[float | None] = mapped_column(comment="when it last did so")
     next_round_at: Mapped[float] = mapped_column(default=0.0, comment="no round begins before")
     protocol: Mapped[int] = mapped_column(Integer, server_default=text("1"), comment="least number of the protocol")
     created_at: Mapped[float] = mapped_column(comment="when it was opened")
@@ -218,6 +222,7 @@ class ClientRow(Base):
     public_key: Mapped[str] = mapped_column(String(43), comment="Ed25519 identity, base64url")
     state: Mapped[ClientState] = mapped_column(String(16), comment="active, revoked, withdrawn")
     enrolled_at: Mapped[float] = mapped_column(comment="when it enrolled")
+    seen_at: Mapped[float | None] = mapped_column(comment="when it last asked for a round while the study lacked some")
 
 
 class UsedTokenRow(Base):

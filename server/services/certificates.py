@@ -20,6 +20,7 @@ from server.db.tables import ModelRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
+from server.services.results import Averaged, averaged, certified_mean
 from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
 from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
@@ -39,7 +40,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
         Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
-    def work(tx: Transaction) -> tuple[Facts, int, Entry]:
+    def work(tx: Transaction) -> tuple[Facts, int, Entry, Averaged | None]:
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
             raise DatabaseDiffers(study, FOUND_BEFORE)
@@ -56,10 +57,12 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
             head_signature=budget.signature,
             model=_model(tx, row, round_number),
         )
-        return facts, row.id, newest
+        return facts, row.id, newest, averaged(tx, study) if round_number is None else None
 
     def signed() -> SignedCertificate:
-        facts, study_id, newest = coordinator.database.read("read-certificate", work)
+        facts, study_id, newest, result = coordinator.database.read("read-certificate", work)
+        if result is not None:
+            facts = replace(facts, result=certified_mean(coordinator, result))
         body = issue_certificate(_computed(coordinator, study, study_id, newest, round_number), facts)
         signature = coordinator.signer.sign(CERTIFICATE, body.model_dump(mode="json"))
         return SignedCertificate(certificate=body, signature=signature)

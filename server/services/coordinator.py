@@ -15,6 +15,7 @@ from server.signing_key import SigningKey
 from study_protocol.documents.certify import CertificateAccount
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins
+from study_protocol.study.certificate import CertifiedMean
 from study_protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class Coordinator:
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
     certified   results of ledgers for certificates, by study and round
+    means       results of studies that are means of released models, by study, beside the SHA-256 of these models
     walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
     observer    metrics and traces of this process
@@ -81,6 +83,9 @@ class Coordinator:
     )
     certified: dict[tuple[str, int | None], Certified] = field(
         default_factory=dict[tuple[str, int | None], Certified], repr=False, compare=False
+    )
+    means: dict[str, tuple[tuple[str, ...], CertifiedMean]] = field(
+        default_factory=dict[str, tuple[tuple[str, ...], CertifiedMean]], repr=False, compare=False
     )
     walks: dict[str, Walk] = field(default_factory=dict[str, Walk], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)

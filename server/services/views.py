@@ -41,7 +41,7 @@ from study_protocol.study.messages import (
     Spent,
     Study,
 )
-from study_protocol.study.reasons import in_words
+from study_protocol.study.reasons import HOSPITALS_MISSING, in_words
 
 _REPORTING = threading.Lock()
 
@@ -215,7 +215,10 @@ def model_info(row: ModelRow) -> ModelInfo:
 def pause_reason(row: StudyRow) -> PauseReason | None:
     """Return why the study is paused. None if it is not."""
     code = row.pause_reason
-    return None if code is None else PauseReason(code=code, detail=in_words(code))
+    if code is None:
+        return None
+    alone = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
+    return PauseReason(code=code, detail=in_words(code) + alone)
 
 
 def study(
@@ -235,6 +238,7 @@ def study(
         state_since=at(row.state_since),
         pause_reason=pause_reason(row),
         stop_reason=row.stop_reason,
+        resumed_at=None if row.resumed_at is None else at(row.resumed_at),
         settings=rows.settings_of(row),
         settings_sha256=row.settings_sha256,
         model=None if model is None else model_info(model),

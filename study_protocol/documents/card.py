@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from study_protocol.documents.phrases import UNIT_NOUNS, exact_delta, hospitals, training_rounds
+from study_protocol.documents.phrases import (
+    UNIT_NOUNS,
+    exact_delta,
+    hospitals,
+    named_file,
+    result_in_words,
+    training_rounds,
+)
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
 from study_protocol.study.messages import Metrics, Study
@@ -23,6 +30,7 @@ OUTSIDE = (
     "Measured by the coordinator on a declared evaluation set, outside the guarantee of privacy: nothing of this ε "
     "covers that set."
 )
+OF_THE_ROUNDS = "Measured are models of single rounds. This card is about their mean: measure it (wardround evaluate)."
 
 
 class Notes(BaseModel):
@@ -79,7 +87,7 @@ class Card:
             Section("Intended use", written=notes.intended_use),
             Section("Out-of-scope use", written=notes.out_of_scope_use),
             Section("Factors", written=notes.factors),
-            _measured(self.metrics),
+            _measured(self.metrics, is_mean=self.certificate.result is not None),
             Section("Training data", lines=_data(self)),
             Section("Training settings", rows=_settings(self.study), columns=("Setting", "Value")),
             Section("Privacy", lines=_privacy(self.certificate), columns=_LIMIT, rows=_limits(self.certificate)),
@@ -100,9 +108,12 @@ _CAVEATS = (
 
 def _details(card: Card) -> tuple[tuple[str, ...], ...]:
     study, stated = card.study, card.certificate
-    training, model = require_training(study.settings).training, stated.model
+    training, file = require_training(study.settings).training, named_file(stated)
     trained_in = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
-    released = () if model is None else (("Released in round", str(model.version)), ("SHA-256", model.sha256))
+    origin = () if stated.model is None else (("Released in round", str(stated.model.version)),)
+    if stated.result is not None:
+        origin = (("Mean of released models", result_in_words(stated.result)),)
+    released = () if file is None else (*origin, ("SHA-256", file.sha256))
     licence = () if card.notes.license is None else (("Licence", card.notes.license),)
     return (
         ("Study", study.study),
@@ -123,7 +134,7 @@ def _part(training: Training) -> tuple[tuple[str, str], ...]:
     return trained + (() if training.backbone is None else (("Backbone, SHA-256", training.backbone.sha256),))
 
 
-def _measured(metrics: Sequence[tuple[int, Metrics]]) -> Section:
+def _measured(metrics: Sequence[tuple[int, Metrics]], *, is_mean: bool) -> Section:
     if not metrics:
         return Section("Metrics and evaluation data", lines=("No evaluation set was declared: nothing was measured.",))
     rows = tuple(
@@ -132,7 +143,8 @@ def _measured(metrics: Sequence[tuple[int, Metrics]]) -> Section:
         for name, value in measured.values.items()
     )
     columns = ("Round", "Evaluation set", "Metric", "Value")
-    return Section("Metrics and evaluation data", lines=(OUTSIDE,), columns=columns, rows=rows)
+    lines = (OUTSIDE, *((OF_THE_ROUNDS,) if is_mean else ()))
+    return Section("Metrics and evaluation data", lines=lines, columns=columns, rows=rows)
 
 
 def _data(card: Card) -> tuple[str, ...]:
@@ -200,11 +212,11 @@ def _limits(stated: Certificate) -> tuple[tuple[str, ...], ...]:
 
 
 def _load_lines(card: Card) -> tuple[str, ...]:
-    model = card.certificate.model
-    if model is None:
+    file = named_file(card.certificate)
+    if file is None:
         return ("No model has been released.",)
     return (
-        f"The file is safetensors, {model.bytes} bytes. Check it first: wardround certificate verify certificate.json "
+        f"The file is safetensors, {file.bytes} bytes. Check it first: wardround certificate verify certificate.json "
         "--model model.safetensors.",
         "Inputs are prepared as the task of the study prepares them: the same columns, in the same order and ranges.",
     )
@@ -214,4 +226,5 @@ def _code(card: Card) -> str | None:
     if card.certificate.model is None:
         return None
     version = card.certificate.model.version
-    return f"wardround study model {card.study.study} --round {version} -o model.safetensors"
+    one = "" if card.certificate.result is not None else f" --round {version}"
+    return f"wardround study model {card.study.study}{one} -o model.safetensors"

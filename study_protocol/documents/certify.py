@@ -16,9 +16,10 @@ from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
 from study_protocol.documents.nist import answers
-from study_protocol.documents.phrases import UNIT_NOUNS, hospitals, meaning, questions, training_rounds
+from study_protocol.documents.phrases import UNIT_NOUNS, hospitals, meaning, questions, result_in_words, training_rounds
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import require_training
+from study_protocol.study.averaging import averaged_rounds
 from study_protocol.study.certificate import (
     FORMAT,
     MAX_POINTS,
@@ -26,6 +27,7 @@ from study_protocol.study.certificate import (
     CertifiedLedger,
     CertifiedLevel,
     CertifiedLimit,
+    CertifiedMean,
     CertifiedMechanism,
     CertifiedMembers,
     CertifiedRounds,
@@ -64,18 +66,23 @@ class CertificateAccount:
 
 @dataclass(frozen=True)
 class Bound:
-    """The facts that a ledger with named models adds. They do not depend on the coordinator's word."""
+    """The facts that a ledger with named models adds. They do not depend on the coordinator's word.
+
+    released  the rounds whose models the study's result may be made of, ascending. None of a single round's certificate
+    """
 
     model: NamedModel | None
     state: StudyState
     stop_reason: StopReason | None
+    released: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Facts:
     """The facts that the ledger does not hold: the coordinator's own word at the time of issue.
 
-    If the ledger names its models, `state`, `stop_reason` and `model` are taken from the ledger.
+    If the ledger names its models, `state`, `stop_reason`, `model` and the rounds of `result` are taken from the
+    ledger.
     """
 
     title: str
@@ -85,6 +92,7 @@ class Facts:
     coordinator_key: str
     head_signature: str
     model: ModelInfo | None
+    result: CertifiedMean | None = None
 
 
 def compute_account(entries: Sequence[Entry], round_number: int | None = None) -> CertificateAccount:
@@ -138,9 +146,26 @@ def bound_by(models: Mapping[int, NamedModel], newest: Entry, begun: bool, round
         return None
     # No record went into the initial one.
     model = models.get(max(models) if round_number is None else round_number) if max(models) else None
+    released = tuple(sorted(set(models) - {0})) if round_number is None else ()
     if newest.kind == "finished":
-        return Bound(model, "finished", event_in(newest)["reason"])
-    return Bound(model, "running" if begun else "enrolling", None)
+        return Bound(model, "finished", event_in(newest)["reason"], released)
+    return Bound(model, "running" if begun else "enrolling", None, released)
+
+
+def result_rounds(settings: StudySettings, released: Sequence[int]) -> dict[int, float]:
+    """Return the released rounds that the study's result is a mean of, with their weights. Empty: it is one model."""
+    averaging = settings.training.optimiser.averaging
+    averaged = {} if averaging is None else averaged_rounds(averaging, released)
+    return averaged if len(averaged) > 1 else {}
+
+
+def mean_of(averaged: Mapping[int, float], sha256: str, size: int) -> CertifiedMean | None:
+    """Return the mean of these rounds, as a certificate names it. None: of no round."""
+    if not averaged:
+        return None
+    weights = list(averaged.values())
+    alike = len(set(weights)) == 1
+    return CertifiedMean(sha256=sha256, bytes=size, rounds=list(averaged), weights=[] if alike else weights)
 
 
 def model_info(named: NamedModel) -> ModelInfo:
@@ -162,6 +187,9 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     model = facts.model if bound is None else None
     if model_entry is not None:
         model = model_info(model_entry)
+    result = facts.result
+    if result is not None and bound is not None:
+        result = mean_of(result_rounds(settings, bound.released), result.sha256, result.bytes)
     return Certificate(
         format=FORMAT,
         study=account.study,
@@ -174,7 +202,8 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         settings_sha256=settings.digest(),
         round=account.round,
         model=model,
-        summary=_summary(limits, members, _counted_rounds(settings, rounds, account.round, limits)),
+        result=result,
+        summary=_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
         limits=limits,
         percentiles=list(account.percentiles),
         mechanism=_mechanism(settings, plan),
@@ -191,11 +220,11 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
             counted=account.counted_entry,
             released=None if model_entry is None else model_entry.entry,
         ),
-        verify=how_to_verify(account.study, mark),
+        verify=how_to_verify(account.study, mark, result),
     )
 
 
-def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
+def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) -> list[HowToVerify]:
     """Return the commands, complete.
 
     Args:
@@ -220,10 +249,27 @@ def how_to_verify(study: str, mark: str) -> list[HowToVerify]:
             shows="that a model's file is the one that is named here",
             command=f"{check} --model model.safetensors {key}",
         ),
+        *(() if result is None else _recompute(study, f"{check} --ledger ledger.jsonl", key)),
     ]
 
 
-def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counted_rounds: str) -> list[str]:
+def _recompute(study: str, check: str, key: str) -> tuple[HowToVerify, HowToVerify]:
+    return (
+        HowToVerify(
+            shows="the released models that the result is made of",
+            command=f"wardround study model {study} -o model.safetensors --released released",
+        ),
+        HowToVerify(
+            shows="that the result is their mean, computed again",
+            command=f"{check} --model model.safetensors --released released {key}",
+        ),
+    )
+
+
+def _summary(
+    limits: Sequence[CertifiedLimit], members: CertifiedMembers, result: CertifiedMean | None, counted_rounds: str
+) -> list[str]:
+    made = [] if result is None else [f"The result is a mean of released models, {result_in_words(result)}."]
     protected = [limit for limit in limits if limit.state != "unbounded"]
     bare = [
         f"No promise is made to a single {UNIT_NOUNS[limit.level]}." for limit in limits if limit.state == "unbounded"
@@ -234,6 +280,7 @@ def _summary(limits: Sequence[CertifiedLimit], members: CertifiedMembers, counte
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
         f"{counted_rounds}. No round begins that could pass a limit.",
+        *(f"{line} Such a mean costs no privacy beyond these numbers." for line in made),
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from accounting.budget.history import CHARGED
@@ -17,8 +15,7 @@ from study_protocol.documents.compare import difference, in_form_of, tolerance_o
 from study_protocol.study.certificate import Certificate, CertifiedLimit, SignedCertificate
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limit_words import limit_in_words
-from study_protocol.study.messages import LedgerHead, ModelInfo
-from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.messages import LedgerHead
 from study_protocol.study.plan_of import PlanDiffers
 from study_protocol.wire.documents import load_json, read_document
 from study_protocol.wire.signing import (
@@ -29,13 +26,10 @@ from study_protocol.wire.signing import (
     fingerprint,
     verify_document,
 )
-from study_protocol.wire.tensor_files import TensorFile
-from study_protocol.wire.tensors import TensorError
 
 Result = Literal["good", "bad", "not known"]
 # Sentences that the software writes: another version may put them otherwise.
 _SENTENCES = frozenset({"summary", "who_sees_what", "under_masks", "nist", "verify"})
-_PIECE = 1 << 20
 
 
 class NoCertificate(ValueError):
@@ -101,62 +95,7 @@ def check_signature(document: OpenedCertificate, key: str, key_name: str, *, is_
     return Check("signature", "not known", f"made with {key_name}, which proves nothing about who made it")
 
 
-def check_model(stated: Certificate, path: Path) -> Check:
-    """Return the check that the file is the model that the certificate names.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    stated_model = stated.model
-    if stated_model is None:
-        return Check("model", "bad", "the certificate names no model: none had been released")
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
-    if (digest.hexdigest(), size) != (stated_model.sha256, stated_model.bytes):
-        if (mean := _mean_of(stated, path)) is not None:
-            return Check("model", "not known", mean)
-        return Check("model", "bad", f"{path} is not the model of round {stated_model.version}: another SHA-256")
-    objection = _of_another(stated, stated_model, path) or _beyond(stated)
-    if objection is not None:
-        return Check("model", "bad", f"{path} has the SHA-256 that is named, but {objection}")
-    return Check("model", "good", f"{path} is the model that round {stated_model.version} released")
-
-
-def _mean_of(stated: Certificate, path: Path) -> str | None:
-    """Return words about a file that calls itself a mean of models that the numbers count, else None."""
-    try:
-        with path.open("rb") as file:
-            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
-    except TensorError:
-        return None
-    if metadata is None or not metadata.mean_of or metadata.round > stated.round:
-        return None
-    if (metadata.study, metadata.settings_sha256) != (stated.study, stated.settings_sha256):
-        return None
-    return (
-        f"{path} says that it is the mean of the models of {len(metadata.mean_of)} rounds, {min(metadata.mean_of)} to "
-        f"{metadata.round}: such a mean costs nothing beyond these numbers, but no certificate names its bytes. "
-        "`wardround study model` makes it again from models that it checks"
-    )
-
-
-def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str | None:
-    """Return the file's own statement about itself where it is not the model of the certificate, else None."""
-    try:
-        with path.open("rb") as file:
-            metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
-    except TensorError as error:
-        return error.detail
-    expected = (stated.study, stated_model.version, stated.settings_sha256, ())
-    if metadata is None or (metadata.study, metadata.round, metadata.settings_sha256, metadata.mean_of) == expected:
-        return None
-    return f"says itself that it is of study {metadata.study}, round {metadata.round}: its numbers are not these"
-
-
-def _beyond(stated: Certificate) -> str | None:
+def beyond(stated: Certificate) -> str | None:
     """Return why the model is beyond the numbers, or None.
 
     A model knows of every round up to its own, so that all of them must be counted.
@@ -273,8 +212,8 @@ def _limit(stated: Certificate, at: int, recomputed_limit: LimitStatement) -> Ch
 
 
 def _rest(stated: Certificate, remade: Certificate) -> list[Check]:
-    if (beyond := _beyond(stated)) is not None:
-        return [Check("everything else", "bad", f"the model's numbers are not these: {beyond}")]
+    if (objection := beyond(stated)) is not None:
+        return [Check("everything else", "bad", f"the model's numbers are not these: {objection}")]
     stated_numbers, recomputed_numbers = _numbers(stated), _numbers(remade)
     checks = [Check("everything else", "good", "mechanism, rounds, members and settings are those of the ledger")]
     if _counts_questions_as_steps(stated, remade):
@@ -311,4 +250,5 @@ def _facts(stated: Certificate) -> Facts:
         coordinator_key=stated.coordinator_key,
         head_signature=stated.ledger.signature,
         model=stated.model,
+        result=stated.result,
     )

@@ -13,7 +13,7 @@ from study_protocol.documents.card import Card
 from study_protocol.documents.chart import chart_of
 from study_protocol.documents.check import OpenedCertificate
 from study_protocol.documents.pdf import breakable, rendered
-from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, exact_delta
+from study_protocol.documents.phrases import UNIT_NOUNS, charged_rounds, clip_norm, exact_delta, named_file
 from study_protocol.study.certificate import Certificate, CertifiedLimit, CertifiedMechanism
 from study_protocol.study.limit_words import progress_in_words
 from study_protocol.study.noise_schedule import schedule_in_words
@@ -106,8 +106,8 @@ def _qr_code(text: str) -> str:
 
 
 def _subtitle(stated: Certificate) -> str:
-    model = stated.model
-    about = "no model yet" if model is None else f"model of round {model.version}, SHA-256 {model.sha256[:12]}…"
+    file = named_file(stated)
+    about = "no model yet" if file is None else f"{file.words}, SHA-256 {file.sha256[:12]}…"
     ended = f", {stated.stop_reason}" if stated.stop_reason else ""
     return f"Study {breakable(stated.study)} · {stated.state}{ended} · {about}"
 
@@ -217,13 +217,13 @@ def _part(stated: Certificate, part: str, heading: str) -> dict[str, Any]:
 
 
 def _marks(stated: Certificate, signature: str, mark: str) -> list[list[str]]:
-    model = stated.model
+    file = named_file(stated)
     return [
         ["Certificate: SHA-256 of its canonical JSON (the QR code)", mark],
         ["Signature of the coordinator (Ed25519)", signature],
         ["Coordinator's key, fingerprint", stated.coordinator_fingerprint],
         ["Settings of the study, SHA-256", stated.settings_sha256],
         [f"Ledger, entry {stated.ledger.entries} (counted up to {stated.ledger.counted})", stated.ledger.sha256],
-        *([] if model is None else [[f"Model of round {model.version}, {model.bytes} bytes, SHA-256", model.sha256]]),
+        *([] if file is None else [[f"{_sentence(file.words)}, {file.bytes} bytes, SHA-256", file.sha256]]),
         ["Number of the roster, to be compared by telephone", stated.members.roster_number],
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from accounting.budget.statements import VOID_SINCE_THE_END, VOID_WHILE_PLAIN
 from accounting.plan.plan import Plan
 from accounting.units import Level, Observer, Relation
-from study_protocol.study.certificate import CertifiedMembers, CertifiedRounds
+from study_protocol.study.certificate import Certificate, CertifiedMean, CertifiedMembers, CertifiedRounds
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limit_words import limit_in_words
 from study_protocol.wire.rounded import exact, number, percent
@@ -16,6 +19,37 @@ _TOOK_PART = {
     Relation.ZERO_OUT: "had its data used (that it is a member is known)",
     Relation.REPLACE_ONE: "has this record and not another one",
 }
+
+
+def made_of(rounds: Sequence[int]) -> str:
+    """Return which rounds' models a mean is made of: `made of rounds 51 to 100`."""
+    first, last = rounds[0], rounds[-1]
+    if last - first + 1 == len(rounds):
+        return f"made of rounds {first} to {last}"
+    return f"made of {len(rounds)} of the rounds {first} to {last}"
+
+
+def result_in_words(mean: CertifiedMean) -> str:
+    """Return what a mean is made of, and whether its rounds count alike."""
+    return f"{made_of(mean.rounds)}{', newer ones counting more' if mean.weights else ''}"
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """The one file that people use. words: `result made of rounds 51 to 100`, or `model of round 12`."""
+
+    words: str
+    sha256: str
+    bytes: int
+
+
+def named_file(stated: Certificate) -> NamedFile | None:
+    """Return the file that a certificate is about: the result, else the model. None: it names none."""
+    if (result := stated.result) is not None:
+        return NamedFile(f"result {result_in_words(result)}", result.sha256, result.bytes)
+    if (model := stated.model) is not None:
+        return NamedFile(f"model of round {model.version}", model.sha256, model.bytes)
+    return None
 
 
 def clip_norm(norm: float, *, adaptive: bool) -> str:

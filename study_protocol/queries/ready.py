@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.kinds.tables import Tables
 from study_protocol.queries.question import BaseQuestion
@@ -15,6 +16,8 @@ Declared = Range | Variable
 """A column as a study declares it: a number's public range, or public categories."""
 # More bins follow times more closely, and each adds noise.
 _TIME_BINS, _GROUPS = 24, 4
+# Categories whose shares are asked for: each is an entry, and all entries share the noise.
+_MAX_SHARES = 4
 
 
 def table_one(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
@@ -32,6 +35,27 @@ def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
         (Variable(column=column.column, presence=True, missing_values=column.missing_values),) for column in columns
     )
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def typical(columns: Sequence[Declared], noise_multiplier: float) -> Moments:
+    """Return means and deviations of numbers, and shares of categories: what `wardround query columns` reads.
+
+    Δ = √(3 entries), or 1.5·√entries with `centred`. A column of k categories has k - 1 entries, and none above 4.
+
+    Raises:
+        ValueError: no column has a range or at most 4 categories.
+    """
+    numbers: list[Range | Indicator] = []
+    for column in columns:
+        if isinstance(column, Range):
+            numbers.append(column)
+        elif column.categories is not None and len(column.categories) <= _MAX_SHARES:
+            codes = column.missing_values
+            numbers += [
+                Indicator(column=column.column, categories=(name,), missing_values=codes)
+                for name in column.categories[:-1]
+            ]
+    return Moments(kind="moments", title="Typical values", noise_multiplier=noise_multiplier, numbers=tuple(numbers))
 
 
 def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
@@ -85,7 +109,12 @@ def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int)
 
 Ready = Callable[[Sequence[Declared], float], BaseQuestion]
 """columns, noise_multiplier -> the question."""
-READY: Mapping[str, Ready] = {"table-one": table_one, "missingness": missingness, "survival": survival}
+READY: Mapping[str, Ready] = {
+    "table-one": table_one,
+    "missingness": missingness,
+    "typical": typical,
+    "survival": survival,
+}
 ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
 """columns, noise_multiplier, number of a released model -> the question. It needs no columns: they are groups."""
 READY_OF_MODEL: Mapping[str, ReadyOfModel] = {"evaluation": evaluation}

@@ -1,10 +1,16 @@
-"""The mean of released models: post-processing, so it costs no privacy."""
+"""The mean of released models: post-processing, so it costs no privacy.
+
+Its bytes are the same on every processor: products and sums are separate float64 operations, in the order of rounds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import accumulate, pairwise, repeat
+from operator import mul
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +19,21 @@ from safetensors.numpy import load
 
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.training import Averaging
-from study_protocol.wire.tensor_files import encode_model
-from study_protocol.wire.tensors import Array, TensorError, metadata_in, require_finite, spec_of
+from study_protocol.wire.tensor_files import (
+    Arrays,
+    Piece,
+    ReadableTensors,
+    TensorFile,
+    encode_pieces,
+    file_order,
+    gather_tensors,
+    runs,
+)
+from study_protocol.wire.tensors import Array, Spec, TensorError, metadata_in, require_finite
 
+# Opens one model. It is opened once for each block of numbers, so that neither files nor memory grow with the rounds.
+Opener = Callable[[], AbstractContextManager[ReadableTensors]]
+_BLOCK = 1 << 22
 # Beside the newest model's, a weight below this is lost in a float32.
 _MIN_WEIGHT = 1e-8
 
@@ -35,7 +53,9 @@ def averaged_rounds(averaging: Averaging, released: Sequence[int]) -> dict[int, 
         # Of a decimal share the product may lie a last bit above the whole number that is meant.
         newest = released[-max(1, math.ceil(round(averaging.share * len(released), 9))) :]
         return {number: 1 / len(newest) for number in newest}
-    weights = {number: averaging.decay**age for age, number in enumerate(reversed(released))}
+    # Products and not powers, whose last bit depends on the machine's library.
+    powers = accumulate(repeat(averaging.decay, max(0, len(released) - 1)), mul, initial=1.0)
+    weights = dict(zip(reversed(released), powers, strict=False))
     significant = {number: weight for number, weight in sorted(weights.items()) if weight > _MIN_WEIGHT}
     total = math.fsum(significant.values())
     return {number: weight / total for number, weight in significant.items()}
@@ -57,10 +77,31 @@ def average_models(models: Sequence[Path | bytes], weights: Sequence[float] | No
     """
     if not models:
         raise ValueError("give at least one released model to average")
-    files = [model if isinstance(model, bytes) else model.read_bytes() for model in models]
+    openers, metadata = zip(*map(opener, models), strict=True)
+    return b"".join(mean_file(openers, metadata, weights))
+
+
+def opener(model: Path | bytes) -> tuple[Opener, ModelMetadata | None]:
+    """Return how a model is opened, and what its file says of itself. Raises TensorError, OSError."""
+    if isinstance(model, bytes):
+        return partial(nullcontext, Arrays(_arrays(model))), ModelMetadata.within(metadata_in(model))
+    with model.open("rb") as file:
+        return partial(_opened, model), ModelMetadata.within(TensorFile(file.fileno()).metadata)
+
+
+def mean_file(
+    models: Sequence[Opener], metadata: Sequence[ModelMetadata | None], weights: Sequence[float] | None
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of the mean's file. Arguments and errors as of `average_models`, metadata: of each model."""
     shares = None if weights is None else _shares(weights, len(models))
-    mean = mean_weights([_arrays(file) for file in files], shares)
-    return encode_model(mean, _metadata([ModelMetadata.within(metadata_in(file)) for file in files], shares))
+    header = _metadata(metadata, shares)
+    rounds = [item.round for item in metadata if item is not None]
+    if len(rounds) == len(models):
+        order = sorted(range(len(models)), key=rounds.__getitem__)
+        models, shares = [models[place] for place in order], shares and tuple(shares[place] for place in order)
+    with models[0]() as first:
+        spec = first.spec
+    yield from encode_pieces(spec, _mean_pieces(spec, models, shares), header)
 
 
 def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] | None = None) -> dict[str, Array]:
@@ -72,11 +113,37 @@ def mean_weights(models: Sequence[Mapping[str, Array]], shares: Sequence[float] 
     Raises:
         TensorError: names, shapes or types differ from the first model's.
     """
-    spec = spec_of(models[0])
-    for number, weights in enumerate(models, start=1):
-        if spec_of(weights) != spec:
-            raise TensorError("wrong-shape", f"model {number} is not of one study with the first: average such only")
-    return {name: _mean([model[name] for model in models], shares).astype(dtype) for name, (_, dtype) in spec.items()}
+    arrays = list(map(Arrays, models))
+    spec = arrays[0].spec
+    return gather_tensors(spec, _mean_pieces(spec, [partial(nullcontext, model) for model in arrays], shares))
+
+
+def _mean_pieces(spec: Spec, models: Sequence[Opener], shares: Sequence[float] | None) -> Iterator[Piece]:
+    for block in _blocks(spec):
+        totals = [np.zeros(stop - start) for _, start, stop in block]
+        for number, (model, share) in enumerate(zip(models, shares or repeat(1.0), strict=False), start=1):
+            with model() as tensors:
+                if tensors.spec != spec:
+                    reason = f"model {number} is not of one study with the first: average such only"
+                    raise TensorError("wrong-shape", reason)
+                for total, run in zip(totals, block, strict=True):
+                    total += tensors.piece(*run).astype(np.float64) * share
+        for total, (name, start, _) in zip(totals, block, strict=True):
+            yield name, start, total if shares else total / len(models)
+
+
+def _blocks(spec: Spec) -> Iterator[list[tuple[str, int, int]]]:
+    """Yield (name, start, stop) of all numbers in a file's order, about `_BLOCK` numbers together."""
+    block, numbers = list[tuple[str, int, int]](), 0
+    for name in file_order(spec):
+        for run in runs(name, math.prod(spec[name][0])):
+            block.append(run)
+            numbers += run[2] - run[1]
+            if numbers >= _BLOCK:
+                yield block
+                block, numbers = [], 0
+    # A model without numbers has no block. Its files must be of one form, too.
+    yield block
 
 
 def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
@@ -87,9 +154,10 @@ def _shares(weights: Sequence[float], models: int) -> tuple[float, ...] | None:
     return None if len(set(weights)) == 1 else tuple(weight / total for weight in weights)
 
 
-def _mean(arrays: Sequence[Array], shares: Sequence[float] | None) -> Array:
-    stacked: Array = np.asarray(arrays, np.float64)
-    return np.asarray(stacked.mean(axis=0) if shares is None else np.average(stacked, axis=0, weights=shares))
+@contextmanager
+def _opened(path: Path) -> Generator[ReadableTensors]:
+    with path.open("rb") as file:
+        yield TensorFile(file.fileno())
 
 
 def _arrays(data: bytes) -> dict[str, Array]:

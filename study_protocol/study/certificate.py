@@ -94,6 +94,17 @@ class CertifiedLedger(Message):
     )
 
 
+class CertifiedMean(Message):
+    """The study's result where it is a mean of released models: its file, and what it is made of."""
+
+    sha256: Sha256 = Field(description="of the result's file, as GET …/models/result returns it")
+    bytes: Whole = Field(ge=1, description="size of that file")
+    rounds: list[Whole] = Field(min_length=2, description="whose released models it is made of, ascending")
+    weights: list[Rate] = Field(
+        default=[], exclude_if=lambda value: not value, description="what each of them counts. Left out: all alike"
+    )
+
+
 class NistAnswer(Message):
     """One thing that NIST SP 800-226 asks of a claim of differential privacy."""
 
@@ -112,6 +123,8 @@ class Certificate(Message):
 
     round  the newest round whose charge is counted, 0 before the first
     model  the model that this round released, or the newest one. It is null if there is none
+    result  the study's result, which people use, if it is a mean of several released models. It is left out if it is
+        `model` itself, and in the certificate of one round
     state  as the ledger says it if it names models: enrolling, running (paused or not) or finished
     """
 
@@ -126,6 +139,9 @@ class Certificate(Message):
     settings_sha256: Sha256 = Field(description="digest of the study's settings")
     round: Whole = Field(ge=0)
     model: ModelInfo | None
+    result: CertifiedMean | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="mean of released models that people use"
+    )
     summary: list[Text] = Field(description="in plain words")
     limits: list[CertifiedLimit] = Field(description="as the budget states them")
     percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")

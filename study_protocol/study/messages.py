@@ -70,6 +70,11 @@ class Study(Message):
     state_since: AwareDatetime = Field(description="when it came to this state")
     pause_reason: PauseReason | None = Field(description="why it is paused")
     stop_reason: StopReason | None = Field(description="why it is finished")
+    resumed_at: AwareDatetime | None = Field(
+        default=None,
+        exclude_if=lambda at: at is None,
+        description="when it last resumed by itself, because enough hospitals were back. Not shown to hospitals",
+    )
     settings: Settings = Field(description="as frozen at its creation")
     settings_sha256: Sha256 = Field(description="SHA-256 of their canonical JSON, which assignments name")
     model: ModelInfo | None = Field(description="the newest model, null before the first")

@@ -6,10 +6,20 @@ from collections.abc import Mapping
 
 # Of a pause: a person asked for it.
 BY_OPERATOR = "operator"
+# Of a pause: the study was opened for questions, and training has not begun.
+QUESTIONS_FIRST = "questions-first"
+# Pauses of training in which queries are still answered. After repeated failures nothing begins.
+ANSWERING = (BY_OPERATOR, QUESTIONS_FIRST)
 SAME_MODEL_AGAIN = "same-model-again"
 SUM_OF_THREE = "sum-of-three"
 TOO_FEW_DRAWN = "too-few-drawn"
+# Rounds that failed because hospitals were not there. A study that paused for one goes on once they are back.
+HOSPITALS_MISSING = (
+    *("too-few-clients", "too-few-keys", "too-few-shares", "too-few-survivors", "too-sparse-survivors"),
+    "too-few-replies",
+)
 # Of a query alone.
+UNDECIDED = "undecided"
 REFUSED_BY_HOSPITALS = "refused-by-hospitals"
 STUDY_FINISHED = "study-finished"
 # A query that failed so fails again when it is asked again.
@@ -31,7 +41,8 @@ _UNSOUND = (
 )
 
 REASONS: Mapping[str, str] = {
-    BY_OPERATOR: "An operator paused the study.",
+    BY_OPERATOR: "An operator paused the study: no round of training begins. Questions are answered.",
+    QUESTIONS_FIRST: "The study takes questions, and training has not begun. `wardround study train STUDY` begins it.",
     "stopped": "An operator stopped the study.",
     "too-few-clients": f"Fewer hospitals answered than schedule.min_clients requires. {_JOIN} {_ROUND}",
     TOO_FEW_DRAWN: "Fewer hospitals were drawn than schedule.min_clients requires. The next round draws again. Invite "
@@ -52,6 +63,8 @@ REASONS: Mapping[str, str] = {
     "show one hospital's update. If a hospital has left for good, end the study (`wardround study stop`).",
     REFUSED_BY_HOSPITALS: "Too many hospitals refused. `wardround query show` shows operators why. Talk to them, then "
     "ask again or ask another question.",
+    UNDECIDED: "Too few hospitals decided in the time of statistics.decision_deadline_seconds. The part of the budget "
+    "that was kept for the query is free again. Ask again when people there have time.",
     STUDY_FINISHED: "The study ended before the query was asked. A new study may ask.",
     "budget-exhausted": "Other charges came first, and the query could now pass a limit. `wardround ask --plan` shows "
     "the noise that would fit.",

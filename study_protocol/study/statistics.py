@@ -8,7 +8,10 @@ from pydantic import Field
 
 from accounting.plan.queries import MOST_CELLS, MOST_QUERIES, QueryPlan
 from study_protocol.study.evaluation import EvaluationSettings
-from study_protocol.wire.values import Message, Positive, Whole
+from study_protocol.wire.values import Finite, Message, Positive, Whole
+
+# Of a study that names none: a day.
+DECISION_DEADLINE_SECONDS = 86_400.0
 
 
 class Statistics(Message):
@@ -35,6 +38,18 @@ class Statistics(Message):
         description="of a fixed-plan limit: the part for questions on all patients, such as 0.2. Training has the "
         "rest. Also in place of allowance",
     )
+    decision_deadline_seconds: Annotated[Finite, Field(gt=0, le=90 * 86_400)] | None = Field(
+        default=None,
+        exclude_if=lambda seconds: seconds is None,
+        description="how long a question waits until enough hospitals have said yes. Its cost is kept meanwhile, then "
+        "it fails. Left out: a day",
+    )
+
+    @property
+    def decision_seconds(self) -> float:
+        """How long a question keeps its cost while hospitals decide."""
+        seconds = self.decision_deadline_seconds
+        return DECISION_DEADLINE_SECONDS if seconds is None else seconds
 
     def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
         """Return the plan as the accounts know it."""

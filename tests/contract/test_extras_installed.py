@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 
 from tests.factories.installation import built_wheel, environment_of_extra
+from wardround.cli.commands import ROLES
 
 # Extra -> modules that its environment must not have.
 ABSENT = {
@@ -69,7 +70,7 @@ def test_help_and_version_work_with_every_extra(install: Install, extra: str, tm
     assert (version.returncode, version.stdout.split()[:1], version.stderr) == (0, ["wardround"], "")
     shown = _run([commands / "wardround", "--help"], tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
-    for words in ("Hospital", "Privacy officer", "Study lead", "Researcher", "Coordinator", "enrol", "serve", "demo"):
+    for words in (*ROLES, "enrol", "serve", "demo"):
         assert words in shown.stdout
     search = f"from importlib.util import find_spec; print([n for n in {ABSENT[extra]!r} if find_spec(n)])"
     assert _run([commands / "python", "-c", search], tmp_path).stdout.strip() == "[]"

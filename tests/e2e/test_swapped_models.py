@@ -22,6 +22,7 @@ from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.services.rounds import assign
 from study_protocol.documents import check
+from study_protocol.documents.check_model import check_model
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.settings import StudySettings
@@ -199,7 +200,7 @@ def checks(here: Live, folder: Path, version: int) -> dict[str, str]:
     path.write_bytes(here.operator("GET", f"/v1/studies/sepsis/models/{version}").content)
     found = [
         check.check_signature(document, here.coordinator.signer.public_key, "the key", is_confirmed=True),
-        check.check_model(document.certificate, path),
+        check_model(document.certificate, path),
         *check.check_ledger(document.certificate, ledger_of(here)),
     ]
     # The worst of each name.

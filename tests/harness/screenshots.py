@@ -1,16 +1,19 @@
 """Pictures of every page of the dashboard, taken from a coordinator that really runs, with studies from a seed.
 
     python -m tests.harness.screenshots [--to docs/screenshots]
+    python -m tests.harness.screenshots --every FOLDER
 
+`--every` takes every page and state on a desk and a phone, light and dark, and prints what is wrong with its layout.
 Needs Chromium and the extras `browser` and `images`. Pictures are written with a palette, so that they stay small.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +25,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live, live
+from tests.harness import dashboard_states as states
+from tests.harness import page_layout
 from tests.harness import seeded_studies as seeded
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -80,10 +85,11 @@ def opened(browser: Browser, coordinator: Live, size: tuple[int, int], theme: An
         device_scale_factor=1,
     )
     page = context.new_page()
+    page.on("console", lambda line: print(line.text) if line.type in ("error", "warning") else None)
     page.goto("/dashboard")
     page.get_by_label("Viewer's key").fill(coordinator.viewer_key)
     page.get_by_role("button", name="Show").click()
-    page.locator("#list table").wait_for()
+    page.locator("#list table, #list .empty").first.wait_for()
     yield page
     context.close()
 
@@ -91,14 +97,30 @@ def opened(browser: Browser, coordinator: Live, size: tuple[int, int], theme: An
 def settled(page: Page) -> None:
     """Until numbers and charts are there."""
     page.locator("#rounds table, #rounds .empty, .notice.bad").first.wait_for()
-    for chart in page.locator(".chart:not([hidden])").all():
+    settled_charts(page)
+
+
+def ready(page: Page) -> None:
+    """Until the part that the address names is there."""
+    fragment = page.url.partition("#")[2]
+    question = "#question .badge, #complaint:not(:empty)"
+    parts = {
+        "": "#list table, #rounds table, #rounds .empty, .notice.bad, h1:has-text('No such')",
+        "questions": "#questions",
+    }
+    page.locator(parts.get(fragment, question)).first.wait_for()
+
+
+def settled_charts(page: Page) -> None:
+    """Until charts are there."""
+    for chart in page.locator(".chart:visible").all():
         chart.locator("svg").wait_for()
 
 
-def take(page: Page, to: Path, *, whole: bool = True) -> None:
-    """The page, or what its window shows of it."""
+def take(page: Page, to: Path, *, whole: bool = True, colours: int | None = COLOURS) -> None:
+    """The page, or what its window shows of it, in so many colours. None: in all of them."""
     if not whole:
-        _save(page.screenshot(), to)
+        _save(page.screenshot(), to, colours)
         return
     # A window as high as the page: what is out of sight is not drawn.
     before = page.viewport_size or {"width": DESK[0], "height": DESK[1]}
@@ -106,20 +128,30 @@ def take(page: Page, to: Path, *, whole: bool = True) -> None:
     page.wait_for_timeout(300)
     height = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
     page.set_viewport_size({"width": before["width"], "height": max(round(height), before["height"])})
-    _save(page.screenshot(), to)
+    _save(page.screenshot(), to, colours)
     page.set_viewport_size(before)
 
 
-def _save(picture: bytes, to: Path) -> None:
+def _save(picture: bytes, to: Path, colours: int | None = COLOURS) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    small = Image.open(BytesIO(picture)).convert("RGB").quantize(colors=COLOURS, dither=Image.Dither.NONE)
+    if colours is None:
+        to.write_bytes(picture)
+        return
+    small = Image.open(BytesIO(picture)).convert("RGB").quantize(colors=colours, dither=Image.Dither.NONE)
     small.save(to, optimize=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--to", type=Path, default=Path("docs/screenshots"))
-    to: Path = parser.parse_args().to
+    parser.add_argument("--every", type=Path, help="a folder for pictures of every page and state")
+    parser.add_argument("--rounds", type=int, nargs="*", default=states.ROUNDS, help="of the studies that train")
+    parser.add_argument("--only", help="a regular expression of the pages' names")
+    options = parser.parse_args()
+    if options.every is not None:
+        take_every(options.every, options.rounds, re.compile(options.only or ""))
+        return
+    to: Path = options.to
     with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
         seed(coordinator)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -129,6 +161,38 @@ def main() -> None:
                     _take_all(page, to, f"{name}-{theme}")
         _take_key(browser, coordinator, to)
         browser.close()
+
+
+def take_every(to: Path, rounds: Sequence[int], only: re.Pattern[str]) -> None:
+    """Take every page and state, and print the faults of their layout."""
+    with live(Path(tempfile.mkdtemp())) as empty, live(Path(tempfile.mkdtemp())) as coordinator:
+        pages = states.seed_questions(coordinator) | states.seed_evaluations(coordinator)
+        pages |= states.seed_states(coordinator) | states.seed_rounds(coordinator, rounds)
+        addresses = {name: address for name, address in pages.items() if only.search(name)}
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+            for device, size in (("desk", DESK), ("phone", PHONE)):
+                for theme in ("light", "dark"):
+                    if only.search("no-study"):
+                        with opened(browser, empty, size, theme) as page:
+                            take(page, to / f"no-study-{device}-{theme}.png", colours=None)
+                    with opened(browser, coordinator, size, theme) as page:
+                        for name, address in addresses.items():
+                            _take_state(page, address, to / f"{name}-{device}-{theme}.png", phone=device == "phone")
+            browser.close()
+
+
+def _take_state(page: Page, address: str, picture: Path, *, phone: bool) -> None:
+    # Also where the address differs in its fragment alone.
+    page.goto("about:blank")
+    page.goto(address)
+    ready(page)
+    settled_charts(page)
+    for summary in page.locator("summary:visible").all():
+        summary.click()
+    take(page, picture, colours=None)
+    for fault in page_layout.faults(page, phone=phone):
+        print(f"{picture.stem}: {fault}", flush=True)
 
 
 def _take_all(page: Page, to: Path, kind: str) -> None:

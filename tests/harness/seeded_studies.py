@@ -35,6 +35,7 @@ def settings(
     hospitals: int,
     enforcement: str | None = None,
     statistics: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
 ) -> StudySettings:
     """Logistic regression; `epsilons` by definition, at every level that the scheme protects.
 
@@ -76,7 +77,8 @@ def settings(
     }
     schedule = {"min_clients": 4 if masked else 3, "round_deadline_seconds": 900.0}
     study = {"training": training, "privacy": privacy, "schedule": schedule}
-    return StudySettings.model_validate(study if statistics is None else study | {"statistics": dict(statistics)})
+    asked = {name: section for name, section in (("statistics", statistics), ("evaluation", evaluation)) if section}
+    return StudySettings.model_validate(study | asked)
 
 
 _BAYESIAN = {

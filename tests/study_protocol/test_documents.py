@@ -3,14 +3,10 @@
 import re
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
-
 from client_sdk.api.config import ClientSettings
 from client_sdk.guard.policy import Limits, SitePolicy
 from private_learning.tasks import load
 from study_protocol.wire.variables import PREFIX
-from wardround.cli.main import build
 from wardround.cli.shared.settings_file import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,21 +18,6 @@ def test_the_example_policy_is_valid_and_names_every_entry() -> None:
     text = (DOCS / "site-policy.toml").read_text()
     assert all(f"{name} = " in text or re.search(rf"^\[{name}[.\]]", text, re.M) for name in SitePolicy.model_fields)
     assert set(Limits.model_fields) == {"instance", "client", "rule", "whole_plans"}
-
-
-@pytest.mark.slow
-def test_every_command_and_option_of_the_guide_exists() -> None:
-    app = build()
-    text = (DOCS / "hospital.md").read_text()
-    groups = "roster |ledger |study |data |policy |certificate |query |witness "
-    lines = re.findall(rf"(?<!from )wardround ((?:{groups})?[a-z-]+)([^\n`#]*)", text)
-    commands = {command for command, _ in lines}
-    assert {"enrol", "join", "doctor", "egress-log", "roster pin", "roster show"} <= commands
-    for command, rest in lines:
-        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
-        assert shown.exit_code == 0, command
-        for option in re.findall(r"--[a-z-]+", rest):
-            assert option in shown.output, (command, option)
 
 
 def test_the_example_study_is_one_whose_task_is_installed() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import wardround
 from tests.accounting.test_exports import PINNED as ACCOUNTING
+from wardround.installation import version
 
 PINNED = {
     "wardround": """
@@ -117,3 +118,7 @@ except ModuleNotFoundError as error:
     assert _run(program) == (
         "wardround.learning.PerRecordGradients needs torch: pip install 'wardround[learning]' torch"
     )
+
+
+def test_the_version_is_that_of_the_installation() -> None:
+    assert wardround.__version__ == version()

@@ -42,38 +42,29 @@ GROUPS = {
 }
 
 _HOSPITAL = (
-    Command("enrol", ".hospital.hospital:enrol", "Enrol in a study with an invitation token."),
-    Command("join", ".hospital.hospital:join", "Take part in a study until it ends.", "client"),
     Command("data check", ".hospital.data:check", "Read records as `join` would, without a network.", "client"),
-    Command("roster show", ".hospital.hospital:show", "Show the hospitals of a study and the number to compare."),
-    Command("roster pin", ".hospital.hospital:pin", "Pin the roster after its number was compared."),
+    Command("enrol", ".hospital.hospital:enrol", "Enrol in a study with an invitation token."),
     Command("policy template", ".lead.templates:policy_template", "Print a site policy with every entry described."),
     Command("doctor", ".hospital.hospital:doctor", "Check the installation, the network, the keys and the ledger."),
-    Command("rotate-key", ".hospital.hospital:rotate_key", "Replace this hospital's key in every study."),
-    Command("withdraw", ".hospital.hospital:withdraw", "Leave a study for good, from the next round on."),
-)
-_PRIVACY_OFFICER = (
-    Command("budget", ".officer.ledger:budget", "Print the budget of a study and what was spent on what."),
+    Command("roster show", ".hospital.hospital:show", "Show the hospitals of a study and the number to compare."),
+    Command("roster pin", ".hospital.hospital:pin", "Pin the roster after its number was compared."),
+    Command("join", ".hospital.hospital:join", "Take part in a study until it ends.", "client"),
     Command("own-budget", ".hospital.own_budget:own_budget", "Print this hospital's own budget over all its studies."),
-    Command("egress-log", ".hospital.hospital:egress_log", "List everything that left this hospital."),
-    Command("ledger verify", ".officer.verify:verify", "Check every entry of a ledger and recompute every ε."),
-    Command("ledger export", ".officer.ledger:export", "Write a study's ledger to a file after checking it."),
-    Command("ledger seen", ".officer.witnesses:seen", "Print the ledger's head as this hospital saw it."),
-    Command("certificate show", ".officer.certificate:show", "Print or save the certificate of a study."),
-    Command("certificate pdf", ".officer.certificate:pdf", "Render a certificate as PDF after checking its signature."),
-    Command("certificate verify", ".officer.certificate:verify", "Check a certificate without a network."),
-    Command("evidence", ".officer.witnesses:evidence", "Show the stored proofs against coordinators."),
-    Command("witness key", ".officer.witness:key", "Print this auditor's public key for a study's settings."),
-    Command("witness sign", ".officer.witness:sign", "Check the new entries of a ledger and sign its head."),
-    Command("witness export", ".officer.witness:export", "Export the newest signed head of a ledger."),
-    Command("witness compare", ".officer.witness:compare", "Compare an exported head with the local ledger."),
+    Command("egress-log", ".hospital.egress:egress_log", "List everything that left this hospital."),
+    Command("withdraw", ".hospital.hospital:withdraw", "Leave a study for good, from the next round on."),
+    Command("rotate-key", ".hospital.hospital:rotate_key", "Replace this hospital's key in every study."),
+    Command("predict", ".researcher.model:predict", "Predict the outcomes of new records with a model.", "client"),
+    Command("evaluate", ".researcher.model:evaluate", "Measure a model on records with known labels.", "client"),
+    Command("export", ".researcher.model:export", "Write a model for other programs, as ONNX.", "client"),
 )
 _STUDY_LEAD = (
     Command("plan", ".lead.plan:plan", "Show what a study's limits allow, or find the numbers that fit them."),
+    Command("simulate", ".researcher.simulate:simulate", "Simulate a study on your own records.", "client"),
     Command("study template", ".lead.templates:study_template", "Print a settings file with every entry described."),
     Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),
     Command("study create", ".lead.study:create", "Create a study and upload its initial model."),
     Command("study start", ".lead.study:start", "Start a study's rounds."),
+    Command("study train", ".lead.study:train", "Begin training after `study start --questions-first`."),
     Command("study pause", ".lead.study:pause", "Pause a study after its current round."),
     Command("study resume", ".lead.study:resume", "Resume a paused study."),
     Command("study stop", ".lead.study:stop", "End a study permanently."),
@@ -88,16 +79,10 @@ _STUDY_LEAD = (
     Command("query template", ".lead.query:template", "Print a question file with every entry described."),
     Command("query list", ".lead.query:list_queries", "List the queries of a study."),
     Command("query show", ".lead.query:show", "Show a query and its answer."),
+    Command("query columns", ".lead.typical_columns:columns", "Print columns for settings from an answer.", "client"),
     Command("query approve", ".lead.query:approve", "Allow this hospital to answer a query."),
     Command("query deny", ".lead.query:deny", "Refuse a query for this hospital."),
     Command("card", ".lead.card:card", "Write the card of a released model."),
-)
-_RESEARCHER = (
-    Command("demo", "..demo.command:demo", "Run a whole study of four hospitals on this machine.", "demo"),
-    Command("simulate", ".researcher.simulate:simulate", "Simulate a study on your own records.", "client"),
-    Command("predict", ".researcher.model:predict", "Predict the outcomes of new records with a model.", "client"),
-    Command("evaluate", ".researcher.model:evaluate", "Measure a model on records with known labels.", "client"),
-    Command("export", ".researcher.model:export", "Write a model for other programs, as ONNX.", "client"),
 )
 _COORDINATOR = (
     Command("migrate", ".coordinator.coordinator:migrate", "Bring the database to this version's schema.", "server"),
@@ -108,14 +93,29 @@ _COORDINATOR = (
     Command("operator rotate", ".coordinator.coordinator:operator_rotate", "Replace an API key.", "server"),
     Command("operator revoke", ".coordinator.coordinator:operator_revoke", "Revoke an API key.", "server"),
 )
+_CHECKS = (
+    Command("demo", "..demo.command:demo", "Run a whole study of four hospitals on this machine.", "demo"),
+    Command("budget", ".officer.ledger:budget", "Print the budget of a study and what was spent on what."),
+    Command("ledger verify", ".officer.verify:verify", "Check every entry of a ledger and recompute every ε."),
+    Command("ledger export", ".officer.ledger:export", "Write a study's ledger to a file after checking it."),
+    Command("ledger seen", ".officer.witnesses:seen", "Print the ledger's head as this hospital saw it."),
+    Command("certificate show", ".officer.certificate:show", "Print or save the certificate of a study."),
+    Command("certificate pdf", ".officer.certificate:pdf", "Render a certificate as PDF after checking its signature."),
+    Command("certificate verify", ".officer.certificate:verify", "Check a certificate without a network."),
+    Command("evidence", ".officer.witnesses:evidence", "Show the stored proofs against coordinators."),
+    Command("witness key", ".officer.witness:key", "Print this auditor's public key for a study's settings."),
+    Command("witness sign", ".officer.witness:sign", "Check the new entries of a ledger and sign its head."),
+    Command("witness export", ".officer.witness:export", "Export the newest signed head of a ledger."),
+    Command("witness compare", ".officer.witness:compare", "Compare an exported head with the local ledger."),
+)
 
-# Role -> its commands. `wardround --help` shows one panel for each role. A group is in the panel of its first command.
+# Role -> its commands. `wardround --help` shows one panel for each role, and README.md and docs/index.md have one
+# section for each. A group is in the panel of its first command.
 ROLES: Mapping[str, Sequence[Command]] = {
-    "Hospital": _HOSPITAL,
-    "Privacy officer": _PRIVACY_OFFICER,
-    "Study lead": _STUDY_LEAD,
-    "Researcher": _RESEARCHER,
-    "Coordinator": _COORDINATOR,
+    "Take part as a hospital": _HOSPITAL,
+    "Lead a study": _STUDY_LEAD,
+    "Run the coordinator": _COORDINATOR,
+    "Check the mathematics": _CHECKS,
 }
 COMMANDS = {command.name: command for command in chain(*ROLES.values())}
 

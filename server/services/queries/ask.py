@@ -16,7 +16,7 @@ from server.db.tamper_check import require_queries_as_charged, round_that_opened
 from server.domain.errors import Rejected
 from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
-from server.services.queries.schedule import find_same, queue, requeue
+from server.services.queries.schedule import fail, find_same, queue, requeue, reserved
 from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
@@ -36,19 +36,21 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
-        authorisation, noise = budget.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
-        answered = earlier is not None and earlier.state == "answered"
+        supposed = budget.supposing(reserved(tx, row))
+        authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
+        # Its cost is charged or kept already.
+        asked = earlier is not None and earlier.state != "failed"
         return QueryForecast(
             sha256=document.digest(),
             known=None if earlier is None else earlier.number,
-            allowed=answered or authorisation.is_allowed,
-            reason=None if answered else authorisation.reason,
+            allowed=asked or authorisation.is_allowed,
+            reason=None if asked else authorisation.reason,
             cells=cost.cells,
             sensitivity=document.question.sensitivity,
             noise_std=noise.guaranteed,
             noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
             limits=effects(budget, cost),
-            least_noise_multiplier=None if authorisation.is_allowed else min_noise_multiplier(budget, cost),
+            least_noise_multiplier=None if authorisation.is_allowed else min_noise_multiplier(supposed, cost),
         )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
@@ -73,7 +75,8 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
-        _require_fits(lock_account(tx, coordinator.signer, row).budget, cost)
+        kept = reserved(tx, row)
+        _require_fits(lock_account(tx, coordinator.signer, row).budget.supposing(kept), cost, len(kept))
         query = earlier or queue(tx, row, document)
         if earlier is not None:
             # A hospital that refused may consent now.
@@ -115,8 +118,7 @@ def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
     """Decide whether the query's round may begin now, later, or never."""
     tally = consents(tx, study, query.number)
     if tally.hopeless:
-        query.state, query.reason, query.due_at = "failed", REFUSED_BY_HOSPITALS, None
-        rows.append_event(tx, study, "query-failed", work=False)
+        fail(tx, study, query, REFUSED_BY_HOSPITALS)
         return
     patience = rows.settings_of(study).schedule.round_deadline_seconds
     query.due_at = tally.due_at(query.created_at, patience)
@@ -169,17 +171,21 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
         )
 
 
-def _require_fits(budget: Budget, cost: QueryCost) -> None:
+def _require_fits(budget: Budget, cost: QueryCost, kept: int) -> None:
+    """Check that the query fits beside a round under way and beside all that is kept for `kept` other queries."""
     authorisation = budget.authorise_query(cost)
     if authorisation.is_allowed:
         return
+    undecided = f", with {kept} that hospitals have not decided" if kept else ""
     if authorisation.reason != "budget-exhausted":
-        raise Rejected("query-overspends", "the study has answered as many queries as it may (statistics.max_queries)")
+        raise Rejected(
+            "query-overspends", f"the study has as many queries as it may (statistics.max_queries){undecided}"
+        )
     min_noise = min_noise_multiplier(budget, cost)
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
     raise Rejected(
         "query-overspends",
-        f"this query could pass a limit of the study: {helps}. No hospital was asked",
+        f"this query could pass a limit of the study{undecided}: {helps}. No hospital was asked",
         least_noise_multiplier=min_noise,
     )
 

@@ -1,15 +1,21 @@
-"""Evaluations that a study's settings ask by themselves: queued as models are released, each once."""
+"""The queue of queries: evaluations that settings ask by themselves, and the costs that undecided queries keep."""
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 
+from accounting.plan.queries import QueryCost
 from server.db import rows
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
+from server.domain.queries import NEVER
 from server.services.queries.show import newest_number
 from study_protocol.study.queries import QueryDocument
+from study_protocol.study.reasons import UNDECIDED
+
+# A query that keeps its cost: its round has not begun.
+_WAITING = (QueryRow.state == "waiting", QueryRow.reserved_until.is_not(None))
 
 
 def evaluate_released(tx: Transaction, study: StudyRow, model: int) -> None:
@@ -28,21 +34,55 @@ def evaluate_last(tx: Transaction, study: StudyRow) -> None:
         _queue(tx, study, evaluation.document(last.version))
 
 
-def queue(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow:
-    """Queue a new query that waits for the hospitals' consent."""
+def reserved(tx: Transaction, study: StudyRow) -> list[QueryCost]:
+    """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun."""
+    kept = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
+    return [QueryDocument.model_validate(each).cost() for each in tx.session.scalars(kept.order_by(QueryRow.number))]
+
+
+def expire(tx: Transaction, study: StudyRow) -> None:
+    """Fail the queries on which hospitals have not decided in time: what was kept for them is free again."""
+    late = (*_WAITING, QueryRow.study_id == study.id, *overdue(tx))
+    for query in tx.session.scalars(select(QueryRow).where(*late).with_for_update()).all():
+        fail(tx, study, query, UNDECIDED)
+
+
+def overdue(tx: Transaction) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of a query whose time to be decided is over."""
+    return QueryRow.state == "waiting", QueryRow.due_at.is_(None), QueryRow.reserved_until <= tx.time
+
+
+def fail(tx: Transaction, study: StudyRow, query: QueryRow, reason: str) -> None:
+    """Let a query fail before its round has begun. What was kept for it is free, so training may begin again."""
+    query.state, query.reason, query.due_at = "failed", reason, None
+    rows.append_event(tx, study, "query-failed")
+    look_again(study)
+
+
+def look_again(study: StudyRow) -> None:
+    """Tell the workers that look for openings: a query has ended, after which a study may train on or end."""
+    if study.next_round_at >= NEVER:
+        study.next_round_at = 0.0
+
+
+def queue(tx: Transaction, study: StudyRow, document: QueryDocument, *, keeps: bool = True) -> QueryRow:
+    """Queue a new query that waits for the hospitals' consent.
+
+    keeps: its cost is kept for it for the time of `statistics.decision_deadline_seconds`.
+    """
     query = QueryRow(
         study_id=study.id,
         number=newest_number(tx, study) + 1,
         sha256=document.digest(),
         document=document.model_dump(mode="json"),
     )
-    _wait(tx, study, query)
+    _wait(tx, study, query, keeps=keeps)
     return query
 
 
 def requeue(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
     """Queue a failed query anew."""
-    _wait(tx, study, query)
+    _wait(tx, study, query, keeps=True)
 
 
 def find_same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:
@@ -55,11 +95,14 @@ def _queue(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> 
     # Once: a query that failed, for want of consents or of budget, is only asked anew by a person, and does not block
     # others.
     if document is not None and find_same(tx, study, document) is None:
-        queue(tx, study, document)
+        # The plan has room for all that are scheduled, so they wait as long as the study lives.
+        queue(tx, study, document, keeps=False)
 
 
-def _wait(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
+def _wait(tx: Transaction, study: StudyRow, query: QueryRow, *, keeps: bool) -> None:
     query.state, query.reason, query.created_at, query.due_at = "waiting", None, tx.now(), None
+    statistics = rows.settings_of(study).statistics
+    query.reserved_until = tx.now() + statistics.decision_seconds if keeps and statistics is not None else None
     tx.session.add(query)
     rows.append_event(tx, study, "query-asked", work=False)
     tx.session.flush()

@@ -21,10 +21,12 @@ from server.domain.errors import Rejected
 from server.domain.study import unknown_study
 from server.services.coordinator import Coordinator, Prepared
 from server.services.queries.show import asked_of
+from server.services.studies.returns import note_return
 from server.services.tampered_studies import stopping_where_rows_differ
 from server.services.views import at, ledger_head, model_info
 from study_protocol.study.messages import Assignment, AssignmentBody, ModelInfo, SignedParameters
 from study_protocol.study.queries import QueryAsked
+from study_protocol.study.reasons import HOSPITALS_MISSING
 from study_protocol.wire.signing import ASSIGNMENT
 
 _PREPARING = threading.Lock()
@@ -45,6 +47,7 @@ def _question(time: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
             StudyRow.version,
             StudyRow.state.label("study"),
             StudyRow.stop_reason,
+            StudyRow.pause_reason,
             ClientRow.state.label("client"),
             RoundRow.number.label("round"),
             RoundRow.state.label("round_state"),
@@ -75,6 +78,8 @@ def find_assignment(coordinator: Coordinator, study: str, client: str) -> tuple[
         Rejected: `unknown-study`, `unknown-client`, `revoked` (also withdrawn), `study-finished` (extra stop_reason).
     """
     state = _look(coordinator, study, client)
+    if state.pause_reason in HOSPITALS_MISSING:
+        note_return(coordinator, study, client)
     if not _is_handed_out(state) or (state.answer != "sampled" and not _is_awaited(coordinator, state, client)):
         return state.version, None
     prepared = _prepared(coordinator, study, state)
@@ -90,6 +95,8 @@ def glance_at_assignment(coordinator: Coordinator, study: str, client: str) -> t
     if not coordinator.database.is_in_process:
         return None
     state = _look(coordinator, study, client)
+    if state.pause_reason in HOSPITALS_MISSING:
+        return None
     if not _is_handed_out(state):
         return state.version, None
     prepared = _cached(coordinator, study, state)

@@ -22,7 +22,6 @@ from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.session_store import end_of, has_ended, load_session, lock_session, opened_sums, store_phase
 from server.db.tables import LedgerRow, RoundRow, SessionRow, StudyRow
-from server.domain.queries import NEVER
 from server.domain.rounds import (
     ANY_REASON,
     Abandon,
@@ -41,6 +40,7 @@ from server.domain.rounds import (
 )
 from server.domain.secure_sum_session import changed
 from server.services.coordinator import Coordinator
+from server.services.queries.schedule import look_again
 from study_protocol.secure_sum.parameters import ANSWER, UPDATE
 from study_protocol.secure_sum.vectors import EncodingError, VectorSpec, decode
 from study_protocol.study.any_settings import AnySettings
@@ -104,7 +104,7 @@ def close_round(coordinator: Coordinator, lease: Lease, study: str, number: int)
             return
         kind, body = entry_of(decided, due.settings)
         account.conclude(kind, round, body, ready)
-        _look_again(row, account)
+        look_again(row)
         session = rows.find_session(tx, row.id, number)
         if session is not None:
             session.reported = report_to_dict(decided.report)
@@ -247,19 +247,13 @@ def _end(
     if round_row.state != "settled":
         kind, body = entry_of(ending, rows.settings_of(study))
         account.conclude(kind, round_row, body, ready)
-        _look_again(study, account)
+        look_again(study)
     round_row.state = move(round_row.state, state)
     round_row.reason, round_row.ended_at = ending.reason, tx.now()
     if round_row.query is not None:
         query = tx.session.get_one(QueryRow, (study.id, round_row.query))
         query.state, query.reason = "failed", ending.reason
     rows.append_event(tx, study, f"round-{state}", round_row.number)
-
-
-def _look_again(study: StudyRow, account: LedgerAccount) -> None:
-    """Tell the workers that look for openings: after the last query a study that trains no more ends."""
-    if study.next_round_at >= NEVER and not account.budget.may_ask:
-        study.next_round_at = 0.0
 
 
 def _withheld(tx: Transaction, study: StudyRow) -> list[dict[str, Any] | None] | None:

@@ -15,13 +15,14 @@ from server.db.tamper_check import require_queries_as_charged, round_that_opened
 from server.domain.queries import NEVER
 from server.domain.rounds import no_session, sample
 from server.services.coordinator import Coordinator
-from server.services.queries.schedule import evaluate_last
+from server.services.queries.schedule import evaluate_last, expire, fail, reserved
 from server.services.queries.show import consents, due_query
 from server.services.rounds.close import abandon_round, finish
 from study_protocol.secure_sum import transcript
 from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.queries import QueryDocument
+from study_protocol.study.reasons import ANSWERING
 from study_protocol.study.settings import StudySettings
 
 
@@ -34,22 +35,28 @@ def begin_round(coordinator: Coordinator, lease: Lease, study: str) -> None:
 def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement | None:
     row = rows.find_study(tx, study)
     budget = tx.session.get_one(BudgetRow, row.id)
-    if not budget.can_continue or due_query(tx, row) is not None:
+    if row.state != "running" or not budget.can_continue or due_query(tx, row) is not None:
         return None
-    if not budget_of(tx, coordinator.signer, row).authorise().is_allowed:
+    if rows.open_round(tx, row.id) is not None:
+        return None
+    if not budget_of(tx, coordinator.signer, row).supposing(reserved(tx, row)).authorise().is_allowed:
         return None
     return statement_after(tx, coordinator.signer, row, "reserved", budget.round + 1, {})
 
 
 def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Statement | None) -> None:
     row = rows.lock_study(tx, study)
+    expire(tx, row)
     # The worker has looked before the lock: an operator may have been faster.
-    if row.state != "running" or rows.open_round(tx, row.id) is not None:
+    answers = row.state == "running" or row.pause_reason in ANSWERING
+    if not answers or rows.open_round(tx, row.id) is not None:
         return
     account = lock_account(tx, coordinator.signer, row)
     query = due_query(tx, row)
     if query is not None:
         _ask(coordinator, tx, row, account, query)
+        return
+    if row.state != "running":
         return
     reason = account.budget.authorise().reason
     # Before the quorum: a spent study ends whether or not its clients are still there.
@@ -58,12 +65,15 @@ def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Stateme
         finish(tx, row, account, reason if account.budget.plan.rounds else "max-queries-reached")
         return
     settings = rows.settings_of(row)
-    if reason is None and isinstance(settings, StudySettings):
+    # The ledger holds no undecided query: what is kept for them only keeps this round from beginning.
+    fits = reason is None and account.budget.supposing(reserved(tx, row)).authorise().is_allowed
+    if fits and isinstance(settings, StudySettings):
         _train(coordinator, tx, row, account, settings, ready)
         return
     if reason is not None:
         evaluate_last(tx, row)
-    # Questions may still come. Those that fall due are looked up by themselves.
+    # Questions may still come. Those that fall due are looked up by themselves, and every one that ends has a look
+    # follow.
     row.next_round_at = NEVER
 
 
@@ -96,12 +106,13 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
     sampled = sorted(tally.granted & tally.active)
-    authorisation = account.budget.authorise_query(cost)
+    # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
+    others = [] if query.reserved_until is not None else reserved(tx, study)
+    authorisation = account.budget.supposing(others).authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
     if opened or authorisation.reason is not None or len(sampled) < tally.needed:
-        # Others were charged, or have left, since it was let in.
-        query.state, query.reason = "failed", "query-opened" if opened else authorisation.reason or "too-few-clients"
-        rows.append_event(tx, study, "query-failed")
+        # Hospitals have left since it was let in, or others were charged before one that keeps nothing.
+        fail(tx, study, query, "query-opened" if opened else authorisation.reason or "too-few-clients")
         return
     number = account.budget.last_round + 1
     account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})

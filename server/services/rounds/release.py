@@ -304,7 +304,7 @@ def _release(
     if names_models(tx, study):
         lock_account(tx, coordinator.signer, study).record_release(published)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
-    study.abandoned_in_a_row, study.next_round_at = 0, 0.0
+    study.abandoned_in_a_row, study.resumed_alone, study.next_round_at = 0, 0, 0.0
     evaluate_released(tx, study, round.number)
     rows.append_event(tx, study, "round-released", round.number)
 

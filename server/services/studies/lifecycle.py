@@ -29,7 +29,6 @@ from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.bounds import beyond_bounds
 from study_protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
 from study_protocol.study.plan_of import hides_attendance, plan_of
-from study_protocol.study.reasons import BY_OPERATOR
 from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.settings import StudySettings
 from study_protocol.versions import study_protocol
@@ -118,13 +117,13 @@ def act(coordinator: Coordinator, study: str, action: Action) -> Study:
     Raises:
         Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is
             not what was signed), `too-few-enrolled` (a start, with extra enrolled, min_clients), `invalid-request` (a
-            start
-            after which no secure sum could ever be opened).
+            start after which no secure sum could ever be opened, or questions first where nothing is trained),
+            `no-queries` (questions first, without questions), `study-begun` (questions first, after training began).
     """
 
     def work(tx: Transaction) -> Study:
         row = rows.lock_study(tx, study)
-        if move(row.state, action) != row.state:
+        if move(row.state, action, row.pause_reason) != (row.state, row.pause_reason):
             require_unchanged(tx, coordinator.signer, row)
             _apply(coordinator, tx, row, action)
             tx.session.flush()
@@ -142,13 +141,16 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
             stop_round(tx, row, open_round, account)
         finish(tx, row, account, "stopped")
         return
-    if action == "start":
+    if action == "start-asking":
+        _require_both(row)
+    if action in ("start", "start-asking", "train"):
         _require_a_session(tx, row)
         _require_enough(tx, row)
     if action == "resume":
         # A mended cause may need less patience than the failure.
-        row.abandoned_in_a_row, row.next_round_at = 0, 0.0
-    rows.enter_state(tx, row, move(row.state, action), pause_reason=BY_OPERATOR if action == "pause" else None)
+        row.abandoned_in_a_row, row.resumed_alone, row.next_round_at = 0, 0, 0.0
+    state, reason = move(row.state, action, row.pause_reason)
+    rows.enter_state(tx, row, state, pause_reason=reason)
 
 
 def delete(coordinator: Coordinator, study: str) -> None:
@@ -178,6 +180,19 @@ def delete(coordinator: Coordinator, study: str) -> None:
         logger.warning("deleted before it began", extra={"study": study, "event": "study-deleted"})
 
     stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("delete-study", work))
+
+
+def _require_both(row: StudyRow) -> None:
+    """Refuse to hold training back where there is none, or for questions that the study does not take."""
+    settings = rows.settings_of(row)
+    if settings.statistics is None:
+        raise Rejected(
+            "no-queries", "this study takes no questions: its settings have no section statistics. Start it without"
+        )
+    if not settings.privacy.rules.trains:
+        raise Rejected(
+            "invalid-request", "this study trains nothing and takes questions from its start on: start it without"
+        )
 
 
 def _require_enough(tx: Transaction, row: StudyRow) -> None:

@@ -4,6 +4,8 @@ import { estimate } from "/static/numbers.js";
 // More bars are no picture, and more points of one curve would look the same: the table has every row.
 const MOST_BARS = 60;
 const MOST_POINTS = 400;
+// Groups that colours tell apart where a row does not name its group, and those that dashes and shapes do, too.
+const MOST_COLOURS = 4, MOST_GROUPS = 6;
 const isCurve = (plot) => plot.kind === "steps" || plot.kind === "line";
 
 // The form that it is drawn in: points over a scale where their places are numbers, else one in each row.
@@ -17,9 +19,12 @@ export function formOf({ plot, columns, rows }) {
 export function plotted(table) {
   const { plot } = table, scale = isCurve(plot) || formOf(table) === "scatter";
   const at = (row, name) => (name === null ? null : row[table.columns.indexOf(name)]);
-  const known = table.rows.filter((row) => typeof at(row, plot.y) === "number");
-  const kept = scale ? [...Map.groupBy(known, (row) => at(row, plot.by)).values()].flatMap(sparse) : known.slice(0, MOST_BARS);
-  const numeric = scale && kept.every((row) => typeof at(row, plot.x) === "number");
+  const drawn = table.rows.filter((row) => typeof at(row, plot.y) === "number");
+  // A scale of numbers has no place for what is unknown.
+  const numeric = scale && drawn.every((row) => ["number", "object"].includes(typeof at(row, plot.x)));
+  const known = numeric ? drawn.filter((row) => at(row, plot.x) !== null) : drawn;
+  const groups = [...Map.groupBy(known, (row) => at(row, plot.by)).values()];
+  const kept = scale ? groups.slice(0, MOST_GROUPS).flatMap(sparse) : known.slice(0, MOST_BARS);
   const rows = kept.map((row, number) => {
     const [x, y, low, high, by] = [plot.x, plot.y, plot.low, plot.high, plot.by].map((name) => at(row, name));
     return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), place: number, words: words(plot, { x, y, low, high, by }) };
@@ -27,13 +32,14 @@ export function plotted(table) {
   const beside = !scale && plot.by !== null && areSame(rows);
   // Else a row says itself which group it belongs to.
   if (!scale && plot.by !== null && !beside) for (const row of rows) row.x = `${row.by}: ${row.x}`;
-  return { rows, left: scale ? 0 : known.length - kept.length, numeric, beside, scale };
+  const left = scale ? groups.slice(MOST_GROUPS).flat().length : known.length - kept.length;
+  return { rows, left, numeric, beside, scale };
 }
 
-// Whether at least half of all pairs of a group and a row are there: some may be suppressed.
+// Whether groups are few and at least half of all pairs of a group and a row are there: some may be suppressed.
 function areSame(rows) {
-  const pairs = new Set(rows.map((row) => row.x)).size * new Set(rows.map((row) => row.by)).size;
-  return 2 * rows.length > pairs;
+  const groups = new Set(rows.map((row) => row.by)).size, pairs = new Set(rows.map((row) => row.x)).size * groups;
+  return groups <= MOST_COLOURS && 2 * rows.length > pairs;
 }
 
 // Steps must not be averaged: a point stands for itself, the first and the last always.

@@ -7,6 +7,10 @@ const MOST_POINTS = 64;
 // Places that the pointer can be near to: each is an element of its own.
 const MOST_PLACES = 40;
 export const MOST_BARS = 60;
+// A bar is at most a tenth of the picture wide.
+const LEAST_BARS = 10;
+// Names of limits that have room above each other.
+const MOST_NAMES = 14;
 
 // Every so-manieth of them, always with the first and the last. By powers of two: a new round moves the last point alone,
 // and all of them only when there are twice as many.
@@ -66,11 +70,15 @@ function running(model, { limit, points }) {
   return [{ round: points.at(-1)[0], value: report.epsilon, limit: limitName(limit), words: `${limitName(limit)}: ${words}` }];
 }
 
-// One line for limits of one size, named after all of them.
+// A line for each size of limits. Lines so near that their names would touch have one name, at the highest of them.
 function limitLines(curves, share) {
-  const found = new Map();
-  for (const { limit, top } of curves) found.set(top, [...(found.get(top) ?? []), limitName(limit)]);
-  return [...found].map(([value, names]) => ({ value, name: share ? "limit" : `limit ε ${value}: ${names.join("; ")}` }));
+  const values = [...new Set(curves.map(({ top }) => top))].sort((one, other) => other - one), named = [];
+  for (const value of values) {
+    const near = named.at(-1)?.at(-1) - value < values[0] / MOST_NAMES;
+    if (near) named.at(-1).push(value);
+    else named.push([value]);
+  }
+  return named.flatMap((group) => group.map((value) => ({ value, name: value !== group[0] ? "" : share ? "limit" : `limit ε ${group.join(", ")}` })));
 }
 
 function hoverRows(model, curves, last) {
@@ -91,14 +99,18 @@ function hoverRows(model, curves, last) {
 
 export function accuracyRows(model) {
   const rows = model.measured.map((round) => ({ round: round.round, value: round.metrics.values.accuracy, words: `Model of round ${round.round}: ${accuracy(round.metrics.values.accuracy)} right` }));
-  return { measured: thinned(rows, 2 * MOST_POINTS), hover: thinned(rows, MOST_PLACES) };
+  return { measured: thinned(rows, 2 * MOST_POINTS), hover: thinned(rows, MOST_PLACES).map((row) => ({ ...row, isAlone: rows.length === 1 })) };
 }
 
 const KINDS = [["received", "answered"], ["refused", "refused"], ["missing", "missing"], ["waiting", "not yet"]];
 
+// A bar of each round: who answered at its foot, the others upon them.
 export function answerRows(model) {
   const rounds = model.rounds.filter((round) => round.answers !== null).slice(-MOST_BARS);
-  const rows = rounds.flatMap(({ round, answers }) =>
-    KINDS.map(([name, kind], order) => ({ round, order, kind, count: answers[name], words: `Round ${round}: ${answers[name]} ${kind}` })));
-  return { answers: rows.filter((row) => row.count > 0) };
+  const rows = rounds.flatMap(({ round, answers }) => {
+    let high = 0;
+    return KINDS.map(([name, kind]) => ({ from: round - 0.42, to: round + 0.42, kind, low: high, high: (high += answers[name]), words: `Round ${round}: ${answers[name]} ${kind}` }));
+  }).filter((row) => row.high > row.low);
+  const room = (rows[0]?.from ?? 0) + LEAST_BARS - 1;
+  return { answers: rows.length > 0 && rows.at(-1).to < room ? [...rows, { from: room, to: room, kind: KINDS[0][1], low: 0, high: 0 }] : rows };
 }

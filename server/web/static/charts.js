@@ -1,4 +1,4 @@
-// Draws charts with Vega-Lite. A specification is a plain JSON file; only its data and its colours come from here.
+// Draws charts with Vega-Lite. A specification is a plain JSON file; only its data and its looks come from here.
 import { element } from "/static/elements.js";
 
 // `null` where the coordinator has no bundle of the library: tables show the same numbers.
@@ -14,31 +14,20 @@ function load() {
   return library;
 }
 
-// What a custom property comes to in the theme of now.
-function colour(name) {
-  const probe = element("span", { hidden: true });
-  probe.style.color = `var(--${name})`;
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
-
-function config() {
-  const [ink, soft, line] = ["ink", "soft", "line"].map(colour);
-  return {
-    // The picture is named as a whole; its parts would be read one by one.
-    aria: false,
-    background: "transparent",
-    font: "system-ui, sans-serif",
-    view: { stroke: null },
-    axis: { labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 400 },
-    text: { color: ink, fontSize: 12 },
-    rule: { color: soft },
-    legend: { labelColor: ink, labelFontSize: 12, labelLimit: 220, titleColor: soft, titleFontSize: 12, titleFontWeight: 400 },
-    range: { category: [1, 2, 3, 4].map((number) => colour(`line-${number}`)) },
-  };
-}
+// Custom properties as they are: a picture changes its colours with the theme, and is light on paper.
+const [INK, SOFT, LINE] = ["var(--ink)", "var(--soft)", "var(--line)"];
+const CONFIG = {
+  // The picture is named as a whole; its parts would be read one by one.
+  aria: false,
+  background: "transparent",
+  font: "system-ui, sans-serif",
+  view: { stroke: null },
+  axis: { labelColor: SOFT, titleColor: SOFT, gridColor: LINE, domainColor: LINE, tickColor: LINE, labelFontSize: 12, labelOverlap: true, labelSeparation: 8, titleFontSize: 12, titleFontWeight: 400 },
+  text: { color: INK, fontSize: 12 },
+  rule: { color: SOFT },
+  legend: { labelColor: INK, labelFontSize: 12, labelLimit: 220, titleColor: SOFT, titleFontSize: 12, titleFontWeight: 400 },
+  range: { category: [1, 2, 3, 4].map((number) => `var(--line-${number})`) },
+};
 
 export class Chart {
   #view = null;
@@ -96,17 +85,9 @@ export class Chart {
       actions: false,
       defaultStyle: false,
       tooltip: { disableDefaultStyle: true },
-      config: config(),
+      config: CONFIG,
     });
     this.#view = view;
     this.#place.querySelector("svg")?.setAttribute("aria-hidden", "true");
-  }
-
-  recolour() {
-    if (this.#view === null) return;
-    this.#busy = this.#busy.then(() => {
-      this.#view.finalize();
-      return this.#embed();
-    });
   }
 }

@@ -1,5 +1,8 @@
 // Elements and their text. Text only ever becomes text, never markup.
 
+// Columns that a phone has room for.
+const MOST_COLUMNS = 3;
+
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -27,8 +30,9 @@ export function section(id, title, ...children) {
 }
 
 // A table that scrolls sideways by itself on a narrow screen; focusable, so that the keyboard can scroll it. With
-// `stacks` it shows each row as a list of named values there instead.
-export function table(caption, head, rows, { stacks = false } = {}) {
+// many columns it shows each row as a list of named values there instead.
+export function table(caption, head, rows) {
+  const stacks = head.length > MOST_COLUMNS;
   const named = (place) => (stacks ? { "data-name": head[place] } : {});
   const asCell = (value) => (value instanceof Cell ? value : cell({}, value));
   const heads = head.map((name) => element("th", { scope: "col" }, name));

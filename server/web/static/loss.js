@@ -4,7 +4,6 @@ import { Chart, chartsAreHere } from "/static/charts.js";
 import { element, redraw, section, table } from "/static/elements.js";
 import { placeOf, spentOf } from "/static/model.js";
 import { accuracy, upward } from "/static/numbers.js";
-import { onTheme } from "/static/theme.js";
 import { limitName, LINES } from "/static/words.js";
 
 const SPANS = { 0: "All rounds", 100: "The newest 100", 25: "The newest 25" };
@@ -17,12 +16,11 @@ export function lossCharts() {
   const measured = figure("/static/charts/accuracy.json", "Accuracy of the released models by round", accuracyTable);
   const answers = figure("/static/charts/answers.json", "How many hospitals answered in each round", answersTable);
   const legend = element("fieldset", { class: "legend" });
-  const jump = element("p", { class: "note" });
+  const [jump, about, few] = [1, 2, 3].map(() => element("p", { class: "note" }));
   let model = null;
   const draw = () => loss.update(model, () => lossRows(model, choice));
   const accuracies = section("accuracy", "Accuracy", measured.node);
-  const beside = element("div", { class: "beside" }, accuracies, section("participation", "Hospitals that answered", answerKey(), answers.node));
-  const about = element("p", { class: "note" });
+  const beside = element("div", { class: "beside" }, accuracies, section("participation", "Hospitals that answered", answerKey(), answers.node, few));
   const node = section("loss", "Privacy loss, round by round",
     chartsAreHere ? element("div", { class: "controls" }, ...choices(choice, draw), legend) : element("p", { class: "notice care" }, MISSING),
     loss.node, chartsAreHere ? about : null, jump, beside);
@@ -31,11 +29,12 @@ export function lossCharts() {
     accuracies.hidden = !model.trains;
     const counted = model.limits.some((limit) => limit.progress) ? " A limit that is kept by counting has one ε from its first charge on: “Share of each limit” shows how much of it is used. Diamond: ε so far, under its condition." : "";
     about.textContent = (model.trains ? `Strong lines: spent. Fine dots: a forecast, if every further round costs as much as the last one. A thick stroke: reserved for the round under way.${model.asks ? " Questions are rounds, too." : ""}` : "Every question is a round. Strong lines: the ε that holds for every stop, which is the limit from the first question on. Each question shows how much of it is used.") + counted;
-    redraw(legend, model.limits.map(limitName), () => legendOf(model.limits, choice, draw));
+    redraw(legend, model.limits.map((limit) => [limitName(limit), limit.epsilon]), () => legendOf(model.limits, choice, draw));
     redraw(jump, jumpWords(model), () => jumpWords(model));
     draw();
     measured.update(model, () => accuracyRows(model));
     answers.update(model, () => answerRows(model));
+    few.textContent = model.rounds.length > MOST_BARS ? `The newest ${MOST_BARS} rounds. The table “Rounds” has all.` : "";
   };
   return { node, update };
 }
@@ -55,7 +54,7 @@ function legendOf(limits, choice, draw) {
     draw();
   };
   return [element("legend", {}, "Limits"), ...limits.map((limit) => element("label", { class: `key line-${LINES.indexOf(limitName(limit)) + 1}` },
-    element("input", { type: "checkbox", checked: true, onchange: toggle(limitName(limit)) }), ` ${limitName(limit)}`))];
+    element("input", { type: "checkbox", checked: true, onchange: toggle(limitName(limit)) }), ` ${limitName(limit)}: ε ${limit.epsilon}`))];
 }
 
 const answerKey = () => element("p", { class: "legend" }, ...ANSWERS.map((name, number) => element("span", { class: `key bars line-${number + 1}` }, name)));
@@ -79,7 +78,6 @@ function figure(specification, words, makeTable) {
   const inside = element("div", {});
   const details = element("details", { open: !chartsAreHere }, element("summary", {}, "The same numbers as a table"), inside);
   const chart = chartsAreHere ? new Chart(picture, specification, words) : null;
-  if (chart) onTheme(() => chart.recolour());
   let model = null;
   const drawTable = () => details.open && model && redraw(inside, [model.version, model.study.rounds], () => makeTable(model));
   details.addEventListener("toggle", drawTable);

@@ -83,7 +83,7 @@ function studies(found) {
       cell({}, element("time", { datetime: last, title: when(last) }, ago(last))),
     ];
   });
-  return table("All studies", ["Study", "State", "Budget left", "Rounds left", "Hospitals", "Last activity"], rows, { stacks: true });
+  return table("All studies", ["Study", "State", "Budget left", "Rounds left", "Hospitals", "Last activity"], rows);
 }
 
 const protectedLimits = (limits) => limits.filter((limit) => limit.epsilon !== null);

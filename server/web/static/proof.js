@@ -23,7 +23,7 @@ export function proof(name) {
     facts, button, result,
     element("p", {}, "This page came from the coordinator itself. A malicious coordinator could send a page that always reports success. To check without trusting it, run this on your own machine, with the coordinator's fingerprint from a hospital's ", element("code", {}, "wardround doctor"), ":"),
     element("p", { class: "command" }, element("code", { tabindex: "0" }, command), copyButton(command)),
-    ...certificate(name));
+    ...certificate(name), ...result(name));
   const update = (now) => {
     model = now;
     const { ledger } = model.budget;
@@ -46,6 +46,30 @@ function certificate(name) {
   });
   const about = "The certificate is one signed document for a data-protection officer: what ε means here, every limit, who sees what. `wardround certificate pdf` makes a PDF of it, `wardround certificate verify` checks it.";
   return [element("h3", {}, "Certificate"), element("p", {}, ...phrase(about)), button, said];
+}
+
+// What people use: the file whose SHA-256 the certificate names.
+function result(name) {
+  const button = element("button", { type: "button" }, "Download the result"), said = element("div", { role: "status" });
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      const answer = await ask(`/v1/studies/${name}/models/result`);
+      const { certificate } = await (await ask(`/v1/studies/${name}/certificate`)).json();
+      save(`${name}.safetensors`, await answer.blob());
+      const digest = answer.headers.get("etag").replace("W/", "").replaceAll('"', "");
+      const named = certificate.result ?? certificate.model;
+      const rounds = certificate.result?.rounds;
+      const origin = rounds ? `Made of ${count(rounds.length, "released model")}, of rounds ${rounds[0]} to ${rounds.at(-1)}.` : `Model of round ${certificate.model?.version ?? 0}.`;
+      const match = named?.sha256 === digest ? "The certificate names the same SHA-256." : "The certificate does not name this file. A running study's result changes with each round.";
+      said.replaceChildren(element("p", { class: "long" }, `${origin} SHA-256 ${digest}. ${match}`));
+    } catch (error) {
+      said.replaceChildren(element("p", { class: "notice bad" }, error.message));
+    }
+    button.disabled = false;
+  });
+  const about = "The study's result is the newest model, or the mean of released models that the settings name. `wardround certificate verify --model` checks the file.";
+  return [element("h3", {}, "Result"), element("p", {}, ...phrase(about)), button, said];
 }
 
 function copyButton(text) {

@@ -5,23 +5,23 @@ import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
 import { count, estimate, shareOf, upward, when } from "/static/numbers.js";
-import { onTheme } from "/static/theme.js";
 import { columnName, kindName, limitName, queryState, queryTitle } from "/static/words.js";
 
 // More rows are shown when somebody opens them.
 const MOST_ROWS = 24;
+// Letters of one line of a row's name in a chart, and the height of two lines.
+const LINE = 20, TWO_LINES = 34;
+// Two lines at most, without the middle of a longer name: names of many groups differ in their ends.
+const ROW_NAME = `split(replace(length(datum.label) > ${2 * LINE} ? replace(slice(datum.label, 0, ${LINE}), regexp(' ?[^ ]*$'), '') + '… ' + replace(slice(datum.label, length(datum.label) - ${LINE}), regexp('^[^ ]* '), '') : datum.label, regexp('^(.{6,${LINE}})[ ](.+)$'), length(datum.label) > ${LINE} ? '$1\\n$2' : '$&'), '\\n')`;
 
 export function questionView(name) {
   const node = element("div", {});
-  const charts = [];
-  onTheme(() => charts.forEach((chart) => chart.recolour()));
   const update = (model, query) => {
     const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareOf(query, limit), Boolean(limit.progress)]);
     redraw(node, [query, costs], () => {
-      charts.length = 0;
       if (query === null) return missing();
       const answer = query.signed === null ? null : JSON.parse(query.signed);
-      return [about(model, query, costs), ...(answer === null ? [] : [results(name, query, answer, charts), certificate(model, query, answer)])];
+      return [about(model, query, costs), ...(answer === null ? [] : [results(name, query, answer), certificate(model, query, answer)])];
     });
   };
   return { node, update };
@@ -54,69 +54,81 @@ function consents(query) {
   if (query.consents === null) return query.state === "answered" ? null : element("p", { class: "note" }, "Which hospital said what is shown to operators.");
   if (query.consents.length === 0) return element("p", { class: "note" }, "No hospital has answered yet.");
   const rows = query.consents.map(({ client, consent }) => [client, cell({}, consent.allowed ? "yes" : "no"), cell({}, consent.detail || consent.code)]);
-  const list = table("What hospitals said", ["Hospital", "Says", "Why"], rows, { stacks: true });
+  const list = table("What hospitals said", ["Hospital", "Says", "Why"], rows);
   return query.state === "answered" ? element("details", {}, element("summary", {}, "What hospitals said"), list) : list;
 }
 
-function results(name, query, { answer, warning }, charts) {
+function results(name, query, { answer, warning }) {
   return section("answer", "Answer", element("div", { id: "answer-forged" }),
     ...answer.notes.map((note) => element("p", { class: "note" }, note)),
-    ...answer.tables.map((one) => result(name, query, one, charts)),
+    ...answer.tables.map((one) => result(name, query, one)),
     element("p", { class: "notice" }, warning));
 }
 
-function result(name, query, one, charts) {
-  const rows = shownRows(one), caption = `${one.title}, ${count(one.rows.length, "row")}`;
+function result(name, query, one) {
+  const rows = shownRows(one, one.name === "median" ? noMedian(query.document.question) : null), caption = `${one.title}, ${count(one.rows.length, "row")}`;
   const list = table(caption, rows.head, rows.lines);
   return element("article", { class: "result" },
     element("h3", {}, one.title),
-    picture(one, charts),
+    picture(one),
     one.rows.length === 0 ? element("p", { class: "empty" }, "No row is shown: each counts fewer patients than the study shows.")
       : one.rows.length > MOST_ROWS ? element("details", {}, element("summary", {}, `All ${one.rows.length} rows`), list) : list,
     element("p", {}, element("button", { type: "button", class: "plain", onclick: () => save(`${name}-${query.number}-${one.name}.csv`, new Blob([csvOf(one)], { type: "text/csv" })) }, `Download “${one.title}” as CSV`)));
 }
 
+// A median that no half has reached, or that too few patients were followed for: then its interval begins with them.
+const noMedian = ({ time }) => (low) => (low > time.edges[0] ? "not reached" : "not known");
+
+function range(low, high) {
+  if (low === null) return high === null ? "–" : `at most ${estimate(high)}`;
+  return high === null ? `${estimate(low)} or more` : `${estimate(low)} to ${estimate(high)}`;
+}
+
 // Low and high as one column; the others as they are, the question's own first.
-function shownRows({ columns, rows }) {
+// unknown: what stands for an estimate that is not there, from the low end of its interval.
+function shownRows({ columns, rows }, unknown) {
   const place = Object.fromEntries(columns.map((column, number) => [column, number]));
   const hasInterval = "low" in place && "high" in place;
   const kept = [...columns.filter((column) => column !== "raw" && !(hasInterval && (column === "low" || column === "high"))), ...(columns.includes("raw") ? ["raw"] : [])];
   const at = kept.indexOf("estimate") + 1;
   const head = kept.map(columnName);
-  const made = (row) => kept.map((column) => (typeof row[place[column]] === "number" || row[place[column]] === null ? cell({ class: "number" }, estimate(row[place[column]])) : row[place[column]]));
-  const between = (row) => cell({ class: "number" }, row[place.low] === null ? "–" : `${estimate(row[place.low])} to ${estimate(row[place.high])}`);
+  const said = (row, column) => (column === "estimate" && row[place.estimate] === null ? (unknown?.(row[place.low]) ?? "–") : estimate(row[place[column]]));
+  const made = (row) => kept.map((column) => (typeof row[place[column]] === "number" || row[place[column]] === null ? cell({ class: "number" }, said(row, column)) : row[place[column]]));
+  const between = (row) => cell({ class: "number" }, range(row[place.low], row[place.high]));
   if (hasInterval) head.splice(at, 0, "95 % interval");
   const lines = rows.map((row) => (hasInterval ? made(row).toSpliced(at, 0, between(row)) : made(row)));
   // A row needs a name of its own: what a screen reader says first.
   return typeof rows[0]?.[0] === "string" ? { head, lines } : { head: ["", ...head], lines: lines.map((line, number) => [lines.length === 1 ? "all" : String(number + 1), ...line]) };
 }
 
-function picture(one, charts) {
+function picture(one) {
   if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
   const { rows, left, numeric, beside, scale } = plotted(one);
   if (rows.length === 0) return null;
   const place = element("div", {});
   const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals. The table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
-  charts.push(chart);
   chart.show({ rows });
-  return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `The first ${rows.length} rows are drawn, ${left} more are in the table.`) : null);
+  return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `${left} more rows are in the table alone.`) : null);
 }
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
 function fitted(plain, one, rows, { numeric, beside, scale }) {
-  const { encoding } = plain, curve = one.plot.kind === "steps" || one.plot.kind === "line";
-  if (curve) {
+  const { encoding } = plain;
+  if (scale) {
     encoding.x.title = one.plot.x;
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
   } else {
     // A height in steps, as the file says it, would make the library warn beside a width of the container's.
     const distinct = (name) => new Set(rows.map((row) => row[name])).size;
-    plain.height = plain.height.step * distinct("x") * (beside ? distinct("by") : 1);
+    const step = rows.some((row) => row.x.length > LINE) ? Math.max(plain.height.step, TWO_LINES) : plain.height.step;
+    plain.height = step * distinct("x") * (beside ? distinct("by") : 1);
     if (!beside) delete encoding.yOffset;
+    encoding.y.axis.labelExpr = ROW_NAME;
   }
-  const colours = [plain, ...plain.layer].map((part) => part.encoding?.color).filter(Boolean);
-  if (one.plot.by === null) for (const colour of colours) colour.legend = null;
-  else for (const colour of colours) if (colour.legend) colour.legend.title = one.plot.by;
+  // Where each row says which group it belongs to, its colour need not.
+  const isNamed = one.plot.by !== null && (scale || beside);
+  const marks = [plain, ...plain.layer].flatMap(({ encoding: own = {} }) => [own.color, own.strokeDash, own.shape]).filter(Boolean);
+  for (const mark of marks.filter((each) => each.legend)) isNamed ? (mark.legend.title = one.plot.by) : (mark.legend = null);
   return plain;
 }
 

@@ -100,7 +100,7 @@ function rows(model, shown) {
       cell({ class: "number" }, element("time", { datetime: query.created_at }, when(query.created_at))),
     ];
   });
-  return table("Questions, the newest first", ["Question", "Kind", "State", ...model.limits.map((limit) => `Cost, ${limitName(limit)}`), "Asked"], lines, { stacks: true });
+  return table("Questions, the newest first", ["Question", "Kind", "State", ...model.limits.map((limit) => `Cost, ${limitName(limit)}`), "Asked"], lines);
 }
 
 export function costWords(model, query, limit) {

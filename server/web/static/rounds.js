@@ -80,7 +80,7 @@ function rows(model, groups) {
     group.length > 1 ? `${group.at(-1).round}–${group[0].round}` : String(group[0].round),
     what(model, group), cell({ class: "number" }, answered(group)), ...spent(group), ...(model.trains ? [measured(group[0])] : []), ...(adapts(model) ? [cell({ class: "number" }, nextNorm(group[0]))] : []), element("time", { datetime: group[0].ended_at ?? group[0].started_at }, when(group[0].ended_at ?? group[0].started_at)),
   ]);
-  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), ...(model.trains ? ["Measured"] : []), ...(adapts(model) ? ["Next clip norm"] : []), "When"], lines, { stacks: true });
+  return table("Rounds, the newest first", ["Round", "What happened", "Hospitals", ...model.limits.map((limit) => `ε, ${limitName(limit)}`), ...(model.trains ? ["Measured"] : []), ...(adapts(model) ? ["Next clip norm"] : []), "When"], lines);
 }
 
 // Of the queries that these rounds answer.

@@ -3,7 +3,6 @@ import { element } from "/static/elements.js";
 
 const NAME = "wardround-theme";
 const CHOICES = { auto: "As the system", light: "Light", dark: "Dark" };
-const listeners = [];
 
 const chosen = () => {
   const kept = localStorage.getItem(NAME);
@@ -12,10 +11,7 @@ const chosen = () => {
 
 function apply() {
   document.documentElement.dataset.theme = chosen();
-  for (const listener of listeners) listener();
 }
-
-export const onTheme = (listener) => void listeners.push(listener);
 
 export function themeSwitch() {
   const options = Object.entries(CHOICES).map(([value, name]) => element("option", { value, selected: value === chosen() }, name));
@@ -26,5 +22,4 @@ export function themeSwitch() {
   return element("label", { class: "choice" }, "Colours ", element("select", { onchange: change }, ...options));
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
 apply();

@@ -41,7 +41,8 @@ const QUERY_STATES = {
 };
 export const queryState = (query) => QUERY_STATES[query.state](query);
 // Without a title what it asks, without which of several rows counts.
-export const queryTitle = (query) => query.document.question.title || query.words.split(". ")[0];
+export const queryTitle = (query) => query.document.question.title || shortened(query.words.split(". ")[0]);
+const shortened = (words) => (words.length > 120 ? `${words.slice(0, 119).trimEnd()}…` : words);
 
 const QUERY_KINDS = {
   count: "number of patients", table: "table", tables: "several tables", moments: "means and standard deviations", covariance: "covariances",

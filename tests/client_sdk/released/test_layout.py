@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+import pytest
 
 from client_sdk.released.layout import layout_of
 from private_learning.records import Table
@@ -13,6 +16,11 @@ from private_learning.tasks.tables import TableTask
 from tests.factories.released import TABLE, TASKS
 
 DATED = TABLE | {"column.admitted": "2020-01-01..2020-12-31", "column.bmi": "15..60; missing=30; missing-values=0|-1"}
+SHAPED = DATED | {
+    "column.chol": "0..400; missing=240; typical=150..300; log",
+    "column.admitted": "2019-01-01..2020-12-31; typical=2020-03-01..2020-09-01",
+    "column.thal": "3|6|7; missing; frequencies=55|5|40",
+}
 
 
 def test_every_column_has_its_place_its_range_and_what_means_missing() -> None:
@@ -34,9 +42,10 @@ def test_every_column_has_its_place_its_range_and_what_means_missing() -> None:
     ]
 
 
-def test_inputs_that_are_made_by_the_layout_alone_are_the_task_s() -> None:
+@pytest.mark.parametrize("described", [DATED, SHAPED], ids=["ranges", "typical ranges"])
+def test_inputs_that_are_made_by_the_layout_alone_are_the_task_s(described: dict[str, Any]) -> None:
     """As another program would: from the description, with pandas."""
-    task = load("logistic-regression", DATED)
+    task = load("logistic-regression", described)
     assert isinstance(task, TableTask)
     frame = pd.DataFrame(
         {
@@ -53,7 +62,9 @@ def test_inputs_that_are_made_by_the_layout_alone_are_the_task_s() -> None:
         cells = frame[column["column"]]
         absent = cells.isna() | cells.astype(str).isin([f"{float(code)}" for code in column["missing_values"]])
         if "categories" in column:
-            inputs += [(cells == category).to_numpy(float) for category in column["categories"]]
+            shares = column.get("shares", [0.0] * len(column["categories"]))
+            hits = [(cells == category).to_numpy(float) for category in column["categories"]]
+            inputs += [np.where(absent, 0.0, hit - share) for hit, share in zip(hits, shares, strict=True)]
             inputs += [absent.to_numpy(float)] if column["missing"] else []
             continue
         numbers = cells
@@ -61,7 +72,11 @@ def test_inputs_that_are_made_by_the_layout_alone_are_the_task_s() -> None:
             numbers = (cells - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
         if column["missing"] is not None:
             numbers = numbers.mask(absent, column["missing"])
-        share = (numbers.clip(column["low"], column["high"]) - column["low"]) / (column["high"] - column["low"])
+        clipped = numbers.clip(column["low"], column["high"])
+        first, last = column.get("typical", (column["low"], column["high"]))
+        if "log_offset" in column:
+            first, last, clipped = (np.log(value + column["log_offset"]) for value in (first, last, clipped))
+        share = (clipped - first) / (last - first)
         inputs.append((2 * share - 1).to_numpy(float))
         inputs += [] if column["missing"] is None else [absent.to_numpy(float)]
     expected = encode_columns(task.columns, Table.of(frame).columns)

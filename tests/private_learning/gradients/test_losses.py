@@ -149,7 +149,7 @@ def test_built_in_linear_tasks_train_without_autograd(classes: int, monkeypatch:
 
 
 def test_scores_of_two_columns_are_no_logistic_regression() -> None:
-    with pytest.raises(ValueError, match="Target size"):
+    with pytest.raises(ValueError, match="one output of the model, not 2"):
         PerRecordGradients(nn.Linear(3, 2), logistic).norms(torch.randn(4, 3), torch.zeros(4))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 from typing import Any
 
@@ -22,6 +23,15 @@ FORMS = {
     "column.thal": "3|6; missing",
     "column.weight": "30..200; missing-values = 0.0 | -1 |none; missing=70",
     "label": "not a column",
+}
+RANGES = {
+    "0..400; typical=2..40; log": (2.0, True),
+    "0.5..400; typical=2..40; log": (0.0, True),
+    "-10..400; log; typical=-10..40": (10 + 5.0, True),
+    "-10..400; log": (10 + 4.1, True),
+    "-10..400; typical=5..40; log": (15 + 10, True),
+    "18..90; log": (0.0, True),
+    "0..400; typical=2..40": (2.0, False),
 }
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -139,3 +149,70 @@ def test_of_many_columns_that_lack_the_first_are_named() -> None:
     with pytest.raises(DataError, match=r"lacks 5000 of .*'gene0009' .*, and 4990 more$") as refused:
         encode_columns(columns, {f"Gene-{place:04}": np.zeros(1) for place in range(5000)})
     assert "gene0010'" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "offset", "is_log"), [(text, *found) for text, found in RANGES.items()])
+def test_the_ends_of_a_typical_range_become_minus_one_and_one(text: str, offset: float, is_log: bool) -> None:
+    (column,) = read_columns({"column.x": f"{text}; missing=20; missing-values=999"})
+    assert isinstance(column, NumberColumn)
+    first, last = column.typical or (column.low, column.high)
+    cells = np.array([first, last, 20.0, np.nan, 999.0, column.low - 5, column.low, 1e6, column.high])
+    found = column.encode(cells)
+
+    def mapped(value: float) -> float:
+        return math.log(value + offset) if is_log else value
+
+    def expected(value: float) -> float:
+        return 2 * (mapped(value) - mapped(first)) / (mapped(last) - mapped(first)) - 1
+
+    of_20, lowest, highest = expected(20.0), expected(column.low), expected(column.high)
+    assert found[:, 0] == pytest.approx([-1, 1, of_20, of_20, of_20, lowest, lowest, highest, highest])
+    assert found[:, 1].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_dates_have_a_typical_range_too() -> None:
+    (column,) = read_columns({"column.seen": "2015-01-01..2030-12-31; typical=2020-01-01..2020-01-11"})
+    assert column.encode(np.array(["2020-01-01", "2020-01-06", "2020-01-16"], "datetime64[D]")).tolist() == [
+        *([-1.0], [0.0], [2.0]),
+    ]
+
+
+@pytest.mark.parametrize("frequencies", ["75|20|5", "15 | 4 |1", "0.75|0.2|0.05"])
+def test_frequencies_are_subtracted_where_the_category_is_known(frequencies: str) -> None:
+    (column,) = read_columns({"column.x": f"a=1|b|3; frequencies={frequencies}; missing"})
+    found = column.encode(np.array(["a=1", "3.0", None], dtype=object))
+    np.testing.assert_allclose(found, [[0.25, -0.2, -0.05, 0], [-0.75, -0.2, 0.95, 0], [0, 0, 0, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *(
+            (f"0..9; typical={wrong}", "typical=low..high is a part of the range")
+            for wrong in ("3..2", "3..3", "3", "")
+        ),
+        *((f"1..9; typical={wrong}", "typical=low..high is a part of the range") for wrong in ("0..3", "3..10")),
+        *((f"0..9; typical={wrong}", "finite") for wrong in ("nan..3", "3..inf")),
+        *((f"0..9; typical={wrong}", "typical=.* is not a number") for wrong in ("a..b", "..", "1..2..3")),
+        ("0..9; typical=2020-01-01..2020-02-01", "is not a number"),
+        ("2020-01-01..2021-01-01; typical=3..4", "no date of the form"),
+        ("0..9; typical=2..3; typical=2..4", "once each: missing, missing-values, typical, log, frequencies"),
+        ("0..9; log; log", "once each"),
+        ("0..9; log=2", "log stands alone"),
+        ("2020-01-01..2021-01-01; log", "log stands alone, without a value, behind a range of numbers"),
+        ("0..9; frequencies=1|2", "frequencies are for categories"),
+        ("0..1e9; typical=1..2", "narrower than a thousandth of the range.* or add '; log'"),
+        ("0..1e300; typical=0..5e-324; log", "narrower than a thousandth"),
+        ("a|b; typical=a", "typical and log are for a range.*frequencies=50|50"),
+        ("a|b; log", "typical and log are for a range"),
+        *((f"a|b; frequencies={wrong}", "2 numbers of at least 0") for wrong in ("1", "1|2|3", "-1|2", "0|0")),
+        *((f"a|b; frequencies={wrong}", "frequencies: .* is not a number") for wrong in ("a|b", "", "90 %|10 %")),
+        ("a|b; frequencies=nan|1", "finite"),
+        ("a|b; frequencies=1e308|1e308", "2 numbers of at least 0"),
+    ],
+    ids=map(str, count()),
+)
+def test_a_wrong_typical_range_logarithm_or_frequency_is_one_sentence(text: str, words: str) -> None:
+    with pytest.raises(TaskError, match=f"^column.x: .*{words}") as refused:
+        read_columns({"column.x": text})
+    assert "\n" not in str(refused.value)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from private_learning.records import DataError, Table
-from private_learning.tasks.columns import read_columns
+from private_learning.tasks.columns import encode_columns, read_columns
 from private_learning.tasks.declared_columns import CategoryColumn, Fault, NumberColumn, unknown_names
-from private_learning.tasks.task import InputUse
+from private_learning.tasks.task import InputUse, TaskError
 from study_protocol.cells import column_of, read_categories
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -26,6 +26,49 @@ def test_numbers_stay_in_the_interval_in_order_whatever_the_range(a: float, b: f
     found = NumberColumn("x", low, high, None).encode(np.sort(np.array(values)))[:, 0]
     assert (np.abs(found) <= 1 + 1e-9).all()
     assert (np.diff(found) >= 0).all()
+
+
+@st.composite
+def shaped(draw: st.DrawFn) -> NumberColumn:
+    """A column with a typical range, a logarithm, or both, as settings may declare it."""
+    places = sorted(draw(st.sets(st.integers(-(10**6), 10**6), min_size=4, max_size=4)))
+    low, first, last, high = (place / draw(st.sampled_from([1, 1, 7, 1000])) * 1.0 for place in places)
+    ends = sorted((low, first, last, high))
+    typical = draw(st.sampled_from([f"; typical={ends[1]!r}..{ends[2]!r}", f"; typical={ends[0]!r}..{ends[2]!r}", ""]))
+    logarithm = draw(st.sampled_from(["; log", ""])) if typical else "; log"
+    try:
+        (column,) = read_columns({"column.x": f"{ends[0]!r}..{ends[3]!r}{typical}{logarithm}"})
+    except TaskError:
+        assume(False)
+        raise
+    assert isinstance(column, NumberColumn)
+    return column
+
+
+@given(shaped(), st.lists(FINITE, min_size=1))
+def test_numbers_keep_their_order_and_public_bounds_with_a_typical_range(
+    column: NumberColumn, values: list[float]
+) -> None:
+    found = column.encode(np.sort(np.array(values)))[:, 0]
+    lowest, highest = column.encode(np.array([column.low, column.high]))[:, 0]
+    assert -1000 <= lowest <= -1 + 1e-9
+    assert 1 - 1e-9 <= highest <= 1000
+    assert (found >= lowest - 1e-9).all()
+    assert (found <= highest + 1e-9).all()
+    assert (np.diff(found) >= -1e-9).all()
+
+
+@given(shaped(), st.lists(FINITE, min_size=2))
+def test_the_encoding_of_one_record_does_not_depend_on_the_others(column: NumberColumn, values: list[float]) -> None:
+    together = column.encode(np.array(values))
+    alone = np.concatenate([column.encode(np.array([value])) for value in values])
+    np.testing.assert_allclose(together, alone, rtol=1e-14, atol=1e-14)
+
+
+def test_what_is_missing_where_nothing_may_be_is_zeros() -> None:
+    columns = read_columns({"column.a": "0..400; typical=2..40; log", "column.b": "x|y; frequencies=9|1"})
+    data = {"a": np.array([np.nan]), "b": np.array(["z"], dtype=object)}
+    assert encode_columns(columns, data, strict=False).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_whole_numbers_are_one_category_however_they_are_written() -> None:
@@ -114,8 +157,11 @@ def test_unknown_names_are_listed_while_they_are_few_and_capitals_are_said() -> 
         NumberColumn("x", 10, 20, None),
         NumberColumn("x", 10, 20, 12.0),
         NumberColumn("x", 0, 400, 5.0, dates=True),
+        NumberColumn("x", 0, 400, 5.0, typical=(2, 40), log=True),
+        NumberColumn("x", 0, 400, None, dates=True, typical=(20, 40)),
         CategoryColumn("x", ("a", "b"), missing=False),
         CategoryColumn("x", ("a", "b"), missing=True),
+        CategoryColumn("x", ("a", "b"), missing=True, shares=(0.9, 0.1)),
     ],
 )
 def test_random_cells_are_ones_that_the_column_takes(column: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from private_learning.records import DataError
 from private_learning.tasks import Classification, load
+from private_learning.tasks.task import TaskError, new_model
 
 
 def test_metrics_refuse_outputs_that_are_not_numbers():
@@ -71,3 +72,24 @@ def test_labels_that_are_no_class_are_counted_and_not_quoted(labels: list[object
 def test_no_record_has_no_metrics() -> None:
     with pytest.raises(DataError, match="at least one record"):
         classifier(2).metrics(torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64))
+
+
+def _classifier(outputs: int, **attributes: int) -> Classification:
+    methods = {"model": lambda self: torch.nn.Linear(2, outputs), "dataset": None, "__abstractmethods__": frozenset()}
+    return type("Stay", (Classification,), methods | attributes)()
+
+
+def test_a_classifier_without_its_number_of_classes_says_what_to_write() -> None:
+    for use in (lambda task: task.loss, new_model):
+        with pytest.raises(TaskError, match="Stay sets no number of classes: write classes = 2"):
+            use(_classifier(1))
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs", "words"),
+    [(2, 2, "need one output of the model, not 2"), (3, 2, "gives 2 outputs, and it needs one for each class")],
+)
+def test_a_model_with_another_number_of_outputs_is_refused_in_words(classes: int, outputs: int, words: str) -> None:
+    task = _classifier(outputs, classes=classes)
+    with pytest.raises(ValueError, match=words):
+        task.loss(new_model(task)(torch.zeros(3, 2)), torch.tensor([0, 1, classes - 1]))

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from study_protocol.documents import check
 from study_protocol.documents.check import NoCertificate, open_certificate
+from study_protocol.documents.check_model import check_model
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.wire.rounded import number
 from study_protocol.wire.signing import CERTIFICATE, encode_public_key, sign_document
@@ -135,7 +136,7 @@ def test_a_model_s_file_must_say_what_its_certificate_says(
     path.write_bytes(body)
     value = copy.deepcopy(ONE.raw["certificate"])
     value["model"] = {"version": 2, "sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)}
-    result = check.check_model(sealed(value).certificate, path)
+    result = check_model(sealed(value).certificate, path)
     assert result.result == ("good" if said == ("sepsis", 2) else "bad")
     assert found.replace("no safetensors file", "not a safetensors file") in result.words
 
@@ -154,7 +155,7 @@ def test_a_mean_of_released_models_is_told_from_a_wrong_file(
     said = ModelMetadata.of(study, settings(bayesian=True, max_steps=6), max(rounds), (5, "ab" * 32))
     said = said.model_copy(update={"settings_sha256": stated.settings_sha256, "mean_of": rounds})
     path.write_bytes(encode_model({"bias": np.zeros(1, np.float32)}, said.header()))
-    found = check.check_model(stated, path)
+    found = check_model(stated, path)
     assert found.result == result
     # Such a file is not shown to be good by what it says of itself.
     assert ("no certificate names its bytes" in found.words) == (result == "not known")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.ready import READY, READY_OF_MODEL, binned
-from study_protocol.queries.variables import Range, Variable
+from study_protocol.queries.variables import Indicator, Range, Variable
 from tests.factories.questions import answer_without_noise, column, patients, question
 
 DECLARED = (
@@ -44,6 +45,21 @@ def test_missingness_counts_who_has_a_value() -> None:
     age, pressure = (int((columns[name] == columns[name]).sum()) for name in ("age", "pressure"))
     sex = sum(one is not None for one in columns["sex"])
     assert found == pytest.approx([age, 500 - age, pressure, 500 - pressure, sex, 500 - sex])
+
+
+def test_typical_asks_for_moments_of_numbers_and_shares_of_few_categories() -> None:
+    ward = Variable(column="ward", categories=("a", "b", "c"), missing_values=("9",))
+    many = Variable(column="code", categories=tuple("abcde"))
+    asked = READY["typical"]((*DECLARED, ward, many), 4.0)
+    assert isinstance(asked, Moments)
+    assert asked.numbers[:2] == DECLARED[:2]
+    shares = [number for number in asked.numbers if isinstance(number, Indicator)]
+    assert [(share.column, share.categories) for share in shares] == [
+        *(("sex", ("f",)), ("ward", ("a",)), ("ward", ("b",))),
+    ]
+    assert shares[1].missing_values == ("9",)
+    with pytest.raises(ValueError, match="numbers"):
+        READY["typical"]((many,), 4.0)
 
 
 DAYS = Range(column="age", low=0, high=120, missing_values=("-1",))

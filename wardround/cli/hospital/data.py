@@ -32,6 +32,7 @@ from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, 
 
 if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.encoding_hints import EncodingHint
     from client_sdk.study.preparation import DataCheck
     from private_learning.records import Proposal, TableFormat
     from study_protocol.cells.counting import CellCounts
@@ -209,8 +210,10 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     _warn(checked.counts)
     for remark in checked.hopeless:
         say(f"warning: {remark}", err=True)
+    _hint(checked.hints)
     values = dataclasses.asdict(checked)
-    del values["counts"]
+    # Both tell more of the patients than counts. Reports in JSON may be passed on.
+    del values["counts"], values["hints"]
     return values
 
 
@@ -250,6 +253,21 @@ def _warn(counts: Iterable[CellCounts], *, unusable: bool = False) -> None:
         for words in (column_counts.unusable if unusable else "", *column_counts.warnings):
             if words:
                 say(f"warning: {words}", err=True)
+
+
+def _hint(hints: Sequence[EncodingHint]) -> None:
+    """Print how columns could be encoded better, for the hospital's own eyes."""
+    for hint in hints:
+        say(f"hint: column {hint.column}: {hint.words}", err=True)
+        if hint.line:
+            say(f'  "column.{hint.column}" = "{hint.line}"', err=True)
+    if any(hint.line for hint in hints):
+        say(
+            "hint: these lines are computed from your patients and stay here. Do not send them. Ask the study lead for "
+            "such numbers from public knowledge, as a textbook has them. Settings with one hospital's quantiles would "
+            "show its patients' values to everyone, without noise and outside every budget",
+            err=True,
+        )
 
 
 def _plain(counts: CellCounts) -> dict[str, Any]:

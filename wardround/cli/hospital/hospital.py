@@ -1,4 +1,4 @@
-"""Commands of a hospital: `wardround enrol`, `join`, `egress-log`, `doctor` and the group `roster`."""
+"""Commands of a hospital: `wardround enrol`, `join`, `withdraw`, `doctor` and the group `roster`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from wardround.cli.shared.shared import (
     StudyName,
     asks_with_key,
     hospital,
-    not_here,
     plain_errors,
     print_json,
     reader,
@@ -220,27 +219,6 @@ def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
     from client_sdk.guard.policy import SitePolicy
 
     return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
-
-
-def egress_log(dataset: Dataset = "records", home: Home = None, as_json: AsJson = False) -> None:
-    """List all data that left this hospital: its time, its digest, and the charge that paid for it."""
-    from client_sdk.guard.ledger import HospitalLedger
-    from client_sdk.guard.ledger_file import ledger_path
-
-    with plain_errors():
-        directory = home or load_settings().client_home
-        with HospitalLedger.open(ledger_path(directory, dataset), read_only=True) as ledger:
-            departures = ledger.departures()
-    if not departures and (elsewhere := not_here(directory, dataset)):
-        say(f"{dataset}: no data of this data set has left the hospital{elsewhere}", err=True)
-    if as_json:
-        print_json([dataclasses.asdict(departure) for departure in departures])
-        return
-    rows = [
-        [d.study, str(d.round), d.what, str(d.bytes), str(d.charge or "-"), d.ready_at, d.answer or "", d.sha256]
-        for d in departures
-    ]
-    table("Egress log", ["study", "round", "what", "bytes", "charge", "ready (UTC)", "answer", "sha256"], rows)
 
 
 def show(

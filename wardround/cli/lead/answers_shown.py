@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from study_protocol.queries.answer import Answer, AnswerTable
     from study_protocol.queries.expected import ExpectedError
+    from study_protocol.queries.kinds import Question
     from study_protocol.study.limit_statement import LimitStatement
     from study_protocol.study.queries import PublishedAnswer, Query, QueryForecast
 
@@ -34,12 +35,12 @@ def show_query(query: Query, *, only: str | None = None, words: bool = True) -> 
         for line in refusals_of(query):
             say(f"  {line}")
         return
-    _show_answer(query.answered.published, only)
+    _show_answer(query.answered.published, only, query.document.question)
 
 
-def _show_answer(stated: PublishedAnswer, only: str | None) -> None:
+def _show_answer(stated: PublishedAnswer, only: str | None, question: Question) -> None:
     for answer_table in tables_of(stated.answer, only):
-        show_table(answer_table)
+        show_table(answer_table, question.edges[0] if question.kind == "survival" else 0.0)
     for note in stated.answer.notes:
         say(note)
     say(
@@ -50,11 +51,13 @@ def _show_answer(stated: PublishedAnswer, only: str | None) -> None:
     say(stated.warning)
 
 
-def show_table(answer_table: AnswerTable) -> None:
-    """Print a table, of long curves only the first rows."""
+def show_table(answer_table: AnswerTable, start: float = 0.0) -> None:
+    """Print a table, of long curves only the first rows. start: when follow-up begins, where a median is a time."""
     is_curve = answer_table.plot is not None and answer_table.plot.kind in ("steps", "line")
     rows = answer_table.rows[:_MAX_ROWS] if is_curve else answer_table.rows
-    table(answer_table.title, list(answer_table.columns), [[_cell(cell) for cell in row] for row in rows])
+    is_median = answer_table.name == "median"
+    lines = [_median_cells(answer_table.columns, row, start) if is_median else [*map(_cell, row)] for row in rows]
+    table(answer_table.title, list(answer_table.columns), lines)
     if len(rows) < len(answer_table.rows):
         say(f"{len(answer_table.rows) - len(rows)} more rows: --csv and --json have all of them")
 
@@ -193,6 +196,16 @@ def _verdict_on(figure_error: ExpectedError) -> str:
 
 def _figure(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}"
+
+
+def _median_cells(columns: Sequence[str], row: Sequence[float | str | None], start: float) -> list[str]:
+    """Return cells that say which time is not reached. An interval from `start` on says that nothing is known."""
+    low = row[columns.index("low")]
+    unknown = "not reached" if isinstance(low, float) and low > start else "not known"
+    return [
+        unknown if value is None and column in ("estimate", "high") else _cell(value)
+        for column, value in zip(columns, row, strict=True)
+    ]
 
 
 def _cell(value: float | str | None) -> str:

@@ -36,7 +36,7 @@ Csv = Annotated[
 TableName = Annotated[str | None, typer.Option("--table", help="show only this table of the answer")]
 Ready = Annotated[
     str | None,
-    typer.Option("--ready", help="ready question instead of a file: table-one, missingness, survival, evaluation"),
+    typer.Option("--ready", help="question instead of a file: table-one, missingness, typical, survival, evaluation"),
 ]
 Columns = Annotated[
     Path | None,

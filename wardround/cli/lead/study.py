@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from study_protocol.documents.phrases import made_of
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.limit_words import spent_in_words
-from study_protocol.study.reasons import ending, explained
+from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, ending, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -57,6 +58,13 @@ ExpiresDays = Annotated[int, typer.Option(help="days until the invitation expire
 Output = Annotated[Path, typer.Option("--output", "-o", help="new file to write. An existing file is kept")]
 Round = Annotated[
     int | None, typer.Option("--round", help="the model that this round released. Default: the study's result so far")
+]
+QuestionsFirst = Annotated[
+    bool, typer.Option("--questions-first", help="answer questions only, until `wardround study train` begins training")
+]
+Released = Annotated[
+    Path | None,
+    typer.Option(help="folder for the released models that a mean is made of, to check it", file_okay=False),
 ]
 Last = Annotated[int, typer.Option("--last", help="number of the newest rounds to show", min=1)]
 
@@ -114,13 +122,24 @@ def weights(settings: SettingsFile, output: Output, backbone: Weights = None, ba
         say(f"{output}: {len(body)} bytes")
 
 
-def start(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+def start(
+    study: StudyName,
+    questions_first: QuestionsFirst = False,
+    server: Server = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Start the study's rounds."""
-    _move(study, "start", server, key_file, as_json)
+    _move(study, "start", server, key_file, as_json, questions_first=questions_first)
+
+
+def train(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
+    """Begin the training of a study that was started with --questions-first."""
+    _move(study, "train", server, key_file, as_json)
 
 
 def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Pause the study. The running round ends, and no other begins."""
+    """Pause training. The running round ends, and no other begins. Questions are still answered."""
     _move(study, "pause", server, key_file, as_json)
 
 
@@ -134,9 +153,17 @@ def stop(study: StudyName, server: Server = None, key_file: KeyFile = None, as_j
     _move(study, "stop", server, key_file, as_json)
 
 
-def _move(study: str, action: Action, server: str | None, key_file: Path | None, as_json: bool) -> None:
+def _move(
+    study: str,
+    action: Action,
+    server: str | None,
+    key_file: Path | None,
+    as_json: bool,
+    *,
+    questions_first: bool = False,
+) -> None:
     with plain_errors(), operator(server, key_file) as client:
-        _show(client.move_study(study, action), as_json)
+        _show(client.move_study(study, action, questions_first=questions_first), as_json)
 
 
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
@@ -190,14 +217,14 @@ def rounds(
     for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
         say(explained(reason))
     if now.pause_reason is not None:
-        paused = f"paused since {since(now.state_since)} ({now.pause_reason.code})"
-        say(f"{paused}. After the repair, run: wardround study resume {study}")
+        say(_after_pause(now, now.pause_reason.code))
 
 
 def model(
     study: StudyName,
     output: Output,
     round_number: Round = None,
+    released: Released = None,
     server: Server = None,
     key_file: KeyFile = None,
     home: Home = None,
@@ -214,7 +241,7 @@ def model(
         with reader(study, server, key_file, home) as client:
             received_study = client.study(study)
             study_model_file = (
-                study_model(client, study)
+                study_model(client, study, _folder(released))
                 if round_number is None
                 else released_model(client, received_study, round_number)
             )
@@ -229,12 +256,15 @@ def model(
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
 
 
+def _folder(path: Path | None) -> Path | None:
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def _describe_model(study_model: StudyModel) -> str:
     if len(study_model.averaged) > 1:
-        first, *_, last = study_model.averaged
-        return (
-            f"mean of the models of {len(study_model.averaged)} rounds, {first} to {last}, as the study's settings say"
-        )
+        return f"the study's result, {made_of(study_model.averaged)} as the settings say"
     return f"model of round {study_model.round}" if study_model.round else "initial model, which is not trained yet"
 
 
@@ -346,9 +376,24 @@ def _training(settings: AnySettings) -> list[list[str]]:
 
 
 def _state(study: Study) -> str:
+    if study.pause_reason is not None and study.pause_reason.code == QUESTIONS_FIRST:
+        return f"asking since {since(study.state_since)}: {study.pause_reason.detail}"
     if study.pause_reason is not None:
         return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    return f"{study.state}: {ending(study.stop_reason)}" if study.stop_reason else study.state
+    if study.stop_reason is not None:
+        return f"{study.state}: {ending(study.stop_reason)}"
+    if study.resumed_at is not None:
+        return f"{study.state}. It resumed by itself ({since(study.resumed_at)}): enough hospitals were back"
+    return study.state
+
+
+def _after_pause(study: Study, code: str) -> str:
+    paused = f"paused since {since(study.state_since)} ({code})"
+    if code == QUESTIONS_FIRST:
+        return f"{paused}. Begin training: wardround study train {study.study}"
+    if code in HOSPITALS_MISSING:
+        paused += ". It resumes by itself when enough hospitals are back"
+    return f"{paused}. After the repair, run: wardround study resume {study.study}"
 
 
 def _enrolled(study: Study) -> str:

@@ -45,6 +45,14 @@ PdfFile = Annotated[Path, typer.Option("--output", "-o", help="PDF file to write
 ModelFile = Annotated[
     Path | None, typer.Option("--model", help="model file: check that it is the model of the certificate")
 ]
+Released = Annotated[
+    Path | None,
+    typer.Option(
+        help="folder from `wardround study model --released`: compute the mean again from its models",
+        exists=True,
+        file_okay=False,
+    ),
+]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="export from `wardround ledger export`: compute every ε again from it")
 ]
@@ -103,21 +111,26 @@ def verify(
     file: CertificateFile,
     model: ModelFile = None,
     ledger: LedgerFile = None,
+    released: Released = None,
     coordinator_key: CoordinatorKey = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate without a network. Exit code 0: valid. 4: a check failed. 1: the signer is not known."""
     from study_protocol.documents import check
+    from study_protocol.documents.check_model import check_mean, check_model
 
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
         key, key_words, is_named = _key(document, coordinator_key, home)
         checks = [check.check_signature(document, key, key_words, is_confirmed=is_named)]
         if model is not None:
-            checks.append(check.check_model(document.certificate, model))
+            checks.append(check_model(document.certificate, model))
         if ledger is not None:
             checks += _against(document, ledger, key)
+        if released is not None:
+            entries = None if ledger is None else read_export(ledger)[0]
+            checks.append(check_mean(document.certificate, sorted(released.glob("*.safetensors")), entries))
     if as_json:
         print_json([{"what": done.subject, "result": done.result, "words": done.words} for done in checks])
     else:

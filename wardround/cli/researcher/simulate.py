@@ -16,6 +16,7 @@ from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
+from wardround.cli.researcher.encodings import compare
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
@@ -56,6 +57,13 @@ NoBaselines = Annotated[
     bool,
     typer.Option("--no-baselines", help="do not train the baselines: without noise, pooled, and each hospital alone"),
 ]
+CompareEncodings = Annotated[
+    bool,
+    typer.Option(
+        "--compare-encodings",
+        help="instead, compare the study's encodings of columns with others, on 3 seeds or more, for about 2 minutes",
+    ),
+]
 Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg. An existing file is replaced")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="write all results as JSON. An existing file is replaced")
@@ -93,6 +101,7 @@ def simulate(
     backbone: Weights = None,
     backbone_program: Program = None,
     no_baselines: NoBaselines = False,
+    compare_encodings: CompareEncodings = False,
     plot: Plot = None,
     output: Output = None,
     checkpoints: Checkpoints = None,
@@ -103,6 +112,7 @@ def simulate(
     Records and noise are drawn from a seed, so the simulation protects no patient. Use records that you may see.
     """
     with plain_errors(), ExitStack() as quietly:
+        from client_sdk.errors import ConfigurationError
         from simulation.backends.choice import backend_called
         from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
@@ -116,10 +126,15 @@ def simulate(
         runner = backend_called(backend, workers, address)
         file = backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
+        if compare_encodings and (plot or output or checkpoints):
+            raise ConfigurationError("--compare-encodings goes without --plot, --output and --checkpoints")
         _require_writable(plot, output)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
+        if compare_encodings:
+            compare(simulation, first_seed, seeds, as_json=as_json)
+            return
         report = _run(simulation, range(first_seed, first_seed + seeds))
         _hand_out(report, seeds, plot, output, as_json)
 

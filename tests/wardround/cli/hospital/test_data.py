@@ -167,3 +167,20 @@ def test_a_narrow_column_is_warned_of_in_one_line_and_a_wrong_cell_is_refused_by
     refused = check(here, rows=[*narrow, "secret-patient;secret-cell;f;no;x"], code=1)
     assert "column bmi: 1 of 5 values are no numbers, the first in line 6" in refused
     assert "secret" not in refused
+
+
+def test_hints_of_encodings_go_to_the_terminal_alone(here: Path) -> None:
+    """Of skewed values: what is seen and a line for the settings, and nothing of it in a report that is passed on."""
+    rows = ["id;bmi;sex;died", *(f"p{place};{15.5 + 0.1 * place};{'fm'[place % 2]};no" for place in range(40))]
+    parameters = PARAMETERS | {"column.bmi": "0..400"}
+    app = build()
+    (here / "records.csv").write_text("\n".join(rows) + "\n")
+    settings = write_settings(here / "study.json", training={"task_parameters": parameters})
+    arguments = ["data", "check", str(here / "records.csv"), "--settings", str(settings), "--patient-column", "id"]
+    for options in ([], ["--json"]):
+        result = CliRunner().invoke(app, [*arguments, *options])
+        assert result.exit_code == 0, result.output
+        assert "hint: column bmi: 90 % of your values lie in 1 % of the range. A typical range" in result.stderr
+        assert '"column.bmi" = "0..400; typical=15.5..19.5"' in result.stderr
+        assert " ".join(result.stderr.split()).count("public knowledge") == 1
+        assert "typical" not in result.stdout

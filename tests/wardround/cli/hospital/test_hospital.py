@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 import segno
 
-from client_sdk.guard.charges import Charge
-from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.pinning import as_digits
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
-from wardround.cli.hospital.hospital import egress_log
 
 BLOCK = "█"
 
@@ -80,24 +76,3 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
     findings = {f["check"]: f["verdict"] for f in json.loads(run("doctor", "--json").stdout)}
     assert findings["coordinator"] == "good"
     assert findings["clock"] == "good"
-
-
-def test_what_left_is_listed_with_the_charge_that_paid_for_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
-        ledger.open_study("sepsis", {})
-        ledger.charge("sepsis", 1, Charge("instance", 1.0, 0.5, 2), (), "a" * 64)
-        ledger.finish_update("sepsis", 1, sha256="d" * 64, size=10, sums=None)
-        ledger.ready_refusal("sepsis", 2, sha256="e" * 64, size=3)
-        ledger.mark_answered("sepsis", 1, "d" * 64, "accepted")
-    egress_log("icu", tmp_path, True)
-    listed = json.loads(capsys.readouterr().out)
-    assert [(one["what"], one["round"], one["bytes"], one["charge"], one["answer"]) for one in listed] == [
-        ("update", 1, 10, 2, "accepted"),
-        ("refusal", 2, 3, None, None),
-    ]
-    egress_log("icu", tmp_path, False)
-    shown = capsys.readouterr().out
-    assert "d" * 64 in shown
-    assert "Egress log" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_an_answer_is_shown_with_its_noise_rounded_to_the_safe_side(capsys: pyte
     assert "noise of standard deviation 4.500, of which 4 is sure to protect" in out
     assert "charged in round 4, ledger entry 7" in out
     assert out.rstrip().endswith(published(ASKED).warning)
+
+
+def test_a_median_that_is_not_reached_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("sex", "survival", "estimate", "dp_error", "low", "high")
+    rows = (("f", 0.5, None, None, 171.9, None), ("m", 0.5, 90.0, 2.0, 80.0, 99.0), ("x", 0.5, None, None, 7.0, None))
+    show_table(AnswerTable(name="median", title="time", columns=columns, rows=rows), start=7.0)
+    cells = [re.split(r" *│ *", line)[3:7] for line in capsys.readouterr().out.splitlines() if "0.5" in line]
+    assert cells == [
+        ["not reached", "", "171.9", "not reached"],
+        ["90", "2", "80", "99"],
+        ["not known", "", "7", "not known"],
+    ]
 
 
 def test_one_table_alone_is_shown_where_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:

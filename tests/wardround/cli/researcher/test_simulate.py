@@ -91,6 +91,22 @@ def test_it_shows_accuracy_beside_epsilon_and_what_it_is_compared_with(
 
 
 @pytest.mark.slow
+def test_encodings_are_compared_in_one_table_with_lines_for_the_settings(study: Path, records: Path) -> None:
+    skewed = PARAMETERS | {"column.age": "0..100000"}
+    values = study_values()
+    values["training"] = values["training"] | {"task_parameters": skewed}
+    values["privacy"] = values["privacy"] | {"max_steps": 6, "expected_batch_size": 30.0}
+    study.write_text(study_text(values))
+    done = simulate(study, "--data", records, "--clients", "4", "--compare-encodings")
+    assert done.exit_code == 0, done.output
+    for said in ("Encodings, 3 seeds", "as declared", "typical ranges and", '"column.age" = "0..100000; typical='):
+        assert said in done.output
+    assert "public knowledge" in done.output
+    found = json.loads(simulate(study, "--data", records, "--clients", "4", "--compare-encodings", "--json").stdout)
+    assert [each["seeds"] for each in found["encodings"]] == [[0, 1, 2]] * len(found["encodings"])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "names"),
     [("labels:1", 4), ("dirichlet:1.0", 4), ("column:ward", 3)],
@@ -126,9 +142,21 @@ def test_every_file_is_a_client(study: Path, tmp_path: Path) -> None:
         (["--clients", "4", "--backend", "abacus"], "there is no backend 'abacus'"),
         (["--clients", "4", "--test", "nowhere.csv"], "nowhere.csv"),
         (["--clients", "4", "--plot", "chart.pdf"], ".png or an .svg"),
+        (["--clients", "4", "--compare-encodings", "-o", "x.json"], "goes without --plot, --output and --checkpoints"),
         (["--clients", "4", "--plot", "nowhere/chart.svg"], "there is no folder nowhere"),
     ],
-    ids=["split", "no-shards", "no-clients", "column", "too-many", "backend", "no-test", "chart", "no-folder"],
+    ids=[
+        "split",
+        "no-shards",
+        "no-clients",
+        "column",
+        "too-many",
+        "backend",
+        "no-test",
+        "chart",
+        "compared",
+        "no-folder",
+    ],
 )
 def test_what_cannot_be_is_said_before_anything_runs(
     arguments: list[str], said: str, study: Path, records: Path

@@ -1,0 +1,258 @@
+"""Guessed descriptions of a table's columns, for a first simulation: types, rounded ranges, frequent categories.
+
+All numbers are of the records, so no budget covers them. A person replaces them by public knowledge before they leave
+the hospital. No single patient's value is among them, and no category of fewer than 10 patients.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_sdk.study.encoding_hints import without_codes
+from private_learning.records import Table
+from private_learning.tasks import TaskError
+from private_learning.tasks.columns import PREFIX, read_columns
+from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
+from private_learning.tasks.typical import column_text, fitted_column, known_values, rounded_outward
+from study_protocol.cells import Column, read_categories, read_days, read_numbers
+
+# Patients that a written category or code has, at least.
+MIN_PATIENTS = 10
+_MAX_CATEGORIES, _MAX_STEPS, _MAX_CODED = 20, 5, 30
+# Shares of the cells: of a type that a column has, of missing ones that leave too little, of listed categories.
+_OF_ONE_TYPE, _MOSTLY_MISSING, _LISTED = 0.9, 0.95, 0.5
+_LONG_TEXT, _MAX_STAND_INS = 40, 2
+_NEGATIVE_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0)
+# An identifier is another for most rows. One that its name gives away may repeat.
+_DISTINCT, _DISTINCT_OF_NAMED, _LONG_NUMBER, _MIN_ROWS = 0.9, 0.2, 1e6, 20
+_IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|nbr|num|mrn|pid|uid|guid|key|index|row)$|identifier|patient|subject")
+_PATIENT = re.compile(r"patient|subject|person|mrn|uniquepid|^(pid|pat)$")
+_NOT_A_PATIENT = re.compile(r"age|sex|weight|height|type|stay|unit|visit|encounter")
+_CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$")
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GuessedColumns:
+    """Guessed inputs of a study.
+
+    lines     column -> description, as `read_columns` reads it
+    left_out  column -> why it is no input
+    remarks   what a person should know of cells that no line describes
+    table     the records, in which such cells are empty
+    """
+
+    lines: Mapping[str, str] = field(repr=False)
+    left_out: Mapping[str, str]
+    remarks: tuple[str, ...]
+    table: Table = field(repr=False)
+
+
+class _LeftOut(Exception):
+    """A column is no input, for the reason in the text."""
+
+
+def guess_columns(table: Table, targets: Collection[str], left_out: Collection[str] = ()) -> GuessedColumns:
+    """Return descriptions of all columns but the targets, and those that are left out, with a reason for each.
+
+    Args:
+        targets: columns that a model would learn to predict. They are neither described nor reported.
+        left_out: columns that a person leaves out.
+    """
+    lines, reasons, remarks = dict[str, str](), dict.fromkeys(left_out, "as you said"), list[str]()
+    columns = dict(table.columns)
+    people = people_of(table)
+    for name, column in table.columns.items():
+        if name in targets or name in reasons:
+            continue
+        try:
+            declared = _declared(name, column, people)
+            text = column_text(declared)
+            if read_columns({PREFIX + name: text}) != (declared,):
+                raise _LeftOut("its words cannot be written between bars")
+        except TaskError:
+            reasons[name] = "its words cannot be written between bars"
+        except _LeftOut as reason:
+            reasons[name] = str(reason)
+        else:
+            lines[name] = text
+            columns[name], emptied = _emptied(declared, column)
+            if emptied:
+                remarks.append(
+                    f"column {name}: {emptied} cells are rare categories or no numbers, and count as missing"
+                )
+    return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
+
+
+def patient_column(table: Table) -> str | None:
+    """Return a column that by its name and cells identifies patients of whom some have several rows, or None."""
+    for name, column in table.columns.items():
+        small = name.casefold()
+        if not _PATIENT.search(small) or _NOT_A_PATIENT.search(small):
+            continue
+        _, codes = words_of(column)
+        known = codes[codes >= 0]
+        distinct = len(np.unique(known))
+        if len(known) > len(column) / 2 and len(known) * _DISTINCT_OF_NAMED < distinct < len(known):
+            return name
+    return None
+
+
+def people_of(table: Table) -> NDArray[np.int64]:
+    """Return (n,) a number for the patient of each row."""
+    return (
+        np.unique(np.array(table.patients, dtype=str), return_inverse=True)[1] if table.named else np.arange(len(table))
+    )
+
+
+def words_of(column: Column) -> tuple[list[str], Codes]:
+    """Return the different texts of the cells, and the place of each cell among them: (n,), -1 for a missing one."""
+    missing = read_numbers(column).missing
+    texts = column.as_texts if column.values.dtype.kind in "bM" or column.is_text else column
+    if texts.words is not None:
+        words: list[Any] = texts.words.tolist()
+        places = np.asarray(texts.values, np.int64)
+    else:
+        numbers, places = np.unique(np.where(missing, 0.0, read_numbers(column).values), return_inverse=True)
+        words = [f"{number:.15g}" for number in numbers.tolist()]
+    first = {word: place for place, word in reversed(list(enumerate(words)))}
+    same = np.array([first[word] for word in words], np.int64)
+    return [word or "" for word in words], np.where(missing, -1, same[places] if len(same) else places)
+
+
+def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
+    """Return (count,) the number of different patients with each code."""
+    pairs = np.unique(np.stack([codes, people])[:, codes >= 0], axis=1)
+    return np.bincount(pairs[0], minlength=count)
+
+
+def numeric_share(column: Column) -> float:
+    """Return the share of numbers among the cells that are not missing, or 0."""
+    numbers = read_numbers(column)
+    known = int((~numbers.missing).sum())
+    return 0.0 if not known else 1 - int(numbers.wrong.sum()) / known
+
+
+def rounded_range(values: Floats) -> tuple[float, float] | None:
+    """Return a range that holds nearly all values, rounded outward. None: 98 % of them are one number."""
+    first, last = np.quantile(values, (0.01, 0.99)).tolist()
+    if not first < last:
+        return None
+    low, high = rounded_outward(first, last)
+    # Zero is a natural end of what is never below it.
+    return (0.0 if 0 < low < 0.2 * high else low), high
+
+
+def is_identifier(name: str, values: Floats) -> bool:
+    """Return whether numbers are names of rows: whole, nearly all different, and named, counted up, or long."""
+    if len(values) < _MIN_ROWS or (values % 1 != 0).any():
+        return False
+    share = len(np.unique(values)) / len(values)
+    if _IDENTIFIER.search(name.casefold()) and not _NOT_A_PATIENT.search(name.casefold()):
+        return share > _DISTINCT_OF_NAMED
+    counted = bool((np.diff(values) > 0).all())
+    return share > _DISTINCT and (counted or float(np.median(np.abs(values))) >= _LONG_NUMBER)
+
+
+def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
+    """Raises _LeftOut."""
+    words, codes = words_of(column)
+    known = codes >= 0
+    if not known.any():
+        raise _LeftOut("no values")
+    if known.mean() < 1 - _MOSTLY_MISSING:
+        raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
+    if len(np.unique(codes[known])) == 1:
+        raise _LeftOut("one value throughout")
+    odd = np.unique(codes[read_numbers(column).wrong])
+    stand_ins = [words[code] for code in odd if patients_of(codes, people, len(words))[code] >= MIN_PATIENTS]
+    # More words beside numbers are codes of a list, such as one of diagnoses.
+    if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
+        return _number(name, column, people, stand_ins)
+    if 1 - read_days(column).wrong.sum() / known.sum() >= _OF_ONE_TYPE:
+        raise _LeftOut("dates")
+    return _category(name, words, codes, people)
+
+
+def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: list[str]) -> Declared:
+    numbers = read_numbers(column, stand_ins)
+    values = numbers.values[~np.isnan(numbers.values)]
+    if is_identifier(name, values):
+        raise _LeftOut("an identifier")
+    stand_ins = [*stand_ins, *(f"{code:.15g}" for code in _codes_in(values))]
+    numbers = read_numbers(column, stand_ins)
+    known = ~np.isnan(numbers.values)
+    values = numbers.values[known]
+    steps = np.unique(values)
+    limit = _MAX_CODED if _CODED.search(name.casefold()) else _MAX_STEPS
+    absent = bool((~known).any())
+    if len(steps) <= limit and (steps % 1 == 0).all():
+        of_steps = patients_of(np.searchsorted(steps, values).astype(np.int64), people[known], len(steps))
+        if (of_steps >= MIN_PATIENTS).all() and len(steps) > 1:
+            listed = CategoryColumn(name, tuple(f"{step:.15g}" for step in steps), absent, tuple(stand_ins))
+            return fitted_column(listed, known_values(listed, column)) or listed
+    ends = rounded_range(values) if len(values) else None
+    if ends is None:
+        raise _LeftOut("one value but for few patients")
+    missing = _rounded(float(np.clip(np.median(values), *ends))) if absent else None
+    missing = None if missing is None else min(max(missing, ends[0]), ends[1])
+    ranged = NumberColumn(name, *ends, missing, tuple(stand_ins))
+    return fitted_column(ranged, values) or ranged
+
+
+def _codes_in(values: Floats) -> list[float]:
+    """Return numbers that stand for a missing value in many cells: far from all others, or below 0 as no other is."""
+    codes = [code for code, count in without_codes(values)[0] if count >= MIN_PATIENTS]
+    least = float(values.min()) if len(values) else 0.0
+    many = len(values) and (values == least).sum() >= MIN_PATIENTS
+    if least in _NEGATIVE_CODES and many and not ((values > least) & (values < 0)).any() and len(np.unique(values)) > 2:
+        codes.append(least)
+    return sorted(set(codes))
+
+
+def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int64]) -> CategoryColumn:
+    known = codes[codes >= 0]
+    distinct = np.unique(known)
+    if len(distinct) > max(_MAX_CODED, len(known) / 2):
+        raise _LeftOut("free text or identifiers")
+    if np.mean([len(words[code]) for code in known[:1000]]) > _LONG_TEXT:
+        raise _LeftOut("free text")
+    counts = patients_of(codes, people, len(words))
+    frequent = sorted((int(code) for code in distinct if counts[code] >= MIN_PATIENTS), key=lambda code: -counts[code])
+    frequent = frequent[:_MAX_CATEGORIES]
+    if len(frequent) < 2:
+        raise _LeftOut(f"fewer than two categories have {MIN_PATIENTS} patients")
+    if np.isin(known, frequent).mean() < _LISTED:
+        raise _LeftOut("too many categories")
+    categories = tuple(sorted(words[code] for code in frequent))
+    absent = bool((codes < 0).any()) or len(frequent) < len(distinct)
+    column = CategoryColumn(name, categories, absent)
+    places = np.array([categories.index(words[code]) for code in known if code in set(frequent)], np.float64)
+    fitted = fitted_column(column, places)
+    return fitted if isinstance(fitted, CategoryColumn) else column
+
+
+def _emptied(declared: Declared, column: Column) -> tuple[Column, int]:
+    """Return the cells without those that the description makes faults of, and how many these are."""
+    if isinstance(declared, CategoryColumn):
+        wrong = read_categories(column, declared.categories, declared.missing_values).wrong
+    else:
+        wrong = read_numbers(column, declared.missing_values).wrong
+    if not wrong.any():
+        return column, 0
+    cells = column.as_texts.tolist()
+    texts = [None if is_wrong else cell for cell, is_wrong in zip(cells, wrong.tolist(), strict=True)]
+    return Column.of_texts(texts, column.spelling, column.name), int(wrong.sum())
+
+
+def _rounded(value: float) -> float:
+    """Return the value with two digits."""
+    return 0.0 if value == 0 else round(value, 1 - math.floor(math.log10(abs(value))))

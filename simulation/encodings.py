@@ -1,0 +1,134 @@
+"""Other encodings of a study's columns, run on the same records under the same seeds: what the study's own cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.study.cell_counts import parts_of
+from private_learning.records import Records, Table
+from private_learning.tasks import load
+from private_learning.tasks.columns import PREFIX
+from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats
+from private_learning.tasks.tables import TableTask
+from private_learning.tasks.typical import column_text, fitted_column, known_values
+from simulation.report import SeedRun, SeedSpread, SimulationReport
+from simulation.runs import Simulation
+from study_protocol.study.settings import StudySettings
+
+OWN = "as declared"
+_RANGES, _TYPICAL, _LOGARITHMS = "ranges alone", "typical ranges and frequencies", "with logarithms"
+
+
+@dataclass(frozen=True)
+class EncodingRuns:
+    """One way to encode the columns, with its runs by seed.
+
+    columns  name -> description, of the columns whose description is not the study's own
+    """
+
+    name: str
+    columns: dict[str, str] = field(repr=False)
+    report: SimulationReport
+
+    def gain(self, own: EncodingRuns) -> SeedSpread | None:
+        """Return the metric less that of the study's own encodings, seed by seed. None where a seed has none."""
+        pairs = zip(self.report.runs, own.report.runs, strict=True)
+        ends = [[_reached(each.report, run) for each, run in zip((self, own), pair, strict=True)] for pair in pairs]
+        return SeedSpread.of([mine - theirs for mine, theirs in ends if mine is not None and theirs is not None])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON."""
+        reached = self.report.reached
+        return {
+            "name": self.name,
+            "columns": self.columns,
+            "seeds": [run.seed for run in self.report.runs],
+            "metric": self.report.metric,
+            "reached": None if reached is None else reached.to_dict(),
+        }
+
+
+def compare_encodings(
+    simulation: Simulation, seeds: Sequence[int], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[EncodingRuns, ...]:
+    """Run a study with its own encodings, and with others, which are made of all records of the simulation.
+
+    Every way runs under the same seeds, so the same patients are held out and the same noise is drawn. After `seconds`
+    no further seed begins.
+
+    Raises:
+        ConfigurationError: the task does not read declared columns.
+        DataError: as `Simulation.run`.
+    """
+    settings = simulation.settings
+    ways = dict(encodings_of(settings, simulation.dealer.source.files))
+    each = {
+        name: replace(simulation, settings=_encoded(settings, columns), compares=False, checkpoints=None)
+        for name, columns in ways.items()
+    }
+    runs: dict[str, list[SeedRun]] = {name: [] for name in ways}
+    begin = clock()
+    for seed in seeds:
+        if clock() - begin >= seconds and runs[OWN]:
+            break
+        for name, changed in each.items():
+            runs[name].append(changed.run(seed))
+    return tuple(
+        EncodingRuns(name, columns, SimulationReport(each[name].settings, simulation.backend, tuple(runs[name])))
+        for name, columns in ways.items()
+    )
+
+
+def encodings_of(settings: StudySettings, files: Sequence[Records]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ways to encode the columns: each by its name, and the columns that it describes otherwise.
+
+    The study's own comes first. Of ways that are the same, the first is kept.
+
+    Raises:
+        ConfigurationError: the task does not read declared columns.
+    """
+    task = load(settings.training.task, settings.training.task_parameters)
+    tables = [records for records in files if isinstance(records, Table)]
+    if not isinstance(task, TableTask) or not tables:
+        raise ConfigurationError("--compare-encodings is for tasks that read the columns of a table")
+    values = {column.name: _values(column, tables) for column in task.columns}
+    changed_by_way = {
+        OWN: list(task.columns),
+        _RANGES: [_plain(column) for column in task.columns],
+        _TYPICAL: [fitted_column(column, values[column.name], logarithm=False) or column for column in task.columns],
+        _LOGARITHMS: [fitted_column(column, values[column.name]) or column for column in task.columns],
+    }
+    seen: list[Sequence[Declared]] = []
+    for name, columns in changed_by_way.items():
+        if columns not in seen:
+            seen.append(columns)
+            pairs = zip(columns, task.columns, strict=True)
+            yield name, {column.name: column_text(column) for column, own in pairs if column != own}
+
+
+def _values(column: Declared, tables: Sequence[Table]) -> Floats:
+    parts = (part for table in tables for part in parts_of(table))
+    return np.concatenate([known_values(column, part.columns[column.name]) for part in parts])
+
+
+def _plain(column: Declared) -> Declared:
+    if isinstance(column, CategoryColumn):
+        return replace(column, shares=())
+    return replace(column, typical=None, log=False)
+
+
+def _encoded(settings: StudySettings, columns: dict[str, str]) -> StudySettings:
+    values = settings.as_json()
+    values["training"]["task_parameters"] |= {f"{PREFIX}{name}": text for name, text in columns.items()}
+    return StudySettings.model_validate(values)
+
+
+def _reached(report: SimulationReport, run: SeedRun) -> float | None:
+    reached = replace(report, runs=(run,)).reached
+    return None if reached is None else reached.mean
