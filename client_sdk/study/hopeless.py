@@ -27,8 +27,10 @@ def remarks(settings: StudySettings, patients: int, labels: Mapping[str, int], r
     for name, count in labels.items():
         if count == rows:
             said.append(f"all rows have one class ({name}): no model can learn a difference from them. Check the label")
-        elif count < _FEW_OF_A_CLASS:
+        elif count < _FEW_OF_A_CLASS <= rows / 2:
             said.append(f"class {name} has {count} of {rows} rows: too few to be learnt from here")
+    if rows < 2 * _FEW_OF_A_CLASS:
+        said.append(f"{rows} rows are too few to learn from")
     privacy = settings.privacy
     drawn = privacy.sampling_rate * patients
     noise = privacy.noise_multiplier * math.sqrt(parameters / privacy.max_steps)

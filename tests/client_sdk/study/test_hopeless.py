@@ -60,3 +60,8 @@ def test_a_usual_hospital_reads_nothing_of_it(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         join(hospital(coordinator(), tmp_path))
     assert "one class" not in caplog.text
+
+
+def test_five_rows_are_one_sentence() -> None:
+    study = settings(max_steps=100, noise_multiplier=0.1)
+    assert remarks(study, 5, {"0": 4, "1": 1}, 5, 1) == ["5 rows are too few to learn from"]
