@@ -244,7 +244,7 @@ def check_data(
         else (),
         without_gradient=failed,
         hopeless=tuple(remarks_of(training)),
-        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
+        hints=hints_of(training.task, remaining_data.records),
     )
 
 

@@ -210,14 +210,14 @@ def test_a_delta_of_a_patient_or_more_is_warned_of() -> None:
 
 
 FORECAST = AccuracyForecast(
-    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, alone_at_least=0.04, commonest=0.5
+    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, may_be_below_alone=False, commonest=0.5
 )
 
 
 def test_a_forecast_is_said_in_points() -> None:
     lost, alone = in_words(FORECAST)
     assert "expect to lose 1.2 points" in lost
-    assert "at most 3.0 in four of five" in lost
+    assert "Four of five studies that were measured lost at most 3.0" in lost
     assert "would lose about 5.0 points" in alone
 
 
@@ -225,10 +225,11 @@ def test_a_forecast_is_said_in_points() -> None:
     ("changes", "words"),
     [
         ({}, []),
-        ({"lost_at_most": 0.04}, ["a hospital alone, without privacy, may do better"]),
+        ({"may_be_below_alone": True}, ["a hospital alone, without privacy, may do better"]),
+        ({"doubts": ("alike", "classes")}, ["this forecast is not sure. There are more than 15"]),
         ({"commonest": None}, ["the share of the commonest class is not given"]),
     ],
-    ids=["none", "alone", "unknown"],
+    ids=["none", "alone", "unsure", "unknown"],
 )
 def test_a_study_that_may_be_of_no_use_is_warned_of(changes: dict[str, Any], words: list[str]) -> None:
     found = warnings(replace(FORECAST, **changes))
