@@ -62,7 +62,9 @@ def waiting_for(study: Study) -> Waiting:
             return Waiting("waiting for a question: training has not begun", study.state_since)
         case "paused":
             reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
-            return Waiting(f"the study is paused: {reason}", study.state_since)
+            return Waiting(
+                f"the study is paused: {reason} (for its operator, nothing is to be done here)", study.state_since
+            )
         case _:
             return _for_a_round(study, min_clients)
 
