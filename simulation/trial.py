@@ -11,7 +11,7 @@ import numpy as np
 from private_learning.tasks import Task, TaskDataset, of_study
 from private_learning.tasks.multilabel import MultiLabel
 from private_learning.tasks.regression import Regression
-from simulation.backends.base import Loop
+from simulation.backends.base import Loop, OpenBackend
 from simulation.baselines import baselines
 from simulation.engine import Engine, OnRound
 from simulation.population import Population
@@ -61,10 +61,12 @@ class Trial:
 
     dealer    of one file: it holds patients out and deals the others out to the hospitals
     settings  patients of one hospital -> the study's settings for hospitals of this size
+    backend   how hospitals are simulated
     """
 
     dealer: Dealer
     settings: Callable[[int], StudySettings]
+    backend: OpenBackend = Loop
     dealt_out: TrialResult | None = None
     of_this_size: TrialResult | None = None
 
@@ -90,14 +92,13 @@ class Trial:
         reached: list[Mapping[str, float]] = []
         for population in (parts, copies):
             settings = self.settings(_patients(population))
-            outcome = Engine(settings, population, seed, Loop, test=dealt.test, task=task).run(on_round)
+            outcome = Engine(settings, population, seed, self.backend, test=dealt.test, task=task).run(on_round)
             reached.append(next((shown.metrics for shown in reversed(outcome.rounds) if shown.metrics), {}))
         # Both together: a seed that is interrupted leaves nothing of itself.
         self.dealt_out = self.dealt_out or TrialResult(len(parts), _patients(parts))
         self.of_this_size = self.of_this_size or TrialResult(len(copies), _patients(copies))
-        for result, study, one in zip(
-            (self.dealt_out, self.of_this_size), reached, (alone, beside.pooled), strict=True
-        ):
+        results = (self.dealt_out, self.of_this_size)
+        for result, study, one in zip(results, reached, (alone, beside.pooled), strict=True):
             for row, metrics in ((STUDY, study), (POOLED, beside.pooled), (ALONE, one), (CONSTANT, constant)):
                 result.measured.setdefault(row, []).append(metrics)
 

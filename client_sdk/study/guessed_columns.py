@@ -86,9 +86,7 @@ def guess_columns(table: Table, targets: Collection[str], left_out: Collection[s
             lines[name] = text
             columns[name], emptied = _emptied(declared, column)
             if emptied:
-                remarks.append(
-                    f"column {name}: {emptied} cells are rare categories or no numbers, and count as missing"
-                )
+                remarks.append(f"column {name}: {emptied} cells are rare or no numbers, and count as missing")
     return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
 
 
@@ -223,7 +221,8 @@ def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int6
     distinct: list[int] = np.unique(known).tolist()
     if len(distinct) > max(_MAX_CODED, len(known) / 2):
         raise _LeftOut("free text or identifiers")
-    if np.mean([len(words[code]) for code in known[:1000].tolist()]) > _LONG_TEXT:
+    lengths: list[int] = [len(words[code]) for code in distinct]
+    if sum(lengths) > _LONG_TEXT * len(lengths):
         raise _LeftOut("free text")
     counts: list[int] = patients_of(codes, people, len(words)).tolist()
     frequent = sorted((code for code in distinct if counts[code] >= MIN_PATIENTS), key=lambda code: -counts[code])

@@ -34,8 +34,8 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="file to wri
 MAX_ROWS = 20_000
 CHECK = "# check this"
 WARNING = (
-    "The numbers and words of these columns come from one hospital's records, and no privacy budget covers them. Replace "
-    'those marked "check this" by public knowledge before the file leaves the hospital, or use --names-only'
+    "The numbers and words of these columns come from one hospital's records, and no privacy budget covers them. "
+    'Replace those marked "check this" by public knowledge before the file leaves the hospital, or use --names-only'
 )
 
 

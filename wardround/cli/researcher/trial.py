@@ -51,7 +51,9 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="settings file to w
 
 _MAX_SEEDS, _TEST_SHARE, _MAX_ROWS_PER_PATIENT = 10, 0.2, 5
 # Numbers of the encoded table, at most: of a wider one fewer patients are drawn.
-_MAX_CELLS = 3_000_000
+_MAX_CELLS = 1_000_000
+# From so many on a process for each processor is faster.
+_MANY_CELLS = 100_000
 _INTERRUPTED = 130
 _HIGHER_IS_WORSE = ("rmse",)
 
@@ -157,6 +159,7 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
     from rich.console import Console
     from rich.progress import Progress
 
+    from simulation.backends.choice import backend_called
     from simulation.records import Dealer, HowSplit, Source
     from simulation.trial import Trial
 
@@ -165,7 +168,8 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
     dealer = Dealer(
         Source((_narrowed(records, settings),), None, None), HowSplit("iid"), settings.hospitals, _TEST_SHARE
     )
-    trial, seed, longest = Trial(dealer, cache(settings.of_size)), 0, 0.0
+    backend = backend_called("loop" if len(records) * settings.width < _MANY_CELLS else "forked")
+    trial, seed, longest = Trial(dealer, cache(settings.of_size), backend), 0, 0.0
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("simulated", total=None)
         while seed < _MAX_SEEDS and (seed == 0 or time.monotonic() + longest <= end):
@@ -185,14 +189,11 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
 def _narrowed(records: Table, settings: TrialSettings) -> Table:
     import numpy as np
 
-    from private_learning.tasks.registry import load
-
-    width = int(getattr(load(settings.task, settings.parameters), "features", 1))
-    most = max(_MAX_CELLS // (width * settings.rows), 1000)
+    most = max(_MAX_CELLS // (settings.width * settings.rows), 1000)
     patients = list(dict.fromkeys(records.patients))
     if len(patients) <= most:
         return records
-    drawn = {patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()}
+    drawn: set[str] = {patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()}
     say(f"note: {most:,} of {len(patients):,} patients are simulated, so noise weighs more than in the study", err=True)
     return records.take([row for row, name in enumerate(records.patients) if name in drawn])
 
@@ -225,8 +226,8 @@ def _show(trial: Trial, seeds: int, epsilon: float, helps: list[str]) -> None:
     for metric in whole.metrics:
         table(f"{metric} on held-out patients, {seeds} seeds", heads, list(_rows(dealt, whole, metric, epsilon)))
     say(
-        f"first column: your records dealt out to {dealt.hospitals} hospitals. Second: every hospital as large as yours, "
-        "with the same patients. What other hospitals' patients would add cannot be seen in it"
+        f"first column: your records dealt out to {dealt.hospitals} hospitals. Second: every hospital as large as yours"
+        ", with the same patients. What other hospitals' patients would add cannot be seen in it"
     )
     say(_sentence(whole, epsilon))
     for line in [*_verdict(dealt, whole), *helps]:
@@ -257,8 +258,8 @@ def _sentence(whole: TrialResult, epsilon: float) -> str:
     rows = (STUDY, POOLED, ALONE, CONSTANT)
     study, pooled, alone, constant = (_spread(whole.spread(row, metric)) for row in rows)
     return (
-        f"{whole.hospitals} hospitals of your size: {metric} with ε {epsilon:g}: {study}; without privacy {pooled}; your "
-        f"hospital alone {alone}; {_constant_in_words(metric)} {constant}"
+        f"{whole.hospitals} hospitals of your size: {metric} with ε {epsilon:g}: {study}; without privacy {pooled}; "
+        f"your hospital alone {alone}; {_constant_in_words(metric)} {constant}"
     )
 
 

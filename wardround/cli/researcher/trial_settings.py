@@ -83,6 +83,13 @@ class TrialSettings:
             return found.settings, found.forecast
         return _like_suggested(values, patients), None
 
+    @property
+    def width(self) -> int:
+        """Return how many numbers stand for one row."""
+        from private_learning.tasks.columns import read_columns
+
+        return sum(column.width for column in read_columns(self.parameters))
+
     def halved(self) -> TrialSettings:
         """Return the settings with every second column, for the noise of so many."""
         from private_learning.tasks.columns import PREFIX
