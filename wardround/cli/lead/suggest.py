@@ -67,7 +67,7 @@ def suggested(
     from wardround.cli.lead.enforcement import with_tightest
     from wardround.cli.shared.settings_file import changed_settings
 
-    before = _read(values)
+    before = as_settings(values)
     _require_measured(before)
     round_count = suggestion.ROUNDS if rounds is None else rounds
     numbers = numbers_of(before, patients, commonest)
@@ -83,7 +83,7 @@ def suggested(
     whole["robustness"]["sum_radius"] = radius
     if questions is not None:
         _share(whole, questions)
-    tightest_plan, reasons = with_tightest(plan_of(_read(whole)))
+    tightest_plan, reasons = with_tightest(plan_of(as_settings(whole)))
     plan = least_noise(tightest_plan)
     if questions is not None:
         alone = least_noise(replace(tightest_plan, queries=None)).noise_multiplier
@@ -97,7 +97,9 @@ def suggested(
         "learning_rate": suggestion.learning_rate(noise, round_count),
         "averaging": suggestion.AVERAGING.model_dump(mode="json"),
     }
-    return Suggested(changed_settings(_read(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons)
+    return Suggested(
+        changed_settings(as_settings(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
+    )
 
 
 def _share(whole: dict[str, Any], share: float) -> None:
@@ -274,7 +276,8 @@ def _points(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def _read(values: Mapping[str, Any]) -> StudySettings:
+def as_settings(values: Mapping[str, Any]) -> StudySettings:
+    """Return settings given as JSON, without null for what is left out. Raises ConfigurationError: they are none."""
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError
