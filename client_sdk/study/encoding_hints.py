@@ -172,5 +172,5 @@ def _is_far(code: float, rest: Floats) -> bool:
 def _of_code(column: NumberColumn, code: float, count: int) -> EncodingHint:
     written = str(np.datetime64(int(code), "D")) if column.dates else f"{code:.15g}"
     written = "|".join([*column.missing_values, written])
-    words = f"{count} of your values are one number far from all rest. If it means missing, missing-values={written}"
+    words = f"{count} of your values are one number far from all others. If it means missing, missing-values={written}"
     return EncodingHint(column.name, words)
