@@ -10,6 +10,7 @@ from wardround.cli.shared.shared import number
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
+    from study_protocol.study.limit_statement import LimitStatement
     from study_protocol.study.queries import Query
 
 # Of queries that are charged, or never will be.
@@ -36,6 +37,7 @@ def _of_study(client: Client, query: Query) -> Iterator[str]:
 
     try:
         forecast = client.forecast_query(query.study, query.document)
+        stated = {(limit.level, limit.definition): limit for limit in client.budget(query.study).limits}
     except Refused:
         # An older coordinator tells operators alone.
         return
@@ -43,8 +45,21 @@ def _of_study(client: Client, query: Query) -> Iterator[str]:
         after = "unbounded" if limit.after is None else number(limit.after)
         yield (
             f"cost for each patient in this study ({limit.level} {limit.definition}): ε {number(limit.before)} → "
-            f"{after}, at most {limit.epsilon:g}"
+            f"{after}, at most {limit.epsilon:g}{_of_plan(stated.get((limit.level, limit.definition)), query)}"
         )
+
+
+def _of_plan(limit: LimitStatement | None, query: Query) -> str:
+    """Return how much of the part for questions it takes, where the whole plan is stated from the first charge on."""
+    progress = None if limit is None else limit.progress
+    if progress is None or progress.steps is None or progress.squares is None:
+        return ""
+    cost = query.document.cost()
+    if cost.bears == "evaluated":
+        return " (of the whole plan)"
+    used, allowed = progress.squares.used, progress.squares.allowed
+    before, after = (f"{100 * part / allowed:.1f}" for part in (used, used + cost.noise_multiplier**-2))
+    return f" (of the whole plan). Used of the part for questions: {before} % → {after} %"
 
 
 def _own(directory: Path, query: Query) -> Iterator[str]:
