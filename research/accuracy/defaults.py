@@ -199,7 +199,8 @@ def fitted_losses(cases: Sequence[Measured]) -> Losses:
         floor=round(float(floor), 3),
         by_noise=round(float(by_noise), 2),
         by_ranges=round(float(by_ranges), 3),
-        at_most=most(~doubted),
+        # No bound lies below the forecast.
+        at_most=max(most(~doubted), 1.0),
         at_most_in_doubt=most(doubted),
         noise_like_alone=round(_least_score(cases), 3),
     )
@@ -289,7 +290,7 @@ def _row(case: Measured, refitted: Rule, losses: Losses) -> dict[str, Any]:
         "forecast_at_most": round(worst, 4),
         "below_majority": reached < case.majority,
         "below_alone": reached < case.alone,
-        "warned_majority": worst >= suggestion.LEARNABLE * (1 - case.majority),
+        "warned_majority": forecast >= suggestion.LEARNABLE * (1 - case.majority),
         "warned_alone": case.score >= losses.noise_like_alone,
         "doubts": list(case.doubts),
     }
