@@ -40,7 +40,7 @@ _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$
 Codes = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GuessedColumns:
     """Guessed inputs of a study.
 
@@ -86,9 +86,7 @@ def guess_columns(table: Table, targets: Collection[str], left_out: Collection[s
             lines[name] = text
             columns[name], emptied = _emptied(declared, column)
             if emptied:
-                remarks.append(
-                    f"column {name}: {emptied} cells are rare categories or no numbers, and count as missing"
-                )
+                remarks.append(f"column {name}: {emptied} cells are rare or no numbers, and count as missing")
     return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
 
 
@@ -172,7 +170,7 @@ def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
         raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
     if len(np.unique(codes[known])) == 1:
         raise _LeftOut("one value throughout")
-    odd = np.unique(codes[read_numbers(column).wrong])
+    odd: list[int] = np.unique(codes[read_numbers(column).wrong]).tolist()
     stand_ins = [words[code] for code in odd if patients_of(codes, people, len(words))[code] >= MIN_PATIENTS]
     # More words beside numbers are codes of a list, such as one of diagnoses.
     if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
@@ -220,13 +218,14 @@ def _codes_in(values: Floats) -> list[float]:
 
 def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int64]) -> CategoryColumn:
     known = codes[codes >= 0]
-    distinct = np.unique(known)
+    distinct: list[int] = np.unique(known).tolist()
     if len(distinct) > max(_MAX_CODED, len(known) / 2):
         raise _LeftOut("free text or identifiers")
-    if np.mean([len(words[code]) for code in known[:1000]]) > _LONG_TEXT:
+    lengths: list[int] = [len(words[code]) for code in distinct]
+    if sum(lengths) > _LONG_TEXT * len(lengths):
         raise _LeftOut("free text")
-    counts = patients_of(codes, people, len(words))
-    frequent = sorted((int(code) for code in distinct if counts[code] >= MIN_PATIENTS), key=lambda code: -counts[code])
+    counts: list[int] = patients_of(codes, people, len(words)).tolist()
+    frequent = sorted((code for code in distinct if counts[code] >= MIN_PATIENTS), key=lambda code: -counts[code])
     frequent = frequent[:_MAX_CATEGORIES]
     if len(frequent) < 2:
         raise _LeftOut(f"fewer than two categories have {MIN_PATIENTS} patients")
@@ -235,7 +234,7 @@ def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int6
     categories = tuple(sorted(words[code] for code in frequent))
     absent = bool((codes < 0).any()) or len(frequent) < len(distinct)
     column = CategoryColumn(name, categories, absent)
-    places = np.array([categories.index(words[code]) for code in known if code in set(frequent)], np.float64)
+    places = np.array([categories.index(words[code]) for code in known.tolist() if code in frequent], np.float64)
     fitted = fitted_column(column, places)
     return fitted if isinstance(fitted, CategoryColumn) else column
 

@@ -36,7 +36,7 @@ _MAX_VALUES = 50
 _CUTS = (0.2, 0.4, 0.6, 0.8, 0.95)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GuessedTask:
     """A task with the parameters that are about the label.
 
@@ -66,7 +66,7 @@ def guess_task(table: Table, labels: Sequence[str], event: str | None = None, ta
     Raises:
         ConfigurationError: no task fits, or the records are hopeless. The sentence says what to change.
     """
-    targets = tuple(_found(table, name) for name in (*labels, *([event] if event else [])))
+    targets = tuple(require_column(table, name) for name in (*labels, *([event] if event else [])))
     if len(set(targets)) < len(targets):
         raise ConfigurationError("--label and --event name one column twice: name each once")
     people = len(set(table.patients))
@@ -107,7 +107,8 @@ def giveaways(lines: Mapping[str, str], table: Table, task: GuessedTask) -> dict
     return found
 
 
-def _found(table: Table, name: str) -> str:
+def require_column(table: Table, name: str) -> str:
+    """Return the name as the table has it. Raises ConfigurationError: it has no such column."""
     if (known := column_name(name)) in table.columns:
         return known
     near = like(name, table.columns)

@@ -27,6 +27,8 @@ _DOUBTS: dict[str, str] = {
     "classes": "Few data sets with more than two classes were measured",
     "noise": "The noise is larger than in the data sets that were measured",
 }
+# Of a study whose settings have no section for questions yet.
+_STATISTICS = {"max_queries": 200, "max_cells": 10_000}
 # The schemes that were measured, and whether each needs masks.
 _SCHEMES = {"parallel": False, "sequential": True}
 
@@ -46,12 +48,14 @@ def suggested(
     patients: Sequence[int] = (),
     rounds: int | None = None,
     commonest: float | None = None,
+    questions: float | None = None,
 ) -> Suggested:
     """Return the settings `values`, given as JSON, with suggested numbers of training.
 
     patients   of every hospital, or one number for all. Empty: as expected_batch_size in the settings says
     rounds     None: as many as the rule takes
     commonest  share of the commonest class, if it is known
+    questions  share of the budget for questions on all patients. None: as the settings say
 
     Raises:
         ConfigurationError: the rule was not measured for such a study. The message says for which it was.
@@ -63,7 +67,7 @@ def suggested(
     from wardround.cli.lead.enforcement import with_tightest
     from wardround.cli.shared.settings_file import changed_settings
 
-    before = _read(values)
+    before = as_settings(values)
     _require_measured(before)
     round_count = suggestion.ROUNDS if rounds is None else rounds
     numbers = numbers_of(before, patients, commonest)
@@ -77,15 +81,33 @@ def suggested(
         "max_steps": round_count,
     }
     whole["robustness"]["sum_radius"] = radius
-    tightest_plan, reasons = with_tightest(plan_of(_read(whole)))
+    if questions is not None:
+        _share(whole, questions)
+    tightest_plan, reasons = with_tightest(plan_of(as_settings(whole)))
     plan = least_noise(tightest_plan)
+    if questions is not None:
+        alone = least_noise(replace(tightest_plan, queries=None)).noise_multiplier
+        reasons.append(
+            f"note: questions have {questions:g} of the budget, which training cannot take: {round_count} rounds need "
+            f"noise multiplier {plan.noise_multiplier:.4g}, and {alone:.4g} without questions"
+        )
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["training"]["optimiser"] = {
         "name": "plain",
         "learning_rate": suggestion.learning_rate(noise, round_count),
         "averaging": suggestion.AVERAGING.model_dump(mode="json"),
     }
-    return Suggested(changed_settings(_read(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons)
+    return Suggested(
+        changed_settings(as_settings(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
+    )
+
+
+def _share(whole: dict[str, Any], share: float) -> None:
+    """Give questions a share of the budget: the steps of training become a fixed plan, which has the rest."""
+    whole["statistics"] = {**_STATISTICS, **(whole.get("statistics") or {}), "share": share}
+    for limit in whole["privacy"]["limits"]:
+        if limit["definition"] == "classical":
+            limit["enforcement"] = "fixed-plan"
 
 
 def begun(
@@ -254,7 +276,8 @@ def _points(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def _read(values: Mapping[str, Any]) -> StudySettings:
+def as_settings(values: Mapping[str, Any]) -> StudySettings:
+    """Return settings given as JSON, without null for what is left out. Raises ConfigurationError: they are none."""
     from pydantic import ValidationError
 
     from client_sdk.errors import ConfigurationError

@@ -41,7 +41,7 @@ _TRAINING: Mapping[str, Any] = {
     "local_steps": 1,
 }
 # The squared error has eight times the curvature of a logistic loss. With steps of 1 the model oscillates.
-_SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
+SMALLER_STEPS: Mapping[str, float] = {"regression": 0.25}
 # Four hospitals with about 120 patients each. All patients take part in every step: the largest sum for one noise.
 _PRIVACY: Mapping[str, Any] = {
     "scheme": "parallel",
@@ -124,6 +124,7 @@ POLICY: Mapping[str, Any] = {
     "min_witnesses": 0,
     "witness_window": 10,
     "backbone_programs": [],
+    "changed_records": "stop",
     "unpinned_roster": "unmasked",
     "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
@@ -186,7 +187,7 @@ def study_values(
         raise ConfigurationError(f"--task {task}: the built-in tasks are {', '.join(BUILT_IN)}")
     parameters = example_of(task)
     _require_together(bayesian=bayesian, masked=masked, client_level=client_level, evaluation=evaluation)
-    rate = _SMALLER_STEPS.get(task, 1.0)
+    rate = SMALLER_STEPS.get(task, 1.0)
     training = {"task": task, "task_parameters": parameters, **_TRAINING}
     training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
     privacy, clients = dict(_PRIVACY), 4

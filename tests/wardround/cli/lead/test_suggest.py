@@ -50,6 +50,22 @@ def test_all_rounds_fit_the_limit_with_the_least_noise(
     assert forecast(short, tight=False).rounds < plan.rounds
 
 
+def test_questions_have_a_share_that_training_cannot_take(run: Run, tmp_path: Path) -> None:
+    """All records in every round: squares add, so that a tenth of the budget is a tenth of the steps."""
+    path = tmp_path / "asking.toml"
+    said = run("plan", "--suggest", *PUBLIC, "--questions", "0.1", "-o", str(path)).output
+    found, alone = read_settings(path), suggested(run, tmp_path)
+    assert found.statistics is not None
+    assert (found.statistics.share, found.privacy.limits[0].enforcement) == (0.1, "fixed-plan")
+    ratio = found.privacy.noise_multiplier / alone.privacy.noise_multiplier
+    assert ratio == pytest.approx(0.9**-0.5, rel=2e-3)
+    assert f"noise multiplier {found.privacy.noise_multiplier:.4g}, and {alone.privacy.noise_multiplier:.4g}" in said
+    assert forecast(plan_of(found)).rounds == 100
+    for wrong in ("0", "1", "-0.1"):
+        refused = run("plan", "--suggest", *PUBLIC, "--questions", wrong, code=2).output
+        assert "a share above 0 and below 1" in " ".join(refused.replace("│", " ").split())
+
+
 def test_a_file_that_was_suggested_before_there_was_a_choice_keeps_its_numbers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "suggested.toml"
     run("plan", "--suggest", *PUBLIC, "-o", str(path))

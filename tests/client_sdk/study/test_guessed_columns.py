@@ -1,0 +1,121 @@
+"""Guessed columns: types, rounded numbers, no rare word, and a reason for each column that is left out."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk.study.guessed_columns import guess_columns, patient_column, rounded_range
+from private_learning.records import Table
+from private_learning.tasks.columns import PREFIX, encode_columns, read_columns
+
+N = 400
+DRAW = np.random.default_rng(5)
+
+
+def guessed(cells: Any, name: str = "x") -> tuple[str | None, str | None]:
+    found = guess_columns(Table.of({name: cells, "ill": [0, 1] * (N // 2)}), ["ill"])
+    return found.lines.get(name), found.left_out.get(name)
+
+
+def test_numbers_get_a_rounded_range_and_skewed_ones_a_logarithm() -> None:
+    values = DRAW.lognormal(2, 1, N)
+    line, _ = guessed(values)
+    assert line is not None
+    assert line.endswith("; log")
+    written = [float(end) for end in line.split(";")[0].split("..")]
+    assert not set(written) & set(values.tolist())
+    assert written[0] <= np.quantile(values, 0.01)
+    assert written[1] >= np.quantile(values, 0.99)
+    # One outlier among 400 does not show.
+    outlier, _ = guessed([*values[:-1], 123456.0])
+    assert "123" not in str(outlier)
+
+
+def test_missing_cells_and_codes_get_their_places() -> None:
+    values = DRAW.normal(100, 10, N).round(1)
+    values[:20], values[20:40] = np.nan, -1
+    line, _ = guessed(values)
+    assert line is not None
+    assert "missing=100" in line
+    assert line.endswith("missing-values=-1")
+
+
+def test_frequent_words_are_categories_and_rare_ones_are_not_written() -> None:
+    words = ["medical"] * 200 + ["surgical"] * 195 + ["rarissima"] * 5
+    found = guess_columns(Table.of({"ward": words, "ill": [0, 1] * 200}), ["ill"])
+    assert found.lines["ward"] == "medical|surgical; missing; frequencies=50|50"
+    assert found.remarks == ("column ward: 5 cells are rare or no numbers, and count as missing",)
+    columns = read_columns({PREFIX + "ward": found.lines["ward"]})
+    assert encode_columns(columns, found.table.columns)[:, -1].sum() == 5
+
+
+def test_rare_categories_count_patients_and_not_rows() -> None:
+    table = Table.of(
+        {"p": [f"p{row // 4}" for row in range(N)], "ward": ["a"] * 200 + ["b"] * 172 + ["c"] * 28}, patient_column="p"
+    )
+    assert "c" not in guess_columns(table, []).lines["ward"].split(";")[0].split("|")
+
+
+def test_few_whole_numbers_are_categories_with_frequencies() -> None:
+    assert guessed([0] * 360 + [1] * 40)[0] == "0|1; frequencies=90|10"
+    assert guessed([True] * 100 + [False] * 300)[0] == "0|1; frequencies=75|25"
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "reason"),
+    [
+        ("x", [None] * N, "no values"),
+        ("x", ["?"] * N, "no values"),
+        ("x", [1.0] * 5 + [None] * (N - 5), "more than 95% are missing"),
+        ("x", ["same"] * N, "one value throughout"),
+        ("x", [0] * (N - 3) + [1, 2, 3], "one value but for few patients"),
+        ("x", [f"note on patient {row}" for row in range(N)], "free text or identifiers"),
+        ("x", ["a long text " * 5, "another long text " * 5] * (N // 2), "free text"),
+        ("x", [datetime.date(2020, 1, 1) + datetime.timedelta(days=row) for row in range(N)], "dates"),
+        ("x", [f"2020-01-{row % 28 + 1:02}" for row in range(N)], "dates"),
+        ("record_id", list(DRAW.permutation(N) + 100), "an identifier"),
+        ("x", list(range(1000, 1000 + N)), "an identifier"),
+        ("x", ["a|b", "c|d"] * (N // 2), "its words cannot be written between bars"),
+        ("x", [f"w{row % 80}" for row in range(N)], "fewer than two categories have 10 patients"),
+    ],
+)
+def test_what_is_no_input_is_named_with_its_reason(name: str, cells: Any, reason: str) -> None:
+    assert guessed(cells, name) == (None, reason)
+
+
+def test_a_whole_number_that_nearly_all_patients_have_otherwise_may_be_a_measurement() -> None:
+    weights = DRAW.choice(np.arange(2000, 4500), N, replace=False)
+    assert guessed(weights, "birth_weight")[0] is not None
+
+
+def test_no_written_number_moves_with_one_patient_by_more_than_its_rounding() -> None:
+    values = DRAW.normal(50, 10, N)
+    assert guessed(values)[0] == guessed([*values[:-1], 1e9])[0] == guessed([*values[:-1], -1e9])[0]
+
+
+def test_columns_that_a_person_leaves_out() -> None:
+    found = guess_columns(Table.of({"a": list(DRAW.normal(size=N)), "b": list(DRAW.normal(size=N))}), [], ["b"])
+    assert list(found.lines) == ["a"]
+    assert found.left_out == {"b": "as you said"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "named"),
+    [
+        ("patient_nbr", [row // 2 for row in range(N)], True),
+        ("patient_nbr", list(range(N)), False),
+        ("patient_age", [row // 2 for row in range(N)], False),
+        ("visits", [row // 2 for row in range(N)], False),
+    ],
+)
+def test_a_column_of_patients_with_several_rows(name: str, values: list[int], named: bool) -> None:
+    assert patient_column(Table.of({name: values})) == (name if named else None)
+
+
+def test_a_range_of_one_number_is_none() -> None:
+    assert rounded_range(np.array([0.0] * 199 + [5.0])) is None
+    assert rounded_range(np.linspace(3, 97, 300)) == (0.0, 100.0)

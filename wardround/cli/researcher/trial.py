@@ -1,0 +1,317 @@
+"""The command `wardround try`: from a hospital's table to the accuracy that a study would reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wardround.cli.hospital.columns import (
+    WARNING,
+    Force,
+    LeaveOut,
+    NamesOnly,
+    Patient,
+    RecordsFile,
+    known_column,
+    read_table,
+    require_inputs,
+    show_remarks,
+    write_whole,
+)
+from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.table_format import FormatOptions
+from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.shared import AsJson, plain_errors, print_json, say, table
+
+if TYPE_CHECKING:
+    from client_sdk.study.guessed_columns import GuessedColumns
+    from client_sdk.study.guessed_label import GuessedTask
+    from private_learning.records import Table
+    from simulation.report import SeedSpread
+    from simulation.trial import Trial, TrialResult
+    from wardround.cli.researcher.trial_settings import TrialSettings
+
+Label = Annotated[
+    list[str], typer.Option("--label", help="column to be predicted. Several: labels that are each yes or no")
+]
+Event = Annotated[
+    str | None, typer.Option("--event", help="column that says whether the time in --label ended with the event")
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="logistic-regression, mlp, regression, discrete-survival or multi-label")
+]
+Hospitals = Annotated[int, typer.Option(help="hospitals of the study", min=3, max=50)]
+Epsilon = Annotated[float, typer.Option(help="ε of the study for every patient", min=0.05, max=50.0)]
+Seconds = Annotated[float, typer.Option(help="no further seed begins when it would end later than this", min=1.0)]
+Output = Annotated[Path, typer.Option("--output", "-o", help="settings file to write")]
+
+_MAX_SEEDS, _TEST_SHARE, _MAX_ROWS_PER_PATIENT = 10, 0.2, 5
+# Numbers of the encoded table, at most: of a wider one fewer patients are drawn.
+_MAX_CELLS = 1_000_000
+# From so many on a process for each processor is faster.
+_MANY_CELLS = 100_000
+_INTERRUPTED = 130
+_HIGHER_IS_WORSE = ("rmse",)
+
+
+def try_study(
+    records: RecordsFile,
+    label: Label,
+    event: Event = None,
+    task: TaskName = None,
+    patient: Patient = None,
+    leave_out: LeaveOut = [],  # noqa: B006 (typer reads the default and copies it)
+    hospitals: Hospitals = 4,
+    epsilon: Epsilon = 2.0,
+    seconds: Seconds = 80.0,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
+    output: Output = Path("study.toml"),
+    names_only: NamesOnly = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try a study on this hospital's table: guess settings, simulate several hospitals, show the accuracy to expect.
+
+    Nothing leaves this machine. The settings are written to a file for the study lead.
+    """
+    begun = time.monotonic()
+    with plain_errors():
+        require_writable(output, replaces=force)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        read = read_table(records, options, patient, leave_out)
+        guessed, guessed_task = _guess(read, label, event, task, leave_out)
+        if not as_json:
+            say(f"assumed: {guessed_task.words}")
+            show_remarks(guessed)
+        people = len(set(guessed.table.patients))
+        rows = _rows_per_patient(guessed.table)
+        settings = _settings(guessed, guessed_task, hospitals, epsilon, people, rows)
+        trial, seeds = _run(guessed.table, settings, begun + seconds)
+        write_whole(output, settings.text(_two_digits(people), guessed_task, names_only=names_only))
+        helps = _what_helps(settings, people)
+        if as_json:
+            print_json(_as_json(trial, seeds, guessed, guessed_task, helps, output))
+        else:
+            _show(trial, seeds, epsilon, helps)
+            _show_file(output, names_only=names_only)
+
+
+def _guess(
+    read: Table, label: list[str], event: str | None, task: str | None, leave_out: list[str]
+) -> tuple[GuessedColumns, GuessedTask]:
+    """Return inputs and task, with the records that have a label. Raises ConfigurationError: they are hopeless."""
+    from dataclasses import replace
+
+    from client_sdk.study.guessed_columns import guess_columns
+    from client_sdk.study.guessed_label import giveaways, guess_task
+
+    guessed_task = guess_task(read, label, event, task)
+    left_out = [known_column(read, name) for name in leave_out]
+    usable = read.take(guessed_task.rows)
+    if len(usable) < len(read):
+        say(f"note: {len(read) - len(usable):,} of {len(read):,} rows have no usable label and are left out", err=True)
+    guessed = guess_columns(usable, guessed_task.targets, left_out)
+    leaks = giveaways(guessed.lines, guessed.table, guessed_task)
+    lines = {name: text for name, text in guessed.lines.items() if name not in leaks}
+    guessed = replace(guessed, lines=lines, left_out={**guessed.left_out, **leaks})
+    require_inputs(guessed.lines, guessed.left_out)
+    return guessed, guessed_task
+
+
+def _rows_per_patient(records: Table) -> int:
+    """Return how many rows of a patient are used: as many as 95 % of the patients have, at most 5."""
+    import numpy as np
+
+    from client_sdk.study.guessed_columns import people_of
+
+    counts = np.bincount(people_of(records))
+    several = int(counts.max()) > 1
+    return min(max(int(np.quantile(counts, 0.95)), 2), _MAX_ROWS_PER_PATIENT) if several else 1
+
+
+def _settings(
+    guessed: GuessedColumns, task: GuessedTask, hospitals: int, epsilon: float, people: int, rows: int
+) -> TrialSettings:
+    from client_sdk.errors import ConfigurationError
+    from wardround.cli.researcher.trial_settings import TrialSettings
+
+    if people * (1 - _TEST_SHARE) < 5 * hospitals:
+        raise ConfigurationError(f"{people} patients cannot be dealt out to {hospitals} hospitals: ask for fewer")
+    return TrialSettings.of(task, guessed, hospitals, epsilon, people, rows)
+
+
+def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, int]:
+    """Run seeds until the time is over, with a progress bar. After Ctrl-C, return what is done.
+
+    Raises:
+        Exit: it was stopped in the first seed.
+    """
+    import logging
+    from functools import cache
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from simulation.backends.choice import backend_called
+    from simulation.records import Dealer, HowSplit, Source
+    from simulation.trial import Trial
+
+    for name in ("study_protocol.randomness.source", "private_learning.tasks.dataset"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    dealer = Dealer(
+        Source((_narrowed(records, settings),), None, None), HowSplit("iid"), settings.hospitals, _TEST_SHARE
+    )
+    backend = backend_called("loop" if len(records) * settings.width < _MANY_CELLS else "forked")
+    trial, seed, longest = Trial(dealer, cache(settings.of_size), backend), 0, 0.0
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("simulated", total=None)
+        while seed < _MAX_SEEDS and (seed == 0 or time.monotonic() + longest <= end):
+            before = time.monotonic()
+            progress.update(bar, description=f"seed {seed}", completed=0, total=2 * settings.of_size(1000).rounds)
+            try:
+                trial.run(seed, lambda _: progress.update(bar, advance=1))
+            except KeyboardInterrupt:
+                if seed:
+                    break
+                say("stopped: nothing was written", err=True)
+                raise typer.Exit(_INTERRUPTED) from None
+            seed, longest = seed + 1, max(longest, time.monotonic() - before)
+    return trial, seed
+
+
+def _narrowed(records: Table, settings: TrialSettings) -> Table:
+    import numpy as np
+
+    most = max(_MAX_CELLS // (settings.width * settings.rows), 1000)
+    patients = list(dict.fromkeys(records.patients))
+    if len(patients) <= most:
+        return records
+    drawn: set[str] = {patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()}
+    say(f"note: {most:,} of {len(patients):,} patients are simulated, so noise weighs more than in the study", err=True)
+    return records.take([row for row, name in enumerate(records.patients) if name in drawn])
+
+
+def _what_helps(settings: TrialSettings, patients: int) -> list[str]:
+    """Return what would lose less, by the forecast of `plan --suggest`. Empty where it was not measured."""
+    now = settings.with_forecast(patients)[1]
+    if now is None:
+        return []
+    hospitals, epsilon = 2 * settings.hospitals, 2 * settings.epsilon
+    changes = {
+        f"{hospitals} hospitals": settings.with_forecast(patients, hospitals=hospitals)[1],
+        f"ε {epsilon:g}": settings.with_forecast(patients, epsilon=epsilon)[1],
+        "half of the columns, if they say as much": settings.halved().with_forecast(patients)[1],
+    }
+    lost = ", ".join(f"with {name} {100 * each.lost:.1f}" for name, each in changes.items() if each is not None)
+    return [f"forecast for hospitals of your size: noise costs {100 * now.lost:.1f} points of accuracy, {lost}"]
+
+
+def _show(trial: Trial, seeds: int, epsilon: float, helps: list[str]) -> None:
+    from simulation.trial import STUDY
+
+    dealt, whole = trial.dealt_out, trial.of_this_size
+    assert dealt is not None
+    assert whole is not None
+    if not whole.metrics:
+        say(f"no model was released, or it has no metric ({', '.join(whole.measured[STUDY][0]) or 'none'})")
+        return
+    heads = ["", *(f"{each.hospitals} hospitals of {each.patients:,} patients" for each in (dealt, whole))]
+    for metric in whole.metrics:
+        table(f"{metric} on held-out patients, {seeds} seeds", heads, list(_rows(dealt, whole, metric, epsilon)))
+    say(
+        f"first column: your records dealt out to {dealt.hospitals} hospitals. Second: every hospital as large as yours"
+        ", with the same patients. What other hospitals' patients would add cannot be seen in it"
+    )
+    say(_sentence(whole, epsilon))
+    for line in [*_verdict(dealt, whole), *helps]:
+        say(line)
+
+
+def _rows(dealt: TrialResult, whole: TrialResult, metric: str, epsilon: float) -> Iterator[list[str]]:
+    from simulation.trial import ALONE, CONSTANT, POOLED, STUDY
+
+    names = {
+        STUDY: f"with ε {epsilon:g}",
+        POOLED: "without privacy, together",
+        ALONE: "one hospital alone",
+        CONSTANT: _constant_in_words(metric),
+    }
+    for row, words in names.items():
+        yield [words, *(_spread(each.spread(row, metric)) for each in (dealt, whole))]
+
+
+def _constant_in_words(metric: str) -> str:
+    return {"accuracy": "most frequent class", "rmse": "the mean for everyone"}.get(metric, "without any column")
+
+
+def _sentence(whole: TrialResult, epsilon: float) -> str:
+    from simulation.trial import ALONE, CONSTANT, POOLED, STUDY
+
+    metric = whole.metrics[0]
+    rows = (STUDY, POOLED, ALONE, CONSTANT)
+    study, pooled, alone, constant = (_spread(whole.spread(row, metric)) for row in rows)
+    return (
+        f"{whole.hospitals} hospitals of your size: {metric} with ε {epsilon:g}: {study}; without privacy {pooled}; "
+        f"your hospital alone {alone}; {_constant_in_words(metric)} {constant}"
+    )
+
+
+def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
+    from simulation.trial import ALONE, CONSTANT, POOLED, STUDY
+
+    metric = whole.metrics[0]
+    sign = -1 if metric in _HIGHER_IS_WORSE else 1
+    reached, constant = whole.spread(STUDY, metric), whole.spread(CONSTANT, metric)
+    pooled = whole.spread(POOLED, metric)
+    few, many = dealt.spread(ALONE, metric), whole.spread(ALONE, metric)
+    if reached and constant and pooled and sign * (reached.mean - constant.mean) <= 0:
+        useless = sign * (pooled.mean - constant.mean) <= 0
+        cure = "other columns" if useless else "more hospitals, a higher ε or fewer columns"
+        yield f"warning: the model is no better than {_constant_in_words(metric)}. What would help: {cure}"
+    if few and many:
+        yield (
+            f"more patients: without privacy, {metric} goes from {few.mean:.3g} to {many.mean:.3g} when a hospital has "
+            f"{whole.patients:,} patients and not {dealt.patients:,} (measured)"
+        )
+
+
+def _show_file(output: Path, *, names_only: bool) -> None:
+    say(f"{output} is written: send it to the study lead" + ("" if names_only else ", after you have checked it"))
+    if not names_only:
+        say(f"warning: {WARNING}", err=True)
+
+
+def _as_json(
+    trial: Trial, seeds: int, guessed: GuessedColumns, task: GuessedTask, helps: list[str], output: Path
+) -> dict[str, Any]:
+    assert trial.dealt_out is not None
+    assert trial.of_this_size is not None
+    return {
+        "task": task.name,
+        "assumed": task.words,
+        "left_out": dict(guessed.left_out),
+        "remarks": list(guessed.remarks),
+        "seeds": seeds,
+        "dealt_out": trial.dealt_out.to_dict(),
+        "of_this_size": trial.of_this_size.to_dict(),
+        "what_helps": helps,
+        "settings": str(output),
+    }
+
+
+def _spread(value: SeedSpread | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.3g}" if value.deviation is None else f"{value.mean:.3g} ± {value.deviation:.2g}"
+
+
+def _two_digits(patients: int) -> int:
+    """Return the number with two digits: the file need not say how many patients there are exactly."""
+    return int(float(f"{patients:.2g}"))
