@@ -199,7 +199,8 @@ def fitted_losses(cases: Sequence[Measured]) -> Losses:
         floor=round(float(floor), 3),
         by_noise=round(float(by_noise), 2),
         by_ranges=round(float(by_ranges), 3),
-        at_most=most(~doubted),
+        # No bound lies below the forecast.
+        at_most=max(most(~doubted), 1.0),
         at_most_in_doubt=most(doubted),
         noise_like_alone=round(_least_score(cases), 3),
     )
@@ -289,7 +290,7 @@ def _row(case: Measured, refitted: Rule, losses: Losses) -> dict[str, Any]:
         "forecast_at_most": round(worst, 4),
         "below_majority": reached < case.majority,
         "below_alone": reached < case.alone,
-        "warned_majority": worst >= suggestion.LEARNABLE * (1 - case.majority),
+        "warned_majority": forecast >= suggestion.LEARNABLE * (1 - case.majority),
         "warned_alone": case.score >= losses.noise_like_alone,
         "doubts": list(case.doubts),
     }
@@ -333,21 +334,18 @@ def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows of ε 1 and 2 side by side, in points of accuracy."""
-    lines = [
-        "| data, encoding | ν at ε = 2 | lost, ε = 1 | forecast (at most) | lost, ε = 2 | forecast (at most) "
-        "| below the best | doubts |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name in dict.fromkeys(row["case"] for row in rows):
-        one, two = (next(r for r in rows if r["case"] == name and r["epsilon"] == e) for e in (1.0, 2.0))
-        cells = [
-            f"{100 * row['lost']:.1f} | {100 * row['forecast']:.1f} ({100 * row['forecast_at_most']:.1f})"
-            for row in (one, two)
-        ]
-        gaps = f"{100 * one['gap']:.1f}, {100 * two['gap']:.1f}"
-        lines.append(f"| {name} | {two['noise']:.3f} | {' | '.join(cells)} | {gaps} | {', '.join(two['doubts'])} |")
+    """Return lost/forecast/bound/below the best, in points, by encoding and ε. A star: the forecast was not sure."""
+    by_name = {(row["case"], row["epsilon"]): row for row in rows}
+    lines = ["| data | ranges, ε = 1 | ranges, ε = 2 | typical, ε = 1 | typical, ε = 2 |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["case"].removesuffix(TYPICAL) for row in rows):
+        found = [by_name[name + encoding, epsilon] for encoding in ("", TYPICAL) for epsilon in (1.0, 2.0)]
+        lines.append(f"| {name} | {' | '.join(map(_points, found))} |")
     return "\n".join(lines)
+
+
+def _points(row: dict[str, Any]) -> str:
+    numbers = (f"{100 * row[name]:.1f}" for name in ("lost", "forecast", "forecast_at_most", "gap"))
+    return "/".join(numbers) + "\\*" * bool(row["doubts"])
 
 
 def main() -> None:

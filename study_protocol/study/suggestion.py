@@ -26,18 +26,19 @@ TRAVEL = 6.7
 POWER = 1.0
 LONGEST_STEP = 10.0
 # Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2) + LOST_BY_RANGES · the share of columns that
-# are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more.
+# are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more. In
+# doubt the factor is larger.
 LOST_FLOOR = 0.004
 LOST_BY_NOISE = 0.3
 LOST_BY_RANGES = 0.015
-LOST_AT_MOST = 2.4
-MARGIN = 0.01
+LOST_AT_MOST, LOST_AT_MOST_IN_DOUBT = 1.0, 2.54
+MARGIN = 0.015
 # Accuracy lost by n patients alone, without privacy: a median, as a multiple of √(parameters / n).
-LOST_ALONE = 0.05
+LOST_ALONE = 0.07
 # A hospital alone did better than the study where ν was at least so much of √(parameters / n), with n its patients.
-NOISE_LIKE_ALONE = 0.15
-# Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
-LEARNABLE = 0.25
+NOISE_LIKE_ALONE = 0.123
+# Of the error that naming the commonest class makes: a study that loses more than this share may be no better.
+LEARNABLE = 0.12
 # The forecast is not sure beyond so much noise, beyond so many number columns, where some are often alike, where more
 # than so large a share of the columns are ranges alone, which may be skewed, and beyond so many classes.
 SURE_NOISE, SURE_NUMBERS, SURE_RANGES, SURE_CLASSES = 0.1, 15, 0.25, 2
@@ -88,7 +89,7 @@ class AccuracyForecast:
     @property
     def may_be_below_commonest(self) -> bool:
         """Whether naming the commonest class may be as good, False if its share is not known."""
-        return self.commonest is not None and self.lost_at_most >= LEARNABLE * (1 - self.commonest)
+        return self.commonest is not None and self.lost >= LEARNABLE * (1 - self.commonest)
 
 
 def relative_noise(numbers: PublicNumbers, noise_multiplier: float, rounds: int, sampling_rate: float = 1.0) -> float:
@@ -114,15 +115,17 @@ def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> fl
 def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
     """Return the expected accuracy at this relative noise, of settings like those that are suggested."""
     lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes) + LOST_BY_RANGES * numbers.ranges
+    doubts = _doubts(numbers, noise)
+    at_most = LOST_AT_MOST_IN_DOUBT if doubts else LOST_AT_MOST
     return AccuracyForecast(
         relative_noise=noise,
         # Guessing is right once in so many classes.
         lost=min(lost, 1 - 1 / numbers.classes),
-        lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
+        lost_at_most=min(MARGIN + at_most * lost, 1.0),
         alone=min(LOST_ALONE * math.sqrt(numbers.parameters / numbers.largest), 1.0),
         may_be_below_alone=noise >= NOISE_LIKE_ALONE * math.sqrt(numbers.parameters / numbers.patients),
         commonest=numbers.commonest,
-        doubts=_doubts(numbers, noise),
+        doubts=doubts,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,19 +51,20 @@ def test_nobody_is_expected_to_do_worse_than_to_guess(classes: int) -> None:
 def test_a_forecast_of_many_classes_is_worse() -> None:
     ten = PublicNumbers(hospitals=4, patients=120.0, largest=200.0, parameters=11, classes=10)
     two, many = forecast_accuracy(NUMBERS, 0.05), forecast_accuracy(ten, 0.05)
-    by_noise = (many.lost - suggestion.LOST_FLOOR) / (two.lost - suggestion.LOST_FLOOR)
+    constant = suggestion.LOST_FLOOR + suggestion.LOST_BY_RANGES
+    by_noise = (many.lost - constant) / (two.lost - constant)
     assert by_noise == pytest.approx(math.sqrt(5))
 
 
 @pytest.mark.parametrize(
     ("noise", "largest", "commonest", "alone", "majority"),
     [
-        (0.05, 200, None, True, False),
+        (0.09, 200, None, True, False),
         (0.005, 30, None, False, False),
-        (0.05, 200, 0.92, True, True),
+        (0.09, 200, 0.92, True, True),
         (0.005, 30, 0.5, False, False),
     ],
-    ids=["a large hospital", "small hospitals", "a rare outcome", "an even outcome"],
+    ids=["much noise", "little noise", "a rare outcome", "an even outcome"],
 )
 def test_where_a_study_may_be_of_no_use_it_is_said(
     noise: float, largest: int, commonest: float | None, alone: bool, majority: bool
@@ -70,3 +73,25 @@ def test_where_a_study_may_be_of_no_use_it_is_said(
     found = forecast_accuracy(numbers, noise)
     assert found.lost <= found.lost_at_most
     assert (found.may_be_below_alone, found.may_be_below_commonest) == (alone, majority)
+
+
+def test_columns_that_are_described_better_are_forecast_better() -> None:
+    ranges, typical = (forecast_accuracy(replace(NUMBERS, ranges=share), 0.03) for share in (1.0, 0.0))
+    assert typical.lost < ranges.lost
+    assert typical.lost_at_most < ranges.lost_at_most
+    assert (ranges.doubts, typical.doubts) == (("ranges",), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "noise", "doubts"),
+    [
+        ({}, 0.03, ()),
+        ({"ranges": 0.5}, 0.03, ("ranges",)),
+        ({"numbers": 19}, 0.03, ("alike",)),
+        ({"classes": 3}, 0.03, ("classes",)),
+        ({}, 0.2, ("noise",)),
+    ],
+)
+def test_a_forecast_says_where_it_is_not_sure(changes: dict[str, Any], noise: float, doubts: tuple[str, ...]) -> None:
+    found = forecast_accuracy(replace(NUMBERS, **({"ranges": 0.0, "numbers": 10} | changes)), noise)
+    assert found.doubts == doubts
