@@ -168,6 +168,7 @@ def test_a_right_word_is_not_reported(text: str) -> None:
         (pieces_of_page("p.md", "```python\nfrom server import app\n```\n"), "pages import from"),
         (pieces_of_program("p.py", 'say("Then run: wardround rooster pin x")'), "wardround rooster pin x"),
         (pieces_of_program("p.py", 'say(f"see `wardround budget {study} --al`")'), "--al"),
+        (pieces_of_program("p.py", 'say("then `roster pni STUDY`")'), "roster pni"),
         (pieces_of_program("p.py", 'help = "the entry `[schedul] slots`"'), "[schedul] slots"),
         (pieces_of_program("p.py", 'raise E("set WARDROUND_CLIENT_HOUSE")'), "WARDROUND_CLIENT_HOUSE"),
         (pieces_of_program("p.py", 'help = "see docs/hospitals.md"'), "docs/hospitals.md"),

@@ -61,7 +61,7 @@ def wrong_commands(piece: Piece) -> Iterator[str]:
         if fault := _fault(words, is_prose=piece.kind == "message"):
             yield f"wardround {' '.join(words)}: {fault}"
     # `roster pin STUDY` without the program's name. A reference such as `query 3` is no command.
-    words = piece.text.split() if piece.kind == "span" and piece.is_page else []
+    words = piece.text.split() if piece.kind == "span" else []
     is_command = len(words) > 1 and words[0] in GROUPS and re.fullmatch(r"[a-z]{3,}", words[1])
     if is_command and f"{words[0]} {words[1]}" not in COMMANDS:
         yield f"{piece.text}: there is no such command"
