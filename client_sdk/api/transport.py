@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Callable, Generator, Mapping
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -25,6 +27,7 @@ _KINDS: Mapping[type[BaseException], str] = {
     ConnectionRefusedError: "nothing listens there: check address and port, and whether it runs",
     httpx.TimeoutException: "no answer in time: check address and port, firewall and proxy",
 }
+DOCTOR_HINT = ". `wardround doctor` looks for the reason"
 DEFAULT_ANSWER_LIMIT = 16 << 20
 
 
@@ -140,19 +143,19 @@ def _request(connection: Connection, call: Call[Any], headers: Mapping[str, str]
 
 
 @contextmanager
-def _failures() -> Generator[None]:
+def _failures(connection: Connection) -> Generator[None]:
     """Raise the library's errors as ConnectionFailed."""
     try:
         yield
     except httpx.RemoteProtocolError as error:
         # A connection that breaks off may be a restart. What is no HTTP at all never becomes a coordinator.
         if _broke_off(error):
-            raise ConnectionFailed(_unanswered(error)) from error
+            raise ConnectionFailed(_unanswered(error, connection)) from error
         raise UnexpectedAnswer(f"what answers there does not speak HTTP: {NO_COORDINATOR}") from error
     except httpx.HTTPError as error:
         # With these nothing has left, so that even a POST may be sent again.
         kinds = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError
-        raise ConnectionFailed(_unanswered(error), sent=not isinstance(error, kinds)) from error
+        raise ConnectionFailed(_unanswered(error, connection), sent=not isinstance(error, kinds)) from error
 
 
 def _broke_off(error: httpx.RemoteProtocolError) -> bool:
@@ -160,18 +163,56 @@ def _broke_off(error: httpx.RemoteProtocolError) -> bool:
     return "disconnected" in message or "closed connection" in message
 
 
-def _unanswered(error: Exception) -> str:
+def proxy_of(connection: Connection) -> str | None:
+    """Return host and port of the proxy that requests go through, without its password, or None."""
+    parts = urlsplit(connection.url)
+    if connection.proxy is not None:
+        address = connection.proxy.get_secret_value()
+    elif _is_loopback(parts.hostname or "") or proxy_bypass(parts.hostname or ""):
+        return None
+    else:
+        proxies = getproxies()
+        address = proxies.get(parts.scheme) or proxies.get("all")
+    if not address:
+        return None
+    proxy = urlsplit(address if "://" in address else f"//{address}")
+    return f"{proxy.hostname}:{proxy.port}" if proxy.port else str(proxy.hostname)
+
+
+def _unanswered(error: Exception, connection: Connection) -> str:
     # The library's text may quote a proxy's address with its password: only the kind of failure is passed on.
-    return f"the coordinator did not answer ({_kind(error)}). `wardround doctor` looks for the reason"
+    proxy = proxy_of(connection)
+    if proxy is not None and (fault := _of_proxy(error)) is not None:
+        return f"the proxy {proxy} {fault}. Ask your IT for the proxy to use (HTTPS_PROXY, NO_PROXY){DOCTOR_HINT}"
+    return f"the coordinator did not answer ({_kind(error)}){DOCTOR_HINT}"
 
 
-def _kind(error: BaseException) -> str:
-    """Return the finding of the operating system or of TLS where it is known, else the library's name of it."""
+def _of_proxy(error: Exception) -> str | None:
+    """Return what went wrong on the way to a proxy, or None for a failure behind it."""
+    if isinstance(error, httpx.ProxyError):
+        status = re.match(r"[0-9]{3}", str(error))
+        wants = "asks for a user name and password, or for other ones" if status and status[0] == "407" else "refuses"
+        return f"{wants} ({status[0] if status else 'no status'})"
+    # Through a proxy only the way to the proxy itself is a matter of names and ports here.
+    causes = _causes(error)
+    faults = {socket.gaierror: "has no known name", ConnectionRefusedError: "does not listen there"}
+    found = (text for kind, text in faults.items() if any(isinstance(cause, kind) for cause in causes))
+    return next(found, "does not answer in time" if isinstance(error, httpx.ConnectTimeout) else None)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return the error and all that it comes from, the outermost first."""
     causes: list[BaseException] = []
     current_error: BaseException | None = error
     while current_error is not None and current_error not in causes:
         causes.append(current_error)
         current_error = current_error.__cause__ or current_error.__context__
+    return causes
+
+
+def _kind(error: BaseException) -> str:
+    """Return the finding of the operating system or of TLS where it is known, else the library's name of it."""
+    causes = _causes(error)
     for kind, words in _KINDS.items():
         cause = next((cause for cause in causes if isinstance(cause, kind)), None)
         if cause is not None:
@@ -188,7 +229,10 @@ def _of_certificate(error: BaseException) -> str:
         return f": {message}, compare its dates with this machine's clock"
     if "mismatch" in message:
         return f": {message}, check the address"
-    return f"{': ' + message if message else ''}, WARDROUND_CA_FILE names a private authority"
+    own = (
+        "WARDROUND_CA_FILE names a private authority, also that of a firewall that opens TLS: ask your IT for its file"
+    )
+    return f"{': ' + message if message else ''}, {own}"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:
@@ -227,7 +271,7 @@ class Transport:
     def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
         # Streamed, so that a body beyond its limit is cut off before it is held.
-        with _failures(), self._http.stream(**_request(self._connection, call, headers)) as response:
+        with _failures(self._connection), self._http.stream(**_request(self._connection, call, headers)) as response:
             if not _is_packed(response):
                 for part in response.iter_bytes():
                     _add(body, part, call)
@@ -246,7 +290,7 @@ class AsyncTransport:
 
     async def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
         body = bytearray()
-        with _failures():
+        with _failures(self._connection):
             async with self._http.stream(**_request(self._connection, call, headers)) as response:
                 if not _is_packed(response):
                     async for part in response.aiter_bytes():

@@ -288,6 +288,13 @@ class SitePolicy(_Section):
         path = directory / POLICY_FILE
         return cls.read(path) if path.exists() else cls()
 
+    @property
+    def in_words(self) -> str:
+        """Return what a refusal calls it: there may be no file."""
+        if self.model_fields_set:
+            return "the site policy (policy.toml)"
+        return "the strict site policy, which holds without a policy.toml (`wardround policy template` writes one),"
+
     def own_limits(self, terms: LedgerTerms | None = None, plans: Collection[WholePlan] = ()) -> tuple[OwnLimit, ...]:
         """The hospital's own limits on what is charged round by round, each as it is enforced.
 

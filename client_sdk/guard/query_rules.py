@@ -20,7 +20,7 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
     """
     for rule in query_rules(policy, document, data_version):
         if not rule.is_met:
-            raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+            raise PolicyRefused(rule.code, f"{policy.in_words} says no: {rule.text}")
 
 
 def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: str) -> None:

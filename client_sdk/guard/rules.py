@@ -37,7 +37,7 @@ def require_allowed(
         PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in rules(policy, study, dataset, settings, roster_pinned=roster_pinned, expected=expected):
-        _require(rule)
+        _require(policy, rule)
 
 
 def rules(
@@ -84,12 +84,12 @@ def require_program_allowed(policy: SitePolicy, settings: AnySettings) -> None:
         PolicyRefused: the site policy does not list its digest.
     """
     if isinstance(settings, StudySettings):
-        _require(_program(policy, settings))
+        _require(policy, _program(policy, settings))
 
 
-def _require(rule: PolicyRule) -> None:
+def _require(policy: SitePolicy, rule: PolicyRule) -> None:
     if not rule.is_met:
-        raise PolicyRefused(rule.code, f"the site policy (policy.toml) says no: {rule.text}")
+        raise PolicyRefused(rule.code, f"{policy.in_words} says no: {rule.text}")
 
 
 def _program(policy: SitePolicy, settings: StudySettings) -> PolicyRule:

@@ -13,20 +13,30 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-from client_sdk.api.client import Client
+from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import ClientSettings, Connection
-from client_sdk.api.transport import Transport, require_safe_url
-from client_sdk.errors import ConfigurationError, LedgerInUse, WardroundError
+from client_sdk.api.transport import DOCTOR_HINT, Transport, proxy_of, require_safe_url
+from client_sdk.errors import ApiError, ConfigurationError, LedgerInUse, ServerFailure, WardroundError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
-from client_sdk.identity import KEY_FILE, Identity
+from client_sdk.identity import KEY_FILE, Identity, Membership
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
-_LEAST_DISK_BYTES = 1 << 30
+_LEAST_DISK_BYTES, _NO_DISK_BYTES = 1 << 30, 1 << 26
+_OF_STUDY = {
+    "revoked": "this hospital no longer takes part. If that is a mistake, ask the study's operator for a new "
+    "invitation",
+    "bad-signature": "the coordinator does not know this hospital's key: restore identity.key from a backup, or ask "
+    "the study's operator for a new invitation",
+    "clock-skew": "the coordinator does not accept this machine's time: set its clock",
+    "wrong-target": "the coordinator now has another public address: ask the study's operator for it, then give it "
+    "once with `wardround join … --server`",
+    "not-found": "the coordinator does not have this study: ask the study's operator whether it has moved or ended",
+    "client-too-old": "this version is too old for the study: install the version that the study's operator names",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,10 @@ def examine(
     except WardroundError as error:
         return [*findings, Finding("address", "bad", str(error))]
     findings += [Finding("address", "good", connection.url), _proxy(connection), _name(connection)]
-    return [*findings, *_coordinator(connection, transport, clock)]
+    reached = _coordinator(connection, transport, clock)
+    # Without an answer, what it knows of this hospital is no further finding.
+    studies = _studies(directory, connection, transport) if reached[0].verdict == "good" else []
+    return [*findings, *reached, *studies]
 
 
 def _enrolled_server(directory: Path) -> str | None:
@@ -107,8 +120,10 @@ def _coordinator_keys(directory: Path) -> list[Finding]:
 def _disk(directory: Path) -> Finding:
     place = directory if directory.is_dir() else Path()
     free = shutil.disk_usage(place).free
-    verdict: Verdict = "good" if free >= _LEAST_DISK_BYTES else "note"
-    return Finding("disk", verdict, f"{free / 2**30:.1f} GiB free for updates and the ledger")
+    text = f"{free / 2**30:.1f} GiB free for updates and the ledger"
+    if free < _NO_DISK_BYTES:
+        return Finding("disk", "bad", f"{text}: free some space, or no round can be written down")
+    return Finding("disk", "good" if free >= _LEAST_DISK_BYTES else "note", text)
 
 
 def _policy(directory: Path) -> Finding:
@@ -131,7 +146,9 @@ def _ledger(directory: Path, dataset: str) -> Finding:
     try:
         path = ledger_path(directory, dataset)
         if not path.exists():
-            return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first round makes it")
+            others = sorted(ledger.stem for ledger in path.parent.glob("*.db"))
+            name = f", or name one that is here with --dataset: {', '.join(others)}" if others else ""
+            return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first join makes it{name}")
         with HospitalLedger.open(path) as ledger:
             mark = ledger.records_mark
             used = "" if mark is None else f". Records of {mark.at[:10]}: {mark.patients} patients, {mark.rows} rows"
@@ -143,12 +160,10 @@ def _ledger(directory: Path, dataset: str) -> Finding:
 
 
 def _proxy(connection: Connection) -> Finding:
-    parts = urlsplit(connection.url)
-    address = getproxies().get(parts.scheme)
-    if address is None or proxy_bypass(parts.hostname or ""):
+    proxy = proxy_of(connection)
+    if proxy is None:
         return Finding("proxy", "good", "none is used")
-    proxy = urlsplit(address)
-    return Finding("proxy", "note", f"requests go through {proxy.hostname}:{proxy.port}")
+    return Finding("proxy", "note", f"requests go through {proxy}")
 
 
 def _name(connection: Connection) -> Finding:
@@ -156,7 +171,9 @@ def _name(connection: Connection) -> Finding:
     try:
         socket.getaddrinfo(host, None)
     except OSError:
-        return Finding("name", "note", f"{host} is not known here, but a proxy may know it")
+        if proxy_of(connection) is not None:
+            return Finding("name", "note", f"{host} is not known here, and the proxy may know it")
+        return Finding("name", "note", f"{host} is not known here: check the address, and this machine's network")
     return Finding("name", "good", f"{host} is known")
 
 
@@ -175,14 +192,39 @@ def _coordinator(
     return [Finding("coordinator", "good", f"ready, {kind}"), _clock(headers.get("date"), (before + clock()) / 2)]
 
 
+def _studies(directory: Path, connection: Connection, transport: Callable[[Connection], Transport]) -> list[Finding]:
+    """Return one finding for each study of this coordinator: whether it still knows this hospital."""
+    try:
+        identity = Identity.open(directory)
+        memberships = [one for one in identity.memberships() if one.url == connection.url]
+    except ConfigurationError:
+        return []
+    return [_study(identity, membership, connection, transport) for membership in memberships]
+
+
+def _study(
+    identity: Identity, membership: Membership, connection: Connection, transport: Callable[[Connection], Transport]
+) -> Finding:
+    check = f"study {membership.study}"
+    signature = Signature(identity.key, membership.client, membership.study, membership.origin)
+    try:
+        with Client(connection, signature, transport=transport(connection)) as client:
+            state = client.study(membership.study).state
+    except ApiError as error:
+        if (advice := _OF_STUDY.get(error.code)) is not None:
+            return Finding(check, "bad", f"{advice} [{error.code}]")
+        return Finding(check, "bad", _reason(error))
+    except WardroundError as error:
+        return Finding(check, "bad", _reason(error))
+    return Finding(check, "good", f"{state}, this hospital is {membership.client} in it")
+
+
 def _reason(error: WardroundError) -> str:
-    """The innermost cause: a certificate that is not trusted hides behind two layers."""
-    cause: BaseException = error
-    while (inner := cause.__cause__ or cause.__context__) is not None:
-        cause = inner
-    detail = f": {type(cause).__name__}" if cause is not error else ""
-    advice = ". Is the private CA in WARDROUND_CA_FILE?" if "SSL" in type(cause).__name__ else ""
-    return f"{error}{detail}{advice}"
+    """Return what went wrong and who does what next. Nothing refers to this very command."""
+    if isinstance(error, ServerFailure):
+        detail = error.detail.rstrip(".")
+        return f"it answers and is not ready. Nothing is to be done here: tell the study's operator ({detail})"
+    return str(error).replace(DOCTOR_HINT, "")
 
 
 def _clock(date: str | None, now: float) -> Finding:

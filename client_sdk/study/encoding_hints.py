@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from client_sdk.study.cell_counts import parts_of
-from private_learning.records import Table
+from private_learning.records import Records, Table
 from private_learning.tasks import Task
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
 from private_learning.tasks.tables import TableTask
@@ -40,15 +40,17 @@ class EncodingHint:
     line: str = field(default="", repr=False)
 
 
-def hints_of(task: Task, records: Table) -> tuple[EncodingHint, ...]:
-    """Return hints for the columns of a study's task, from the first rows of the records.
+def hints_of(task: Task, records: Records) -> tuple[EncodingHint, ...]:
+    """Return hints for the columns of a study's task, from the first rows of a table. Other records have none.
 
     Raises:
         DataError: a column lacks, or cannot be read.
     """
-    columns = task.columns if isinstance(task, TableTask) else ()
+    if not isinstance(task, TableTask) or not isinstance(records, Table) or not task.columns:
+        return ()
+    columns = task.columns
     values: list[list[Floats]] = [[] for _ in columns]
-    remaining = min(_MAX_ROWS, _MAX_CELLS // max(len(columns), 1))
+    remaining = min(_MAX_ROWS, _MAX_CELLS // len(columns))
     for part in parts_of(records):
         rows = np.arange(min(remaining, len(part)))
         for column, read in zip(columns, values, strict=True):
@@ -65,10 +67,10 @@ def _hints(column: Declared, values: Floats) -> list[EncodingHint]:
     if isinstance(column, CategoryColumn):
         return _of_categories(column, values)
     codes, values = without_codes(values)
-    found = [_of_code(column, *code) for code in codes]
+    hints = [_of_code(column, *code) for code in codes]
     if len(values) < _MIN_VALUES:
-        return found
-    return [*found, *(_of_steps(column, values) or _of_quantiles(column, values))]
+        return hints
+    return [*hints, *(_of_steps(column, values) or _of_quantiles(column, values))]
 
 
 def _of_categories(column: CategoryColumn, places: Floats) -> list[EncodingHint]:
@@ -111,20 +113,27 @@ def _of_quantiles(column: NumberColumn, values: Floats) -> list[EncodingHint]:
     if not isinstance(better, NumberColumn) or better == column:
         return []
     low, high = column.scaled(np.array([first, last])).tolist()
-    width, middle, whole = high - low, abs(high + low) / 2, "the typical range" if column.typical else "the range"
+    adds_logarithm = better.log and not column.log
     # A typical range does not centre numbers of which half are one end of it.
-    off_centre = middle > max(_OFF, width / 2) and first < median < last
-    if width > _WIDE:
-        seen = f"your values are spread over much more than {whole}"
-    elif middle > 1 and middle > width / 2:
-        seen = f"most of your values lie outside {whole}"
-    elif off_centre or width < (_SKEWED if better.log and not column.log else _NARROW):
-        seen = f"90 % of your values lie in {max(50 * width, 1):.0f} % of {whole}"
-    else:
+    misfit = _misfit(low, high, _SKEWED if adds_logarithm else _NARROW, first < median < last)
+    if not misfit:
         return []
     cure = "Another typical range" if column.typical else "A typical range"
-    cure += " and a logarithm" if better.log and not column.log else ""
-    return [EncodingHint(column.name, f"{seen}. {cure} would help", column_text(better))]
+    cure += " and a logarithm" if adds_logarithm else ""
+    target = "the typical range" if column.typical else "the range"
+    return [EncodingHint(column.name, f"{misfit} {target}. {cure} would help", column_text(better))]
+
+
+def _misfit(low: float, high: float, narrow: float, centres: bool) -> str:
+    """Return in words how 90 % of the values, encoded from low to high, fill -1 … 1. Empty: well."""
+    width, middle = high - low, abs(high + low) / 2
+    if width > _WIDE:
+        return "your values are spread over much more than"
+    if middle > max(1, width / 2):
+        return "most of your values lie outside"
+    if width < narrow or (centres and middle > max(_OFF, width / 2)):
+        return f"90 % of your values lie in {max(50 * width, 1):.0f} % of"
+    return ""
 
 
 def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
@@ -133,29 +142,29 @@ def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     ends = [np.min, np.max]
     while ends and len(values) >= _MIN_VALUES:
         code = float(ends[0](values))
-        others = values[values != code]
-        count = len(values) - len(others)
-        if count >= max(_MIN_CODES, _CODE_SHARE * len(values)) and _is_far(code, others):
+        rest = values[values != code]
+        count = len(values) - len(rest)
+        if count >= max(_MIN_CODES, _CODE_SHARE * len(values)) and _is_far(code, rest):
             codes.append((code, count))
-            values = others
+            values = rest
         else:
             ends.pop(0)
     return codes, values
 
 
-def _is_far(code: float, others: Floats) -> bool:
+def _is_far(code: float, rest: Floats) -> bool:
     """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie, and five
     times the usual gap between the nearest of them.
 
     Beside a few numbers, such as a score, it is twice the distance between their ends.
     """
-    distinct = np.unique(others)
-    if len(others) < _MIN_VALUES or len(distinct) < _MAX_STEPS:
+    distinct = np.unique(rest)
+    if len(rest) < _MIN_VALUES or len(distinct) < _MAX_STEPS:
         return False
     gaps = np.sort(np.abs(distinct - code))
     if len(distinct) < _MIN_DISTINCT:
         return bool(gaps[0] >= 2 * (distinct[-1] - distinct[0]))
-    low, high = np.quantile(others, (0.05, 0.95))
+    low, high = np.quantile(rest, (0.05, 0.95))
     usual = float(np.median(np.diff(gaps[:_MIN_DISTINCT])))
     return bool(gaps[0] >= max((high - low) / 4, 5 * usual))
 
@@ -163,5 +172,5 @@ def _is_far(code: float, others: Floats) -> bool:
 def _of_code(column: NumberColumn, code: float, count: int) -> EncodingHint:
     written = str(np.datetime64(int(code), "D")) if column.dates else f"{code:.15g}"
     written = "|".join([*column.missing_values, written])
-    words = f"{count} of your values are one number far from all others. If it means missing, missing-values={written}"
+    words = f"{count} of your values are one number far from all rest. If it means missing, missing-values={written}"
     return EncodingHint(column.name, words)

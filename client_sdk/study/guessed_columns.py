@@ -40,7 +40,7 @@ _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$
 Codes = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GuessedColumns:
     """Guessed inputs of a study.
 

@@ -36,7 +36,7 @@ _MAX_VALUES = 50
 _CUTS = (0.2, 0.4, 0.6, 0.8, 0.95)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GuessedTask:
     """A task with the parameters that are about the label.
 

@@ -6,6 +6,7 @@ outcome = hospital.join("sepsis", "logistic-regression", data)
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from client_sdk.identity import Identity, Membership
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
 from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms
+from client_sdk.study.moving import moved
 from client_sdk.study.same_records import OnChangedRecords
 from client_sdk.study.waiting import OnWait
 from private_learning.records import Records, records_of
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from private_learning.tasks import Task
     from private_learning.tasks.backbone_file import BackboneFile
 
+_LOG = logging.getLogger(__name__)
 # A hospital that takes part never gives up: networks come back.
 PATIENCE_SECONDS = math.inf
 
@@ -149,6 +152,16 @@ class Hospital:
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             joining = Joining(self.identity, membership, client, ledger, terms, computing, listeners)
             return joining.run(task, records)
+
+    def move(self, study: str, url: str) -> None:
+        """Dial another address from now on, where the same coordinator answers. The same address again is no change.
+
+        Raises:
+            NotTrusted: another coordinator answers there. The address of before stays.
+            ApiError, ConnectionFailed, UnexpectedAnswer: likewise.
+        """
+        for membership in moved(self.identity, self.identity.membership(study), url, self._client):
+            _LOG.info("study %s: the address of its coordinator is now %s", membership.study, membership.url)
 
     def erase_expired(self) -> None:
         """Erase the secrets of expired masked sessions, of every study. `open` and `join` do so, too."""

@@ -159,6 +159,7 @@ class Joining:
         Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
         if isinstance(records, Table):
             _log_counts(settings, capabilities, records, self.terms.policy, study)
+        _log_hopeless(capabilities)
         # 3. Freeze what was agreed to, and how the records are written.
         _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
         self._freeze(records, capabilities, split, slot_seconds, same)
@@ -265,6 +266,14 @@ def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: boo
             'THE ROSTER IS NOT PINNED (unpinned_roster = "laboratory"): the coordinator can invent the other '
             "hospitals and read this one's values off the sums. For laboratories only"
         )
+
+
+def _log_hopeless(capabilities: Capabilities) -> None:
+    """Log why the study cannot learn from these records, for this hospital alone."""
+    from client_sdk.study.preparation import remarks_of
+
+    for remark in [] if capabilities.training is None else remarks_of(capabilities.training):
+        _LOG.warning("%s", remark)
 
 
 def _log_counts(

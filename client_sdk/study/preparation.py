@@ -24,6 +24,7 @@ from client_sdk.study.delivery import Capabilities
 from client_sdk.study.encoding_hints import EncodingHint, hints_of
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
+from client_sdk.study.hopeless import remarks
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
 from private_learning.gradients.choice import GradientChoice
@@ -180,6 +181,7 @@ class DataCheck:
     unused     columns that the study does not name
     parameters numbers of the model that are trained
     counts     cells of the declared columns of a table
+    hopeless   why a study cannot learn from these records, one sentence each
     without_gradient  of the first records, how many have no finite gradient: they would count as zero
     hints      of how its columns could be encoded better
     """
@@ -196,6 +198,7 @@ class DataCheck:
     parameters: int
     counts: tuple[CellCounts, ...] = ()
     without_gradient: int = 0
+    hopeless: tuple[str, ...] = ()
     hints: tuple[EncodingHint, ...] = ()
 
 
@@ -240,8 +243,20 @@ def check_data(
         if isinstance(remaining_data.records, Table)
         else (),
         without_gradient=failed,
-        hints=hints_of(training.task, remaining_data.records) if isinstance(remaining_data.records, Table) else (),
+        hopeless=tuple(remarks_of(training)),
+        hints=hints_of(training.task, remaining_data.records),
     )
+
+
+def remarks_of(training: LocalTraining) -> list[str]:
+    """Return why a study cannot learn from these records. Empty: it may."""
+    targets = training.dataset.row_targets
+    counts = _from_task(training.task, "count its targets", lambda: training.task.target_counts(targets))
+    # Beside whole classes, only labels and events are what a model learns: others are counts of what is not known.
+    wanted = (*getattr(training.task, "labels", ()), "event")
+    labels = counts if targets.ndim == 1 else {name: counts[name] for name in wanted if name in counts}
+    parameters = sum(math.prod(shape) for shape, _ in training.spec.values())
+    return remarks(training.settings, len(training.dataset), labels, len(targets), parameters)
 
 
 def _task(requested: str | Task | None, training: Training, backbone: BackboneFile | None) -> Task:

@@ -17,7 +17,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
-from study_protocol.study.reasons import ANSWERING, QUESTIONS_FIRST
+from study_protocol.study.reasons import ANSWERING, QUESTIONS_FIRST, TAKES_QUESTIONS
 
 _LOG = logging.getLogger(__name__)
 # In a log, where nothing can renew itself: a change of words at most so often, and the same words again.
@@ -62,7 +62,9 @@ def waiting_for(study: Study) -> Waiting:
             return Waiting("waiting for a question: training has not begun", study.state_since)
         case "paused":
             reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
-            return Waiting(f"the study is paused: {reason}", study.state_since)
+            return Waiting(
+                f"the study is paused: {reason} (for its operator, nothing is to be done here)", study.state_since
+            )
         case _:
             return _for_a_round(study, min_clients)
 
@@ -100,6 +102,13 @@ def awaited(client: Client, membership: Membership, policy: SitePolicy, settings
         missing = unpinned(membership, client.roster(membership.study))
         if missing:
             return Waiting(_not_pinned(membership.study, missing))
+    if (
+        received_study.state == "running"
+        and received_study.settings.rounds
+        and received_study.settings.statistics is not None
+        and client.budget(membership.study).takes_questions
+    ):
+        return Waiting(TAKES_QUESTIONS)
     return waiting_for(received_study)
 
 

@@ -15,32 +15,25 @@ depends_on = None
 
 def upgrade() -> None:
     # Queries that wait already keep nothing and wait on, as before.
-    with op.batch_alter_table("queries") as queries:
-        queries.add_column(
-            sa.Column(
-                "reserved_until",
-                sa.Double(),
-                nullable=True,
-                comment="when it fails if hospitals have not decided, its cost kept till then; none: nothing is kept",
-            )
-        )
-    with op.batch_alter_table("clients") as clients:
-        clients.add_column(
-            sa.Column(
-                "seen_at",
-                sa.Double(),
-                nullable=True,
-                comment="when it last asked for a round while the study lacked some",
-            )
-        )
-    with op.batch_alter_table("studies") as studies:
-        studies.add_column(
-            sa.Column(
-                "resumed_alone",
-                sa.Integer(),
-                nullable=False,
-                server_default=sa.text("0"),
-                comment="times since then that it resumed by itself",
-            )
-        )
-        studies.add_column(sa.Column("resumed_at", sa.Double(), nullable=True, comment="when it last did so"))
+    op.add_column(
+        "queries",
+        sa.Column(
+            "reserved_until",
+            sa.Double(),
+            nullable=True,
+            comment="when it fails if hospitals have not decided, its cost kept till then; none: nothing is kept",
+        ),
+    )
+    seen = "when it last asked for a round while the study lacked some"
+    op.add_column("clients", sa.Column("seen_at", sa.Double(), nullable=True, comment=seen))
+    op.add_column(
+        "studies",
+        sa.Column(
+            "resumed_alone",
+            sa.Integer(),
+            nullable=False,
+            server_default=sa.text("0"),
+            comment="times since then that it resumed by itself",
+        ),
+    )
+    op.add_column("studies", sa.Column("resumed_at", sa.Double(), nullable=True, comment="when it last did so"))

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from private_learning.records.array_files import Split
 from private_learning.records.formats import (
+    FORMATS,
     ReadOptions,
     format_of,
     is_folder_of_histories,
@@ -57,7 +58,9 @@ def load(
     if not isinstance(path, str | os.PathLike):
         return records_of(path, patient_column=patient_column, lazy=lazy, table_format=table_format, keys=keys)
     path = Path(cast("str | os.PathLike[str]", path))
-    if path.suffix.lower() in _WORKBOOKS:
+    # A program may have added a format for them.
+    is_registered = any(entry.holds is not None and entry.holds(path) for entry in FORMATS.values())
+    if path.suffix.lower() in _WORKBOOKS and not is_registered:
         raise DataError(f"{path.name}: an Excel workbook is not read. Save its sheet as 'CSV UTF-8'")
     if not is_pattern(path):
         require_there(path, folder_allowed=True)

@@ -259,28 +259,32 @@ def _range(name: str, body: str, options: Mapping[str, str], codes: tuple[str, .
 
 def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[str, str, str], float]) -> NumberColumn:
     """Return the column with its typical range and its logarithm. Raises TaskError."""
-    name = column.name
     if "frequencies" in options:
-        raise TaskError(f"{PREFIX}{name}: frequencies are for categories. A range may have a typical=low..high")
-    if options.get("log") or (column.dates and "log" in options):
-        raise TaskError(f"{PREFIX}{name}: log stands alone, without a value, behind a range of numbers")
-    if "typical" in options:
-        first, dots, last = options["typical"].partition("..")
-        typical = (
-            (value(name, first.strip(), "typical="), value(name, last.strip(), "typical=")) if dots else (0.0, 0.0)
+        raise TaskError(f"{PREFIX}{column.name}: frequencies are for categories. A range may have a typical=low..high")
+    if "log" in options and (options["log"] or column.dates):
+        raise TaskError(f"{PREFIX}{column.name}: log stands alone, without a value, behind a range of numbers")
+    if not {"typical", "log"} & set(options):
+        return column
+    column = replace(column, typical=_typical(column, options, value), log="log" in options)
+    if not column.is_near:
+        logarithm = "" if column.log or column.dates else ", or add '; log'"
+        raise TaskError(
+            f"{PREFIX}{column.name}: the typical range is narrower than a thousandth of the range. Write a wider "
+            f"one, or a narrower range{logarithm}"
         )
-        if not typical[0] < typical[1] or typical[0] < column.low or typical[1] > column.high:
-            raise TaskError(f"{PREFIX}{name}: typical=low..high is a part of the range, its first value the smaller")
-        column = replace(column, typical=typical)
-    if column.typical or "log" in options:
-        column = replace(column, log="log" in options)
-        if not column.is_near:
-            logarithm = "" if column.log or column.dates else ", or add '; log'"
-            raise TaskError(
-                f"{PREFIX}{column.name}: the typical range is narrower than a thousandth of the range. Write a wider "
-                f"one, or a narrower range{logarithm}"
-            )
     return column
+
+
+def _typical(
+    column: NumberColumn, options: Mapping[str, str], value: Callable[[str, str, str], float]
+) -> tuple[float, float] | None:
+    if "typical" not in options:
+        return None
+    ends = options["typical"].split("..", 1)
+    numbers = [value(column.name, end.strip(), "typical=") for end in ends] if len(ends) == 2 else []
+    if len(numbers) < 2 or not column.low <= numbers[0] < numbers[1] <= column.high:
+        raise TaskError(f"{PREFIX}{column.name}: typical=low..high is a part of the range, its first value the smaller")
+    return numbers[0], numbers[1]
 
 
 def _has_an_order(code: str) -> bool:

@@ -55,14 +55,16 @@ def with_typical(column: NumberColumn, first: float, median: float | None, last:
     typical = max(rounded[0], column.low), min(rounded[1], column.high)
     # The whole range is typical without saying so, but for the logarithm's offset.
     chosen = replace(column, typical=None if typical == (column.low, column.high) and not column.log else typical)
-    plain, logarithm = replace(chosen, log=False), replace(chosen, log=not column.dates)
-    if median is None or column.dates:
-        candidates = [chosen]
-    else:
-        off, off_in_logarithm = (_off_centre(each, first, median, last) for each in (plain, logarithm))
-        skewed = off < -_SKEWED and abs(off_in_logarithm) < abs(off) - _NEARER
-        candidates = [logarithm] if skewed else [plain, logarithm]
-    return next((each for each in candidates if each.is_near), None)
+    candidates = [chosen] if median is None or column.dates else _with_logarithm(chosen, first, median, last)
+    return next((candidate for candidate in candidates if candidate.is_near), None)
+
+
+def _with_logarithm(column: NumberColumn, first: float, median: float, last: float) -> list[NumberColumn]:
+    """Return the column with the better choice about the logarithm first, and without the one that costs accuracy."""
+    plain, logarithm = replace(column, log=False), replace(column, log=True)
+    off, off_in_logarithm = (_off_centre(scaled, first, median, last) for scaled in (plain, logarithm))
+    is_skewed = off < -_SKEWED and abs(off_in_logarithm) < abs(off) - _NEARER
+    return [logarithm] if is_skewed else [plain, logarithm]
 
 
 def with_moments(column: NumberColumn, mean: float, deviation: float) -> NumberColumn | None:
@@ -101,8 +103,8 @@ def rounded_outward(low: float, high: float) -> tuple[float, float]:
     power = math.floor(math.log10(high - low))
     step, digits = 10.0 ** (power - 1), 1 - power
     step *= 5 if (high - low) / 10.0**power >= 2.5 else 1
-    own = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
-    low_step, low_digits = (10.0**own, -own) if 10.0**own < step else (step, digits)
+    low_power = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
+    low_step, low_digits = (10.0**low_power, -low_power) if 10.0**low_power < step else (step, digits)
     return (
         round(math.floor(low / low_step + 1e-9) * low_step, low_digits),
         round(math.ceil(high / step - 1e-9) * step, digits),

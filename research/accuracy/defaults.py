@@ -1,35 +1,41 @@
 """Where the constants of `study_protocol.study.suggestion` come from, and how good they are on data left out.
 
-    python -m research.accuracy.defaults_sweep SWEEP        accuracies of every setting, half an hour on one core
+    python -m research.accuracy.defaults_sweep SWEEP           accuracies of every setting, 15 minutes on one core
+    python -m research.accuracy.defaults_sweep SWEEP --alone    what a hospital alone loses, by its size
     python -m research.accuracy.defaults SWEEP --out research/benchmarks/results/defaults.json
 
-The rule is fitted on all cases, and again without each family of records; what it reaches on that family is compared
-with the best of the sweep, chosen on half of the seeds and reported on the other half, both ways round. The forecast of
-accuracy is left out and tested likewise.
+The forecast and its warnings are fitted on all cases, and again without each family of records, and then tested on
+that family. What the rule reaches is compared with the best of the sweep, chosen on half of the seeds and reported on
+the other half, both ways round. The rule is fitted likewise, to see whether another one would be better on data that
+are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.accuracy.defaults_data import CASES, Floats, TableCase
+from private_learning.tasks.declared_columns import NumberColumn
+from research.accuracy.defaults_data import CASES, TYPICAL, TableCase
 from research.accuracy.defaults_run import AVERAGES, DefaultsSetting, DefaultsStudy, accuracies, noise_multiplier
-from research.accuracy.defaults_sweep import ALONE_SIZES, CLIPS, ROUNDS, SEEDS, TRAVELS, studies
-from study_protocol.study.suggestion import LEARNABLE, MARGIN, PublicNumbers, per_class, relative_noise
+from research.accuracy.defaults_sweep import CLIPS, ROUNDS, SEEDS, TRAVELS, studies
+from research.accuracy.defaults_tables import Floats
+from study_protocol.study import suggestion
+from study_protocol.study.suggestion import MARGIN, PublicNumbers, forecast_accuracy, per_class, relative_noise
 
-CHOSEN_ROUNDS = 100
-TESTED = (1.0, 2.0)
-# Of every hundred measured losses, so many lie within the bound; so many hospitals alone lose less than the least.
-MOST, QUARTILE = 90, 25
+CHOSEN_ROUNDS = suggestion.ROUNDS
+# Of the measured losses, so large a share lies within the bound. A hospital alone was better in so large a share of
+# the studies of which the warning says it.
+MOST, RIGHT = 0.88, 0.9
+WARNED_AT_LEAST = 8
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,21 @@ class Rule:
         return DefaultsSetting(1.0, rounds, self.clip_norm, step * rounds)
 
 
+OWN = Rule(
+    suggestion.CLIP_NORM, suggestion.AVERAGING.name, suggestion.TRAVEL, suggestion.POWER, suggestion.LONGEST_STEP
+)
+
+
 @dataclass(frozen=True)
 class Losses:
-    """Accuracy lost by a study, floor + by_noise · ν, in MOST of them at_most times that; by a hospital alone, / √n."""
+    """Constants of the forecast, as `study_protocol.study.suggestion` names and explains them."""
 
     floor: float
     by_noise: float
+    by_ranges: float
     at_most: float
-    alone: float
-    alone_at_least: float
+    at_most_in_doubt: float
+    noise_like_alone: float
 
 
 @dataclass(frozen=True)
@@ -72,15 +84,31 @@ class Measured:
         return self.grid.mean(axis=0)
 
     def noise(self, rounds: int) -> float:
-        multiplier = noise_multiplier(self.study.scheme, self.study.counted, self.study.epsilon, 1.0, rounds)
+        multiplier = noise_multiplier(
+            self.study.scheme, self.study.counted, self.study.epsilon, 1.0, rounds, self.study.enforcement
+        )
         return relative_noise(self.numbers, multiplier, rounds)
 
     def reached(self, rule: Rule) -> float:
         """Mean accuracy of the rule, between the sweep's settings of travel."""
         setting = rule.setting(self.noise(CHOSEN_ROUNDS), CHOSEN_ROUNDS)
         place = ROUNDS.index(CHOSEN_ROUNDS), CLIPS.index(rule.clip_norm)
-        line = self.means[0, *place, :, AVERAGES.index(rule.averaging)]
+        line = self.means[*place, :, AVERAGES.index(rule.averaging)]
         return float(np.interp(np.log2(setting.travel), np.log2(TRAVELS), line))
+
+    @cached_property
+    def lost(self) -> float:
+        """By the rule that is suggested."""
+        return self.pooled - self.reached(OWN)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return forecast_accuracy(self.numbers, self.noise(CHOSEN_ROUNDS)).doubts
+
+    @property
+    def score(self) -> float:
+        """Noise beside the error of a hospital alone."""
+        return self.noise(CHOSEN_ROUNDS) / (self.numbers.parameters / self.numbers.patients) ** 0.5
 
     @property
     def alone(self) -> float:
@@ -104,12 +132,15 @@ def measured(sweep: Path) -> list[Measured]:
         with np.load(sweep / f"{case.name}.npz") as arrays:
             for study in studies(case):
                 outputs = 1 if case.classes == 2 else case.classes
+                ranges = [isinstance(each, NumberColumn) and not (each.typical or each.log) for each in case.declared()]
                 numbers = PublicNumbers(
                     hospitals=study.hospitals,
                     patients=len(split.labels) / study.hospitals,
                     largest=int(np.bincount(split.site).max()),
                     parameters=split.inputs.shape[1] * outputs,
                     classes=case.classes,
+                    numbers=sum(isinstance(each, NumberColumn) for each in case.declared()),
+                    ranges=sum(ranges) / len(ranges),
                 )
                 grid = arrays[f"{study.scheme} {study.epsilon:g}"]
                 measurements.append(Measured(case, study, numbers, grid, arrays["beside"]))
@@ -119,47 +150,89 @@ def measured(sweep: Path) -> list[Measured]:
 def fitted_rule(cases: Sequence[Measured]) -> Rule:
     """The rule whose mean squared distance to the best setting of each is least; every family counts alike."""
     best = {id(case): float(case.means.max()) for case in cases}
-    sizes = {case.case.family: sum(peer.case.family == case.case.family for peer in cases) for case in cases}
     candidates = [
         Rule(clip, averaging, float(f"{travel:.2g}"), power, longest)
         for clip, averaging, travel, power, longest in product(
-            CLIPS, AVERAGES, np.geomspace(2, 64, 21), (0.0, 0.5, 0.75, 1.0), (5.0, 10.0, 20.0)
+            CLIPS, AVERAGES, np.geomspace(2, 64, 21), (0.5, 0.75, 1.0, 1.25, 1.5), (5.0, 10.0, 20.0)
         )
     ]
 
+    weights = family_weights(cases)
+
     def distance(rule: Rule) -> float:
-        return sum((best[id(case)] - case.reached(rule)) ** 2 / sizes[case.case.family] for case in cases)
+        return sum(w * (best[id(case)] - case.reached(rule)) ** 2 for w, case in zip(weights, cases, strict=True))
 
     return min(candidates, key=distance)
 
 
-def fitted_losses(cases: Sequence[Measured], rule: Rule, lone_losses: Iterable[tuple[str, int, float]]) -> Losses:
-    """What was lost: medians of the ratio between measured and forecast, and the bounds that hold for most."""
+def family_weights(cases: Sequence[Measured]) -> Floats:
+    """Return (n,) weights with which every family counts alike."""
+    families = [case.case.family for case in cases]
+    return np.array([1 / families.count(family) for family in families])
+
+
+def fitted_losses(cases: Sequence[Measured]) -> Losses:
+    """Return medians of the ratio between measured and forecast, and bounds that hold for most."""
+    weights = family_weights(cases)
     noise = np.array([case.noise(CHOSEN_ROUNDS) * per_class(case.case.classes) for case in cases])
-    lost = np.array([max(case.pooled - case.reached(rule), 0.0) for case in cases])
-    grid = list(product(np.arange(0.002, 0.0201, 0.001), np.arange(0.1, 1.01, 0.05)))
+    ranges = np.array([case.numbers.ranges for case in cases])
+    lost = np.array([max(case.lost, 0.0) for case in cases])
+    grid = product(np.arange(0, 0.0081, 0.002), np.arange(0.1, 1.01, 0.05), np.arange(0, 0.0401, 0.005))
 
-    def error(line: tuple[float, float]) -> float:
-        # Half a point more on both sides: below that, seeds decide.
-        return float(np.mean(np.abs(np.log((lost + 0.005) / (line[0] + line[1] * noise + 0.005)))))
+    def forecast(constants: tuple[float, float, float]) -> Floats:
+        return constants[0] + constants[1] * noise + constants[2] * ranges
 
-    floor, by_noise = min(grid, key=error)
-    ratio = np.maximum(lost - MARGIN, 0) / (floor + by_noise * noise)
-    shares = np.array([loss * size**0.5 for _, size, loss in lone_losses])
+    def error(constants: tuple[float, float, float]) -> float:
+        # A point more on both sides: below that, seeds decide.
+        return float(weights @ np.abs(np.log((lost + MARGIN) / (forecast(constants) + MARGIN))))
+
+    floor, by_noise, by_ranges = best = min(grid, key=error)
+    ratios = np.maximum(lost - MARGIN, 0) / forecast(best)
+    doubted = np.array([bool(case.doubts) for case in cases])
+
+    def most(chosen: np.ndarray) -> float:
+        order = np.argsort(ratios[chosen])
+        reaching = np.cumsum(weights[chosen][order]) >= MOST * weights[chosen].sum()
+        return round(float(ratios[chosen][order][reaching.argmax()]), 2)
+
     return Losses(
         floor=round(float(floor), 3),
         by_noise=round(float(by_noise), 2),
-        at_most=round(float(np.percentile(ratio, MOST)), 2),
-        alone=round(float(np.median(shares)), 2),
-        alone_at_least=round(float(np.percentile(shares, QUARTILE)), 2),
+        by_ranges=round(float(by_ranges), 3),
+        at_most=most(~doubted),
+        at_most_in_doubt=most(doubted),
+        noise_like_alone=round(_least_score(cases), 3),
     )
 
 
-@cache
-def run_exactly(name: str, study: DefaultsStudy, setting: DefaultsSetting) -> Floats:
-    """Accuracies (seeds, averages) of one setting: the sweep's seeds, records and noise."""
-    case = CASES[name]
-    return np.stack([accuracies(case.split(seed), case.classes, study, [setting], seed)[0] for seed in range(SEEDS)])
+def _least_score(cases: Sequence[Measured]) -> float:
+    """Return the least noise beside a hospital's own error above which a hospital alone was mostly better."""
+    for least in sorted(case.score for case in cases):
+        warned = [case for case in cases if case.score >= least]
+        if (
+            len(warned) >= WARNED_AT_LEAST
+            and np.mean([case.lost > case.pooled - case.alone for case in warned]) >= RIGHT
+        ):
+            return least
+    return float("inf")
+
+
+def lone_share(lone_losses: Sequence[tuple[str, int, float]]) -> float:
+    """Return the median of what n patients alone lose, as a multiple of √(parameters / n)."""
+    shares: list[float] = []
+    for name, size, loss in lone_losses:
+        case = CASES[name]
+        parameters = case.split(0).inputs.shape[1] * (1 if case.classes == 2 else case.classes)
+        shares.append(loss / (parameters / size) ** 0.5)
+    return round(float(np.median(shares)), 2)
+
+
+def run_exactly(case: Measured, setting: DefaultsSetting) -> Floats:
+    """Accuracies (seeds,) of one setting: the sweep's seeds, records and noise."""
+    place, table = AVERAGES.index(OWN.averaging), case.case
+    return np.array(
+        [accuracies(table.split(s), table.classes, case.study, [setting], s)[0, place] for s in range(SEEDS)]
+    )
 
 
 def gap(case: Measured, reached: Floats) -> tuple[float, float, float]:
@@ -176,68 +249,75 @@ def gap(case: Measured, reached: Floats) -> tuple[float, float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / SEEDS**0.5), float(best.mean())
 
 
-def tested(cases: Sequence[Measured], lone_losses: Sequence[tuple[str, int, float]]) -> list[dict[str, Any]]:
-    """One row for each case and limit, by a rule and a forecast that were fitted without its family."""
+def tested(cases: Sequence[Measured]) -> list[dict[str, Any]]:
+    """One row for each case and limit: the rule, and a forecast that was fitted without the case's family."""
     rows: list[dict[str, Any]] = []
     for family in dict.fromkeys(case.case.family for case in cases):
         remaining = [case for case in cases if case.case.family != family]
-        rule = fitted_rule(remaining)
-        losses = fitted_losses(remaining, rule, [case for case in lone_losses if case[0] != family])
-        for case in cases:
-            if case.case.family == family:
-                rows.append(_row(case, rule, losses))
+        refitted, losses = fitted_rule(remaining), fitted_losses(remaining)
+        rows += [_row(case, refitted, losses) for case in cases if case.case.family == family]
     return rows
 
 
-def _row(case: Measured, rule: Rule, losses: Losses) -> dict[str, Any]:
-    noise = case.noise(CHOSEN_ROUNDS)
-    place = AVERAGES.index(rule.averaging)
-    full = run_exactly(case.case.name, case.study, rule.setting(noise, CHOSEN_ROUNDS))[:, place]
-    short = run_exactly(case.case.name, case.study, rule.setting(case.noise(30), 30))[:, place]
+def _row(case: Measured, refitted: Rule, losses: Losses) -> dict[str, Any]:
+    noise, numbers = case.noise(CHOSEN_ROUNDS), case.numbers
+    full = run_exactly(case, OWN.setting(noise, CHOSEN_ROUNDS))
     below, error, best = gap(case, full)
-    forecast = losses.floor + losses.by_noise * noise * per_class(case.case.classes)
-    lone_loss = losses.alone_at_least / case.numbers.largest**0.5
-    reached, worst_loss = float(full.mean()), MARGIN + losses.at_most * forecast
+    reached = float(full.mean())
+    scale = per_class(case.case.classes)
+    forecast = losses.floor + losses.by_noise * noise * scale + losses.by_ranges * numbers.ranges
+    worst = MARGIN + (losses.at_most_in_doubt if case.doubts else losses.at_most) * forecast
     return {
         "case": case.case.name,
         "family": case.case.family,
         "scheme": case.study.scheme,
         "epsilon": case.study.epsilon,
         "hospitals": case.study.hospitals,
-        "patients": round(case.numbers.patients),
-        "parameters": case.numbers.parameters,
+        "patients": round(numbers.patients),
+        "parameters": numbers.parameters,
         "noise": round(noise, 5),
         "accuracy": round(reached, 4),
-        "accuracy_30_rounds": round(float(short.mean()), 4),
         "best": round(best, 4),
         "gap": round(below, 4),
         "gap_error": round(error, 4),
+        "gap_refitted": round(best - case.reached(refitted), 4),
         "pooled": round(case.pooled, 4),
         "majority": round(case.majority, 4),
         "alone": round(case.alone, 4),
         "lost": round(case.pooled - reached, 4),
         "forecast": round(forecast, 4),
-        "forecast_at_most": round(worst_loss, 4),
-        "forecast_alone": round(lone_loss, 4),
+        "forecast_at_most": round(worst, 4),
         "below_majority": reached < case.majority,
         "below_alone": reached < case.alone,
-        "warned_majority": worst_loss >= LEARNABLE * (1 - case.majority),
-        "warned_alone": worst_loss >= lone_loss,
-        "rule": asdict(rule),
+        "warned_majority": worst >= suggestion.LEARNABLE * (1 - case.majority),
+        "warned_alone": case.score >= losses.noise_like_alone,
+        "doubts": list(case.doubts),
     }
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The counts that the pages name, over the tested limits; and of the forecast, over all of them."""
-    tight = [row for row in rows if row["epsilon"] in TESTED]
+    """The counts that the pages name: of all rows, of those by ranges alone and of those with typical ranges."""
+    groups: dict[str, Callable[[dict[str, Any]], bool]] = {
+        "all": lambda _: True,
+        "ranges": lambda row: not row["case"].endswith(TYPICAL),
+        "typical": lambda row: row["case"].endswith(TYPICAL),
+        "doubted": lambda row: bool(row["doubts"]),
+        "sure": lambda row: not row["doubts"],
+    }
+    return {name: _counts([row for row in rows if chosen(row)]) for name, chosen in groups.items()}
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     errors = [abs(row["lost"] - row["forecast"]) for row in rows]
     return {
-        "rows": len(tight),
-        "within_2_points": sum(row["gap"] <= 0.02 for row in tight),
-        "largest_gap": max(row["gap"] for row in tight),
-        "forecast_rows": len(rows),
+        "rows": len(rows),
+        "within_2_points": sum(row["gap"] <= 0.02 for row in rows),
+        "largest_gap": max(row["gap"] for row in rows),
+        "root_mean_square_gap": round(float(np.mean([row["gap"] ** 2 for row in rows])) ** 0.5, 4),
+        "root_mean_square_gap_refitted": round(float(np.mean([row["gap_refitted"] ** 2 for row in rows])) ** 0.5, 4),
         "forecast_mean_error": round(float(np.mean(errors)), 4),
         "forecast_largest_error": round(max(errors), 4),
+        "wrong_by_5_points": sum(error > 0.05 for error in errors),
         "within_forecast_at_most": sum(row["lost"] <= row["forecast_at_most"] for row in rows),
         **{
             f"{label}_{name}": sum(row[f"below_{name}"] is below and row[f"warned_{name}"] is warned for row in rows)
@@ -252,39 +332,46 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def table_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows of ε 1 and 2 side by side, in points of accuracy."""
+    lines = [
+        "| data, encoding | ν at ε = 2 | lost, ε = 1 | forecast (at most) | lost, ε = 2 | forecast (at most) "
+        "| below the best | doubts |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["case"] for row in rows):
+        one, two = (next(r for r in rows if r["case"] == name and r["epsilon"] == e) for e in (1.0, 2.0))
+        cells = [
+            f"{100 * row['lost']:.1f} | {100 * row['forecast']:.1f} ({100 * row['forecast_at_most']:.1f})"
+            for row in (one, two)
+        ]
+        gaps = f"{100 * one['gap']:.1f}, {100 * two['gap']:.1f}"
+        lines.append(f"| {name} | {two['noise']:.3f} | {' | '.join(cells)} | {gaps} | {', '.join(two['doubts'])} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = measured(options.sweep)
-    lone_sites = [
+    lone = [
         (name, int(size), float(loss)) for name, size, loss in json.loads((options.sweep / "alone.json").read_text())
     ]
-    rule = fitted_rule(cases)
-    rows = tested(cases, lone_sites)
+    rows = tested(cases)
     overview = {
         "seeds": SEEDS,
-        "rule": {**asdict(rule), "rounds": CHOSEN_ROUNDS},
-        "losses": asdict(fitted_losses(cases, rule, lone_sites)),
-        "alone": [list(pair) for pair in lone_sites],
-        "alone_sizes": list(ALONE_SIZES),
+        "rule": {**asdict(OWN), "rounds": CHOSEN_ROUNDS},
+        "rule_refitted": asdict(fitted_rule(cases)),
+        "losses": asdict(fitted_losses(cases)) | {"alone": lone_share(lone)},
         "summary": summary(rows),
         "left_out": rows,
     }
     if options.out is not None:
         options.out.write_text(json.dumps(overview, indent=1) + "\n")
-    print(json.dumps({name: overview[name] for name in ("rule", "losses", "summary")}, indent=1))
-    for row in rows:
-        print(
-            f"{row['case']:20} {row['scheme']:10} ε {row['epsilon']:<4g} ν {row['noise']:.4f} {row['accuracy']:.3f} "
-            f"best {row['best']:.3f} gap {row['gap']:+.3f} ± {row['gap_error']:.3f} 30 rounds "
-            f"{row['accuracy_30_rounds']:.3f} lost {row['lost']:+.3f} forecast {row['forecast']:.3f} to "
-            f"{row['forecast_at_most']:.3f} alone loses {row['forecast_alone']:.3f} "
-            f"majority {row['majority']:.3f} alone {row['alone']:.3f} "
-            f"{'below' if row['below_alone'] or row['below_majority'] else ''} "
-            f"{'alone!' if row['warned_alone'] else ''} {'majority!' if row['warned_majority'] else ''}"
-        )
+    print(json.dumps({name: overview[name] for name in ("rule", "rule_refitted", "losses", "summary")}, indent=1))
+    print(table_of(rows))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from accounting.budget.solve import least_noise
 from accounting.plan.limits import Enforcement, LimitPlan
 from accounting.plan.plan import Plan
 from accounting.units import Definition, Level, Observer
-from research.accuracy.defaults_data import Floats, Labels, SiteSplit
+from research.accuracy.defaults_data import SiteSplit
+from research.accuracy.defaults_tables import Floats, Labels
 
 Singles = npt.NDArray[np.float32]
 AVERAGES = ("none", "tail", "exponential")

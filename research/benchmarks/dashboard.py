@@ -24,6 +24,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from tests.factories.live_coordinator import Live, live
+from tests.harness import dashboard_states as states
 from tests.harness import screenshots
 from tests.harness import seeded_studies as seeded
 
@@ -92,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
         study_settings = seeded.settings("joint", rounds=2 * options.rounds, epsilons=EPSILONS, noise=40.0, hospitals=5)
-        screenshots.open_study(coordinator, "long", "A long study", study_settings)
+        states.open_study(coordinator, "long", "A long study", study_settings)
         seeded.write(coordinator, "long", seeded.History(options.rounds, open=False))
         browser = playwright.chromium.launch(executable_path=screenshots.CHROMIUM, args=screenshots.ARGUMENTS)
         with screenshots.opened(browser, coordinator, screenshots.DESK, "light") as page:

@@ -54,7 +54,7 @@ class ProblemKind:
 
 CATALOGUE: dict[str, ProblemKind] = {
     # Who asks
-    "bad-token": ProblemKind(401, "The bearer token is missing or malformed"),
+    "bad-token": ProblemKind(401, "The key or token is missing or not valid"),
     "bad-signature": ProblemKind(401, "The signature is not the signer's"),
     "wrong-target": ProblemKind(401, "The token was made for another request"),
     "clock-skew": ProblemKind(401, "The token is not valid at the server's time"),

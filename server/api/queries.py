@@ -16,7 +16,6 @@ from server.api.auth import (
     RequestContext,
     SignedRoute,
     StudyName,
-    Viewer,
 )
 from server.api.bodies import answered, or_else
 from server.api.rounds import own_client_of, sees_clients
@@ -39,7 +38,7 @@ def ask_query(
 
 
 @router.post("/forecast")
-def forecast_query(study: StudyName, document: QueryDocument, _: Viewer, context: RequestContext) -> QueryForecast:
+def forecast_query(study: StudyName, document: QueryDocument, _: Reader, context: RequestContext) -> QueryForecast:
     """Return the cost of a query now, and how much noise its answer would have. No hospital is asked."""
     return ask.forecast(context.coordinator, study, document)
 

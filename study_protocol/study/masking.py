@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from study_protocol.wire.values import Finite, Message, Whole
 
@@ -45,6 +45,16 @@ class Masking(Message):
     expiry_seconds: Annotated[Finite, Field(gt=0, le=90 * 86400)] = Field(
         description="when its secrets are erased: a few step deadlines"
     )
+
+    @field_validator("min_survivors", mode="before")
+    @classmethod
+    def _three_at_least(cls, value: object) -> object:
+        if isinstance(value, int) and value < 3:
+            raise ValueError(
+                "masks need three hospitals at least: of a sum of two, each could compute the other's value. Enrol one "
+                "more, or leave section privacy.masking out"
+            )
+        return value
 
     @model_validator(mode="after")
     def _enough_honest_survivors(self) -> Self:

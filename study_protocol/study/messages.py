@@ -314,6 +314,12 @@ class BudgetStatement(Message):
     percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")
     ledger: BudgetLedger = Field(description="what the numbers were computed from")
 
+    @property
+    def takes_questions(self) -> bool:
+        """Whether all rounds of a study that trains are done, and questions may follow."""
+        left = [limit.rounds_left_estimate for limit in self.limits if limit.epsilon is not None]
+        return self.state == "running" and self.can_continue and self.max_steps > 0 and 0 in left
+
 
 class OperatorKeyCreate(Message):
     role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")

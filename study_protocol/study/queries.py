@@ -147,6 +147,12 @@ class Query(Message):
     )
     state: QueryState = Field(description="waiting: for consent or for its turn. asked: its round is under way")
     created_at: AwareDatetime = Field(description="when it was first asked")
+    reserved_until: AwareDatetime | None = Field(
+        default=None,
+        # Shown to operators alone: hospitals may run programs that do not know it.
+        exclude_if=lambda at: at is None,
+        description="of one that waits, for operators: until when its cost is kept. Undecided then, it fails",
+    )
     round: int | None = Field(description="the round that answers it")
     reason: Text | None = Field(description="why it failed. Asking again starts a new attempt")
     allowed: int = Field(description="hospitals that will take part")

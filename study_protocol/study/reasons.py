@@ -96,6 +96,10 @@ ENDINGS: Mapping[str, tuple[str, str]] = {
 """A name and an explanation for each `stop_reason` of a study."""
 
 
+TAKES_QUESTIONS = "training done, takes questions"
+"""Of a running study whose rounds are all done."""
+
+
 def in_words(reason: str) -> str:
     """Return what happened and what to do, or an unknown code itself."""
     return REASONS.get(reason, f"{reason}.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from study_protocol.study.training import Averaging
 
@@ -24,17 +25,24 @@ AVERAGING = Averaging(name="exponential", decay=0.9)
 TRAVEL = 6.7
 POWER = 1.0
 LONGEST_STEP = 10.0
-# Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2), at most LOST_AT_MOST times
-# as much and MARGIN more: so it was in nine of ten that it was fitted to, and in four of five that were left out.
-LOST_FLOOR = 0.002
-LOST_BY_NOISE = 0.4
-LOST_AT_MOST = 1.52
+# Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2) + LOST_BY_RANGES · the share of columns that
+# are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more.
+LOST_FLOOR = 0.004
+LOST_BY_NOISE = 0.3
+LOST_BY_RANGES = 0.015
+LOST_AT_MOST = 2.4
 MARGIN = 0.01
-# Accuracy lost by n patients alone, without privacy: ALONE / √n as a median, ALONE_AT_LEAST / √n in three of four.
-LOST_ALONE = 0.29
-ALONE_AT_LEAST = 0.18
+# Accuracy lost by n patients alone, without privacy: a median, as a multiple of √(parameters / n).
+LOST_ALONE = 0.05
+# A hospital alone did better than the study where ν was at least so much of √(parameters / n), with n its patients.
+NOISE_LIKE_ALONE = 0.15
 # Of the error that naming the commonest class makes: a study that may lose more than this share may be no better.
 LEARNABLE = 0.25
+# The forecast is not sure beyond so much noise, beyond so many number columns, where some are often alike, where more
+# than so large a share of the columns are ranges alone, which may be skewed, and beyond so many classes.
+SURE_NOISE, SURE_NUMBERS, SURE_RANGES, SURE_CLASSES = 0.1, 15, 0.25, 2
+
+Doubt = Literal["ranges", "alike", "classes", "noise"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class PublicNumbers:
     parameters  of the model: (encoded inputs + 1) · outputs
     classes     values of the label
     commonest   share of the commonest class, if it is known from elsewhere
+    numbers     columns that are numbers
+    ranges      share of all columns that are numbers by a range alone, without a typical range or a logarithm
     """
 
     hospitals: int
@@ -54,28 +64,26 @@ class PublicNumbers:
     parameters: int
     classes: int = 2
     commonest: float | None = None
+    numbers: int = 0
+    ranges: float = 1.0
 
 
 @dataclass(frozen=True)
 class AccuracyForecast:
     """Accuracy lost against all patients' records together without privacy, as shares of all (0.01: one point).
 
-    lost   by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to
-    alone  by the largest hospital alone, without privacy, if its patients are like the others': the median of the data
-           sets that were measured. alone_at_least: in three of four of them
+    lost    by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to
+    alone   by the largest hospital alone, without privacy, if its patients are like the others'
+    doubts  why the study may lose much more or less
     """
 
     relative_noise: float
     lost: float
     lost_at_most: float
     alone: float
-    alone_at_least: float
+    may_be_below_alone: bool
     commonest: float | None
-
-    @property
-    def may_be_below_alone(self) -> bool:
-        """Whether a hospital alone, without privacy, may do better if all hospitals see patients alike."""
-        return self.lost_at_most >= self.alone_at_least
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def may_be_below_commonest(self) -> bool:
@@ -105,16 +113,27 @@ def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> fl
 
 def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
     """Return the expected accuracy at this relative noise, of settings like those that are suggested."""
-    lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes)
+    lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes) + LOST_BY_RANGES * numbers.ranges
     return AccuracyForecast(
         relative_noise=noise,
         # Guessing is right once in so many classes.
         lost=min(lost, 1 - 1 / numbers.classes),
         lost_at_most=min(MARGIN + LOST_AT_MOST * lost, 1.0),
-        alone=min(LOST_ALONE / math.sqrt(numbers.largest), 1.0),
-        alone_at_least=min(ALONE_AT_LEAST / math.sqrt(numbers.largest), 1.0),
+        alone=min(LOST_ALONE * math.sqrt(numbers.parameters / numbers.largest), 1.0),
+        may_be_below_alone=noise >= NOISE_LIKE_ALONE * math.sqrt(numbers.parameters / numbers.patients),
         commonest=numbers.commonest,
+        doubts=_doubts(numbers, noise),
     )
+
+
+def _doubts(numbers: PublicNumbers, noise: float) -> tuple[Doubt, ...]:
+    found: dict[Doubt, bool] = {
+        "ranges": numbers.ranges > SURE_RANGES,
+        "alike": numbers.numbers > SURE_NUMBERS,
+        "classes": numbers.classes > SURE_CLASSES,
+        "noise": noise > SURE_NOISE,
+    }
+    return tuple(doubt for doubt, holds in found.items() if holds)
 
 
 def per_class(classes: int) -> float:

@@ -157,7 +157,9 @@ class Coordinator:
 
     def _caller(self, request: httpx.Request) -> str | httpx.Response:
         token = request.headers["authorization"].removeprefix("Bearer ")
-        name = next(n for n, k in self.members.items() if _signed_by(token, k))
+        name = next((n for n, k in self.members.items() if _signed_by(token, k)), None)
+        if name is None:
+            return problem(401, "bad-signature")
         url = ORIGIN + request.url.raw_path.decode()
         try:
             claims = verify_request_token(

@@ -6,10 +6,12 @@ consent and send sums over patients from a seed, with the noise that the study a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 from sqlalchemy import text
 
@@ -214,13 +216,19 @@ def open_study(
     must(coordinator, "POST", "/v1/studies", json={"study": name, "title": title, "settings": settings.as_json()})
     if model and settings.as_json().get("training") is not None:
         must(coordinator, "PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
-    doubles = [Hospital(UseCases(coordinator.coordinator), name, hospital) for hospital in hospitals]
+    way = UseCases(coordinator.coordinator)
+    doubles = [Hospital(way, name, hospital, _key(f"{name} {hospital}")) for hospital in hospitals]
     if model:
         for double in doubles:
             double.enrol()
     if start:
         _act(coordinator, name, "start")
     return doubles
+
+
+def _key(words: str) -> Ed25519PrivateKey:
+    """The same key for the same words: pictures show hashes of it."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(words.encode()).digest())
 
 
 def _act(coordinator: Live, study: str, action: str) -> None:

@@ -15,6 +15,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from study_protocol.wire.tensors import encode
-from tests.factories.hospital_double import MODEL
+from server.signing_key import FILE_NAME
 from tests.factories.live_coordinator import Live, live
 from tests.harness import dashboard_states as states
 from tests.harness import page_layout
@@ -32,9 +33,28 @@ from tests.harness import seeded_studies as seeded
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DESK, PHONE = (1440, 900), (390, 844)
-HOSPITALS = ("coast", "harbour", "hill", "lake", "valley")
 COLOURS = 160
+# The time at which the studies are seen.
+NOW = datetime(2026, 11, 14, 9, 30, tzinfo=UTC)
 BOTH_LIMITS = {"bayesian": 3.0, "classical": 8.0}
+
+
+@dataclass(frozen=True)
+class _Still:
+    """A clock that stands, so that pictures are the same again."""
+
+    def now(self) -> float:
+        return NOW.timestamp()
+
+
+@contextmanager
+def still() -> Iterator[Live]:
+    """A coordinator at one moment, with a signing key that is the same at every start."""
+    home = Path(tempfile.mkdtemp())
+    (home / FILE_NAME).write_bytes(bytes(range(32)))
+    (home / FILE_NAME).chmod(0o600)
+    with live(home, time_of_day=_Still()) as coordinator:
+        yield coordinator
 
 
 def seed(coordinator: Live) -> None:
@@ -44,14 +64,16 @@ def seed(coordinator: Live) -> None:
         ("stroke-imaging", "Stroke: which scans need a second look", "joint", BOTH_LIMITS, 6.0, _JOINT),
         ("asthma-readmission", "Readmission of children with asthma", "parallel", {"classical": 2.0}, 5.0, _ENDED),
     ):
-        study_settings = seeded.settings(scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(HOSPITALS))
-        open_study(coordinator, name, title, study_settings)
+        study_settings = seeded.settings(
+            scheme, rounds=120, epsilons=epsilons, noise=noise, hospitals=len(states.HOSPITALS)
+        )
+        states.open_study(coordinator, name, title, study_settings)
         seeded.write(coordinator, name, past)
     plain = seeded.settings("parallel", rounds=60, epsilons={"classical": 4.0}, noise=4.0, hospitals=5)
     for name, title in (("diabetes-retina", "Diabetic retinopathy, second reading"), ("falls", "Falls on the ward")):
-        open_study(coordinator, name, title, plain)
+        states.open_study(coordinator, name, title, plain)
     seeded.write(coordinator, "falls", seeded.History(12, open=False))
-    _must(coordinator, "POST", "/v1/studies/falls/pause")
+    states.must(coordinator, "POST", "/v1/studies/falls/pause")
     # The budget of one is used: the worker ends it.
     coordinator.work()
 
@@ -59,19 +81,6 @@ def seed(coordinator: Live) -> None:
 _RUNNING = seeded.History(46, dict.fromkeys((19, 20, 21, 34), "too-few-clients"))
 _JOINT = seeded.History(60, {7: "too-few-keys"})
 _ENDED = seeded.History(120, open=False)
-
-
-def open_study(coordinator: Live, name: str, title: str, settings: Any) -> None:
-    """With its initial model; all hospitals have joined."""
-    _must(coordinator, "POST", "/v1/studies", json={"study": name, "title": title, "settings": settings.as_json()})
-    _must(coordinator, "PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
-    for hospital in HOSPITALS:
-        coordinator.enrol(name, hospital)
-
-
-def _must(coordinator: Live, method: str, path: str, **options: Any) -> None:
-    answer = coordinator.operator(method, path, **options)
-    assert answer.status_code < 300, answer.text
 
 
 @contextmanager
@@ -85,6 +94,7 @@ def opened(browser: Browser, coordinator: Live, size: tuple[int, int], theme: An
         device_scale_factor=1,
     )
     page = context.new_page()
+    page.clock.set_fixed_time(NOW)
     page.on("console", lambda line: print(line.text) if line.type in ("error", "warning") else None)
     page.goto("/dashboard")
     page.get_by_label("Viewer's key").fill(coordinator.viewer_key)
@@ -152,20 +162,26 @@ def main() -> None:
         take_every(options.every, options.rounds, re.compile(options.only or ""))
         return
     to: Path = options.to
-    with live(Path(tempfile.mkdtemp())) as coordinator, sync_playwright() as playwright:
+    with still() as coordinator, sync_playwright() as playwright:
         seed(coordinator)
+        pages = states.seed_questions(coordinator, {"survival": states.SURVIVAL})
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         for name, size in (("desk", DESK), ("phone", PHONE)):
             for theme in ("light", "dark"):
                 with opened(browser, coordinator, size, theme) as page:
                     _take_all(page, to, f"{name}-{theme}")
         _take_key(browser, coordinator, to)
+        with opened(browser, coordinator, DESK, "light") as page:
+            page.goto(pages["question-survival"])
+            ready(page)
+            settled_charts(page)
+            _save(page.locator("#answer article").first.screenshot(), to / "survival.png")
         browser.close()
 
 
 def take_every(to: Path, rounds: Sequence[int], only: re.Pattern[str]) -> None:
     """Take every page and state, and print the faults of their layout."""
-    with live(Path(tempfile.mkdtemp())) as empty, live(Path(tempfile.mkdtemp())) as coordinator:
+    with still() as empty, still() as coordinator:
         pages = states.seed_questions(coordinator) | states.seed_evaluations(coordinator)
         pages |= states.seed_states(coordinator) | states.seed_rounds(coordinator, rounds)
         addresses = {name: address for name, address in pages.items() if only.search(name)}

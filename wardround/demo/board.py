@@ -38,13 +38,16 @@ class Board:
 
     def __init__(self, console: Console, settings: StudySettings) -> None:
         self._console, self._settings = console, settings
-        self._columns = [("round", 6), ("rounds left", 7), ("budget", BAR + 6)]
+        self._columns = [("round", 6), ("rounds left", 7), ("budget", 7)]
         self._columns += [(f"ε {limit.level} {limit.definition}", 13) for limit in settings.privacy.limits]
         # The exact reading of the same noise beside the enforced one, where there is room.
         self._tight = len(settings.privacy.limits) <= 2
         self._counted = any(limit.enforcement in ("fixed-plan", "gaussian-filter") for limit in settings.privacy.limits)
-        self._columns += [("ε so far" if self._counted else "ε read exactly", 11)] * self._tight
+        self._columns += [("ε so far" if self._counted else "ε read exactly", 9)] * self._tight
         self._columns += [("accuracy", 10), ("clients", 8)]
+        # The bar gives way where the console is narrow.
+        self._bar = max(0, min(BAR, console.width - sum(width for _, width in self._columns)))
+        self._columns[2] = ("budget", self._bar + 7)
 
     def opening(self, scenario: Scenario, origin: str, home: str) -> None:
         sizes = ", ".join(f"{name} {len(records)}" for name, records in scenario.hospitals.items())
@@ -86,7 +89,7 @@ class Board:
         cells = [
             Text(str(view.round)),
             Text(str(rounds_left), style="bold"),
-            _share(protected),
+            _share(protected, self._bar),
             *map(_spent, protected),
         ]
         cells += [_exactly(protected)] * self._tight
@@ -205,13 +208,13 @@ def _drawn(rate: float) -> str:
     return "all records in every round" if rate == 1 else f"records drawn at rate {rate:g}"
 
 
-def _share(limits: Sequence[Mapping[str, Any]]) -> Text:
+def _share(limits: Sequence[Mapping[str, Any]], bar: int) -> Text:
     """Of the limit that is nearest to its end."""
     shares = (LimitStatement.model_validate(limit).spent_share for limit in limits)
     share = max(min(1.0, share) for share in shares if share is not None)
-    full = int(share * BAR)
+    full = int(share * bar)
     style = "red" if share > 0.9 else "yellow" if share > 0.6 else "green"
-    return Text("█" * full + "·" * (BAR - full) + f" {math.ceil(100 * share)}%", style=style)
+    return Text("█" * full + "·" * (bar - full) + f" {math.ceil(100 * share)}%", style=style)
 
 
 def _spent(limit: Mapping[str, Any]) -> Text:

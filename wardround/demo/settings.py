@@ -1,6 +1,9 @@
 """The frozen settings of the demonstration's studies: what `wardround plan --suggest` says where it says something.
 
 Where it says nothing (images, other schemes, a limit of each definition) they were found as docs/demo.md tells.
+`max_steps` is four times the rounds that fit, so that the budget ends the study. Digits are sampled in a fixed plan.
+`expected_batch_size` is the mean size of a hospital, and `sum_radius` holds the largest sum of one. Both are rounded
+up to tens, because exact numbers would tell who is counted.
 """
 
 from __future__ import annotations

@@ -146,6 +146,7 @@ def view(
         model=None if about is None else model_info(about),
         state=row.state,
         created_at=at(row.created_at),
+        reserved_until=None if row.reserved_until is None or not with_clients else at(row.reserved_until),
         round=row.round,
         reason=row.reason,
         allowed=len(tally.granted & tally.active),

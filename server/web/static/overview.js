@@ -72,7 +72,7 @@ function nothing(search) {
 
 function studies(found) {
   const rows = found.map(({ study, limits, last_activity: last, most_rounds: most }) => {
-    const [tone, name] = stateOf(study);
+    const [tone, name] = stateOf(study, limits);
     const link = element("a", { href: `/dashboard/${study.study}` }, study.title || study.study);
     return [
       element("span", { class: "name" }, link, study.title ? element("span", { class: "note" }, study.study) : null),

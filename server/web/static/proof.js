@@ -11,6 +11,7 @@ export function proof(name) {
   const command = `wardround ledger verify ${name} --server ${location.origin} --coordinator-key FINGERPRINT`;
   const facts = element("dl", { class: "facts" }), result = element("div", { role: "status" });
   const button = element("button", { type: "button" }, "Check the ledger in this browser");
+  const used = resultOf(name);
   let model = null;
   button.addEventListener("click", async () => {
     button.disabled = true;
@@ -23,9 +24,10 @@ export function proof(name) {
     facts, button, result,
     element("p", {}, "This page came from the coordinator itself. A malicious coordinator could send a page that always reports success. To check without trusting it, run this on your own machine, with the coordinator's fingerprint from a hospital's ", element("code", {}, "wardround doctor"), ":"),
     element("p", { class: "command" }, element("code", { tabindex: "0" }, command), copyButton(command)),
-    ...certificate(name), ...result(name));
+    ...certificate(name), used.node);
   const update = (now) => {
     model = now;
+    used.update(now);
     const { ledger } = model.budget;
     redraw(facts, ledger, () => [element("dt", {}, "Entries"), element("dd", {}, String(ledger.entries)), element("dt", {}, "Head"), element("dd", { class: "long" }, ledger.head)]);
   };
@@ -49,27 +51,39 @@ function certificate(name) {
 }
 
 // What people use: the file whose SHA-256 the certificate names.
-function result(name) {
+function resultOf(name) {
   const button = element("button", { type: "button" }, "Download the result"), said = element("div", { role: "status" });
+  const say = (words, kind) => said.replaceChildren(element("p", { class: kind }, words));
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
       const answer = await ask(`/v1/studies/${name}/models/result`);
-      const { certificate } = await (await ask(`/v1/studies/${name}/certificate`)).json();
       save(`${name}.safetensors`, await answer.blob());
-      const digest = answer.headers.get("etag").replace("W/", "").replaceAll('"', "");
-      const named = certificate.result ?? certificate.model;
-      const rounds = certificate.result?.rounds;
-      const origin = rounds ? `Made of ${count(rounds.length, "released model")}, of rounds ${rounds[0]} to ${rounds.at(-1)}.` : `Model of round ${certificate.model?.version ?? 0}.`;
-      const match = named?.sha256 === digest ? "The certificate names the same SHA-256." : "The certificate does not name this file. A running study's result changes with each round.";
-      said.replaceChildren(element("p", { class: "long" }, `${origin} SHA-256 ${digest}. ${match}`));
+      const digest = answer.headers.get("etag").replace("W/", "").replaceAll('"', ""), named = await namedFile(name);
+      say(named?.sha256 === digest ? named.words : `SHA-256 ${digest}. The certificate names another file: a running study's result changes with each round.`, "long");
     } catch (error) {
-      said.replaceChildren(element("p", { class: "notice bad" }, error.message));
+      say(error.message, "notice bad");
     }
     button.disabled = false;
   });
-  const about = "The study's result is the newest model, or the mean of released models that the settings name. `wardround certificate verify --model` checks the file.";
-  return [element("h3", {}, "Result"), element("p", {}, ...phrase(about)), button, said];
+  const about = "The result is the newest model, or the mean of released models that the settings name. `wardround certificate verify --model` checks the file.";
+  const node = element("div", {}, element("h3", {}, "Result"), element("p", {}, ...phrase(about)), button, said);
+  let shown = false;
+  const update = ({ trains, study }) => {
+    node.hidden = !trains;
+    // Of a running study each round makes another one: it is shown with its download.
+    if (shown || !trains || study.stop_reason === null) return;
+    shown = true;
+    namedFile(name).then((named) => named && say(named.words, "long"), () => { shown = false; });
+  };
+  return { node, update };
+}
+
+async function namedFile(name) {
+  const { certificate } = await (await ask(`/v1/studies/${name}/certificate`)).json();
+  const { result, model } = certificate;
+  if (result) return { ...result, words: `Made of the models of ${count(result.rounds.length, "round")}, ${result.rounds[0]} to ${result.rounds.at(-1)}. The certificate names its SHA-256: ${result.sha256}` };
+  return model && { ...model, words: `Model of round ${model.version}. The certificate names its SHA-256: ${model.sha256}` };
 }
 
 function copyButton(text) {

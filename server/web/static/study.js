@@ -111,7 +111,7 @@ function heading() {
   const node = element("header", { class: "top" });
   const update = ({ study, budget, rounds }) => {
     title(study.title || study.study);
-    const [tone, state, sentence] = stateOf(study);
+    const [tone, state, sentence] = stateOf(study, budget?.limits);
     const last = rounds.at(-1);
     redraw(node, [study.title, state, sentence, last?.round, last?.state, budget === null], () => [
       element("p", { class: "crumbs" }, element("a", { href: "/dashboard" }, "All studies"), ` / ${study.study}`),

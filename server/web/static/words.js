@@ -1,5 +1,6 @@
 // Names of states, levels and columns. The texts about reasons and endings come from study_protocol/study/reasons.py.
 import { ENDINGS, FOR_GOOD, REASONS } from "/reasons.js";
+import { when } from "/static/numbers.js";
 
 export const LEVELS = { instance: "each patient", client: "each hospital as a whole" };
 export const DEFINITIONS = { classical: "classical", bayesian: "Bayesian" };
@@ -11,23 +12,30 @@ const STATES = {
   draft: ["calm", "Draft", "The operator has not given the initial model yet."],
   enrolling: ["calm", "Hospitals are joining", "Rounds begin when the operator starts the study."],
   running: ["live", "Running", ""],
-  paused: ["care", "Paused", "No new round begins until the operator resumes the study."],
+  paused: ["care", "Paused", "No new round of training begins until the operator resumes the study."],
 };
 
 // Of endings. A normal end is good news.
 const TONES = { stopped: "calm", deleted: "calm", "database-differs": "bad" };
 
 // [tone, name, sentence]
-export function stateOf(study) {
+export function stateOf(study, limits = null) {
   if (study.stop_reason !== null) {
     const [name, sentence] = ENDINGS[study.stop_reason];
     return [TONES[study.stop_reason] ?? "good", `Finished: ${name}`, sentence];
   }
+  if (study.pause_reason?.code === "questions-first") return ["live", "Takes questions", study.pause_reason.detail];
+  if (limits && asksOnly(study, limits)) return ["good", "Training done, takes questions", ""];
   const [tone, name, sentence] = STATES[study.state];
+  if (study.resumed_at && study.state === "running") return [tone, name, `It resumed by itself (${when(study.resumed_at)}): enough hospitals were back.`];
   return [tone, name, study.pause_reason ? `${study.pause_reason.detail} ${sentence}`.trim() : sentence];
 }
 
 export const reasonWords = (reason) => REASONS[reason] ?? (reason && `${reason}.`);
+
+// Whether all rounds of a study that trains are done, so that only questions may follow.
+const asksOnly = ({ state, settings }, limits) =>
+  state === "running" && settings.training && settings.statistics && limits.some((limit) => limit.epsilon !== null && limit.rounds_left_estimate === 0);
 
 const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "abandoned", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;

@@ -11,6 +11,7 @@ from accounting.budget.budget import Budget, BudgetExceeded, OutOfOrder, replay
 from accounting.budget.ledger import LedgerError
 from accounting.plan.limits import BayesianPlan, LimitPlan
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryCost, QueryPlan
 from accounting.plan.report import CumulativeMoments, report_to_dict
 from accounting.units import Definition, Level
 from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
@@ -183,3 +184,21 @@ def test_the_attackers_chance_counts_delta_too():
         grown = mp.exp(mp.mpf(limit["spent"]))
         exact = (grown + mp.mpf(limit["delta"])) / (1 + grown)
     assert exact <= limit["attack_success"] <= exact * (1 + mp.mpf("1e-14"))
+
+
+def test_a_supposed_budget_holds_what_is_under_way_and_what_is_kept():
+    """Whatever becomes of them, what fits the supposed budget fits, and the budget itself stays as it is."""
+    queries = QueryPlan(max_queries=3, max_cells=1)
+    budget = Budget(plan(definitions=("classical",), queries=queries))
+    budget.reserve(1)
+    before, cost = budget.state(), QueryCost(noise_std=2.0**22, sensitivity=2.0**20, cells=1)
+    supposed = budget.supposing([cost, cost])
+    assert budget.state() == before
+    assert (supposed.pending, supposed.charged_rounds, supposed.charged_queries) == (None, 1, 2)
+    assert supposed.authorise_query(cost).is_allowed
+    assert budget.supposing([cost] * 3).authorise_query(cost).reason == "max-queries-reached"
+    budget.charge_in_full(1, "all of it")
+    for number in (2, 3):
+        budget.reserve_query(number, cost)
+        budget.settle(number, None)
+    assert [account.epsilon() for account in budget.accounts] == [account.epsilon() for account in supposed.accounts]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import PolicyRefused
-from client_sdk.guard.policy import QueryRules
+from client_sdk.guard.policy import QueryRules, SitePolicy
 from client_sdk.guard.query_rules import column_rules, query_rules, require_answerable, require_schedule
 from study_protocol.study.queries import QueryDocument
 from tests.factories.hospitals import plain_policy
@@ -89,3 +89,10 @@ def test_scheduled_questions_are_held_against_the_same_rules() -> None:
         require_schedule(plain_policy(statistics={"least_noise_multiplier": 3.0}), scheduled, "1")
     # A study without a schedule asks nothing by itself.
     require_schedule(plain_policy(statistics={"queries": "refuse"}), settings(), "1")
+
+
+def test_a_refusal_names_no_file_that_is_not_there() -> None:
+    """Without an entry the strict policy holds."""
+    with pytest.raises(PolicyRefused) as refused:
+        require_answerable(SitePolicy(), document(noise_multiplier=0.01), "1")
+    assert refused.value.detail.startswith("the strict site policy, which holds without a policy.toml")

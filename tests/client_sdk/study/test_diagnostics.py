@@ -1,6 +1,9 @@
 import os
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -14,6 +17,9 @@ from client_sdk.study.diagnostics import Finding, examine
 from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
+from tests.factories.wire_answers import problem
+
+Meddle = Callable[[httpx.Request], httpx.Response | None]
 
 
 def found(directory: Path, other: Coordinator | None = None, **options: object) -> dict[str, Finding]:
@@ -93,7 +99,7 @@ def test_the_innermost_reason_is_told_and_a_proxy_password_is_not(
     other.meddle = refuse
     findings = found(tmp_path, other)
     assert findings["coordinator"].verdict == "bad"
-    assert "ConnectionRefusedError" in findings["coordinator"].text
+    assert "proxy.example:3128 does not listen there. Ask your IT" in findings["coordinator"].text
     assert findings["proxy"].text == "requests go through proxy.example:3128"
     assert "hunter2" not in repr(findings)
 
@@ -109,7 +115,7 @@ def test_a_certificate_that_is_not_trusted_is_named_as_such(tmp_path: Path) -> N
     settings = ClientSettings.model_validate({"client_home": tmp_path, "server": "https://study.example.org"})
     findings = examine(settings, transport=lambda connection: Transport(connection, handler=httpx.MockTransport(dial)))
     reported = next(finding.text for finding in findings if finding.check == "coordinator")
-    assert "SSLCertVerificationError" in reported
+    assert "its certificate is not trusted here" in reported
     assert "WARDROUND_CA_FILE" in reported
 
 
@@ -129,3 +135,106 @@ def test_a_policy_for_laboratories_is_noted(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('unpinned_roster = "laboratory"\n')
     finding = found(tmp_path)["site policy"]
     assert (finding.verdict, "for laboratories only" in finding.text) == ("note", True)
+
+
+def failing(kind: type[Exception], text: str = "", cause: type[Exception] | None = None) -> Meddle:
+    def meddle(request: httpx.Request) -> httpx.Response:
+        raise kind(text) from (None if cause is None else cause())
+
+    return meddle
+
+
+def answering(status: int, code: str = "", **headers: str) -> Meddle:
+    def meddle(request: httpx.Request) -> httpx.Response:
+        return problem(status, code) if code else httpx.Response(status, text="<html>login</html>", headers=headers)
+
+    return meddle
+
+
+def of_members(code: str, status: int = 401) -> Meddle:
+    """Only the request that is signed finds out."""
+    return lambda request: problem(status, code) if request.url.path.startswith("/v1/studies") else None
+
+
+PROXY = "http://user:hunter2@proxy.example:3128"
+# fault: (what the network does, proxy, finding, who or what comes next)
+FAULTS: dict[str, tuple[Meddle, str, str, str]] = {
+    "no network": (failing(httpx.ConnectError, "", socket.gaierror), "", "coordinator", "no host has this name"),
+    "wrong port": (
+        failing(httpx.ConnectError, "", ConnectionRefusedError),
+        "",
+        "coordinator",
+        "check address and port",
+    ),
+    "firewall": (failing(httpx.ConnectTimeout), "", "coordinator", "firewall and proxy"),
+    "wrong proxy": (
+        failing(httpx.ConnectError, "", socket.gaierror),
+        PROXY,
+        "coordinator",
+        "Ask your IT for the proxy",
+    ),
+    "silent proxy": (failing(httpx.ConnectTimeout), PROXY, "coordinator", "Ask your IT for the proxy"),
+    "proxy with password": (
+        failing(httpx.ProxyError, "407 Proxy Authentication Required"),
+        PROXY,
+        "coordinator",
+        "asks for a user name and password",
+    ),
+    "proxy that refuses": (failing(httpx.ProxyError, "403 Forbidden"), PROXY, "coordinator", "refuses (403)"),
+    "TLS interception": (
+        failing(httpx.ConnectError, "", ssl.SSLCertVerificationError),
+        "",
+        "coordinator",
+        "ask your IT for its file",
+    ),
+    "no TLS": (failing(httpx.ConnectError, "", ssl.SSLError), "", "coordinator", "the right port"),
+    "not a coordinator": (answering(404), "", "coordinator", "Check the address and the port"),
+    "a login page": (answering(302, location="https://login"), "", "coordinator", "Check the address and the port"),
+    "a coordinator that is not ready": (
+        answering(503, "not-ready"),
+        "",
+        "coordinator",
+        "Nothing is to be done here: tell the study's operator",
+    ),
+    "revoked": (of_members("revoked", 403), "", "study sepsis", "ask the study's operator for a new invitation"),
+    "another key": (of_members("bad-signature"), "", "study sepsis", "restore identity.key from a backup"),
+    "old address": (of_members("wrong-target"), "", "study sepsis", "--server"),
+    "no such study": (of_members("not-found", 404), "", "study sepsis", "ask the study's operator"),
+    "old version": (of_members("client-too-old", 409), "", "study sepsis", "install the version"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_says_who_does_what_next(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meddle, proxy, check, said = FAULTS[fault]
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    if proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+    other = coordinator()
+    hospital(other, tmp_path)
+    other.meddle = meddle
+    findings = found(tmp_path, other)
+    assert findings[check].verdict == "bad"
+    assert said in findings[check].text
+    text = repr(findings)
+    assert "doctor" not in text
+    assert "hunter2" not in text
+    # The address is blamed only where it can be at fault.
+    assert not proxy or "address" not in findings[check].text
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(1 << 20, "bad"), (1 << 28, "note"), (1 << 40, "good")])
+def test_a_full_disk_is_bad(free: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospital(coordinator(), tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    assert found(tmp_path)["disk"].verdict == verdict
+
+
+def test_a_missing_ledger_names_the_others(tmp_path: Path) -> None:
+    other = coordinator()
+    hospital(other, tmp_path)
+    HospitalLedger.open(ledger_path(tmp_path, "icu")).close()
+    finding = found(tmp_path, other)["ledger"]
+    assert finding.verdict == "note"
+    assert finding.text.endswith("the first join makes it, or name one that is here with --dataset: icu")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import encode_model
 from study_protocol.wire.tensors import TensorError
+from tests.factories.certificates import ONE
 from tests.factories.ledgers import after, opened
 from tests.factories.settings import settings
 
@@ -57,6 +60,12 @@ class Study:
 
     @property
     def client(self) -> Any:
+        return self.certified(None)
+
+    def certified(self, result: dict[str, Any] | None) -> Any:
+        """A client whose coordinator's certificate names this mean."""
+        named = {} if result is None else {"result": result}
+        certificate = json.dumps({**ONE.raw, "certificate": {**ONE.raw["certificate"], **named}}).encode()
         newest = max(self.files)
         model = ModelInfo(version=newest, sha256=hashlib.sha256(self.files[newest]).hexdigest(), bytes=9)
         study = SimpleNamespace(study="sepsis", settings=self.settings, model=model)
@@ -65,6 +74,7 @@ class Study:
             model=lambda name, version: self.files[newest if version == "latest" else version],
             ledger=self._ledger,
             rounds=self._rounds,
+            certificate=lambda name: certificate,
         )
 
     def _ledger(self, study: str, after: int, limit: int) -> Any:
@@ -95,6 +105,20 @@ def test_the_mean_of_the_newest_half_is_the_result_where_the_settings_name_it() 
     found = study_model(Study(4, HALF).client, "sepsis")
     assert (found.round, found.averaged) == (4, (3, 4))
     assert biases(found.body) == [3.5]
+
+
+def test_the_mean_is_the_one_that_the_certificate_names(tmp_path: Path) -> None:
+    study = Study(4, HALF)
+    body = study_model(study.client, "sepsis", tmp_path).body
+    # The models that it is made of are kept where a folder is given.
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == [study.files[3], study.files[4]]
+    named = {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body), "rounds": [3, 4]}
+    assert study_model(study.certified(named), "sepsis").body == body
+    with pytest.raises(TensorError, match="certificate names another file"):
+        study_model(study.certified({**named, "sha256": "ab" * 32}), "sepsis")
+    # A study that runs has released another model meanwhile.
+    later = {**named, "sha256": "ab" * 32, "rounds": [3, 4, 5]}
+    assert study_model(study.certified(later), "sepsis").body == body
 
 
 def test_before_the_first_round_the_result_is_the_initial_model() -> None:

@@ -38,6 +38,10 @@ UNDER_WAY = RoundUnderWay(round=7, asked=4, present=3, deadline=NOW)
         ({"state": "enrolling", "clients": 2, "invited": 2}, "2 of 2 hospitals have enrolled, a round needs 3"),
         ({"state": "enrolling"}, "its operator has to start it"),
         ({"state": "paused", "pause_reason": PauseReason(code="x", detail="too few")}, "is paused: too few"),
+        (
+            {"state": "paused", "pause_reason": PauseReason(code="questions-first", detail="…")},
+            "waiting for a question: training has not begun",
+        ),
         ({"under_way": UNDER_WAY}, "round 7 is under way: 3 of 4 hospitals present"),
         ({"under_way": UNDER_WAY.model_copy(update={"asked": None, "present": None})}, "round 7 is under way, updates"),
         ({"clients": 2}, "waiting for round 7: it needs 3 hospitals, and 2 take part"),

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from study_protocol.wire.tensors import encode
+from tests.factories.hospital_double import MODEL
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import settings_json, statistics_settings
 
@@ -15,6 +17,41 @@ def test_opening_is_repeatable_and_settings_freeze(here: Live, study: str) -> No
     assert [here.operator("POST", "/v1/studies", json=request).status_code for _ in range(2)] == [201, 200]
     other = {"study": study, "settings": settings_json(noise_multiplier=2.0)}
     assert code_of(here.operator("POST", "/v1/studies", json=other)) == (409, "study-exists")
+
+
+def test_questions_come_first_and_training_begins_when_it_is_told_to(here: Live, study: str) -> None:
+    statistics = {"max_queries": 5, "max_cells": 10}
+    request = {"study": study, "settings": settings_json(statistics=statistics)}
+    assert here.operator("POST", "/v1/studies", json=request).status_code == 201
+    path = f"/v1/studies/{study}"
+    assert code_of(here.operator("POST", f"{path}/train")) == (409, "model-missing")
+    here.operator("PUT", f"{path}/models/0", content=encode(MODEL))
+    assert code_of(here.operator("POST", f"{path}/train")) == (409, "study-not-running")
+    for name in ("alpha", "beta"):
+        here.enrol(study, name)
+    for _ in range(2):
+        asking = here.operator("POST", f"{path}/start?questions_first=true").json()
+        assert (asking["state"], asking["pause_reason"]["code"]) == ("paused", "questions-first")
+    for action in ("start", "pause", "resume"):
+        answer = here.operator("POST", f"{path}/{action}")
+        assert code_of(answer) == (409, "study-not-running")
+        assert "wardround study train" in answer.json()["detail"]
+    for _ in range(2):
+        assert here.operator("POST", f"{path}/train").json()["state"] == "running"
+    assert code_of(here.operator("POST", f"{path}/start?questions_first=true")) == (409, "study-begun")
+
+
+def test_questions_come_first_only_where_a_study_trains_and_takes_some(here: Live, study: str) -> None:
+    for name, settings, code in (
+        (study, settings_json(), (409, "no-queries")),
+        (f"{study}-asks", statistics_settings(masked=False).as_json(), (422, "invalid-request")),
+    ):
+        assert here.operator("POST", "/v1/studies", json={"study": name, "settings": settings}).status_code == 201
+        if "training" in settings:
+            here.operator("PUT", f"/v1/studies/{name}/models/0", content=encode(MODEL))
+        for client in ("alpha", "beta"):
+            here.enrol(name, client)
+        assert code_of(here.operator("POST", f"/v1/studies/{name}/start?questions_first=true")) == code
 
 
 @pytest.mark.parametrize("parameters", [{"a": "\udfff"}, {"\ud800": 1}], ids=["value", "name"])

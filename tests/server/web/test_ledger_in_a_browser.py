@@ -124,3 +124,26 @@ def test_the_certificate_is_taken_away_as_the_coordinator_signed_it(tabs: Tabs, 
     said = here.send("GET", "/v1/studies/ended/certificate", here.viewer_key).json()
     assert set(found) == set(said)
     assert found["certificate"]["limits"] == said["certificate"]["limits"]
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_the_result_is_taken_away_with_the_digest_that_the_certificate_names(
+    tabs: Tabs, tmp_path: Path, honest: bool
+) -> None:
+    # The studies of these pages have rows of models without files.
+    body = b"the mean of two models"
+    digest = hashlib.sha256(body).hexdigest()
+    named = {"sha256": digest if honest else "ab" * 32, "bytes": len(body), "rounds": [3, 4]}
+    stated = json.dumps({"certificate": {"model": None, "result": named}})
+    page = tabs.open("/dashboard/ward")
+    page.route("**/models/result", lambda route: route.fulfill(body=body, headers={"ETag": f'"{digest}"'}))
+    page.route("**/certificate", lambda route: route.fulfill(body=stated, content_type="application/json"))
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Download the result").click()
+    assert taken.value.suggested_filename == "ward.safetensors"
+    taken.value.save_as(path := tmp_path / "ward.safetensors")
+    assert path.read_bytes() == body
+    words = "Made of the models of 2 rounds, 3 to 4" if honest else "The certificate names another file"
+    said = page.locator("#proof [role=status] p", has_text=words)
+    said.wait_for()
+    assert digest in said.inner_text()

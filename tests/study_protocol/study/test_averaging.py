@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from study_protocol.study import averaging
 from study_protocol.study.averaging import average_models, averaged_rounds
 from study_protocol.study.model_file import ModelMetadata
 from study_protocol.study.training import Averaging
@@ -43,6 +44,31 @@ def test_the_order_of_the_models_does_not_matter() -> None:
 def _released(round: int, study: str = "sepsis", scheme: str = "parallel", entry: int | None = None) -> bytes:
     said = ModelMetadata.of(study, settings(scheme), round, (2 * round if entry is None else entry, "ab" * 32))
     return _model(float(round), said.header())
+
+
+def test_the_mean_has_one_sequence_of_sums_whatever_the_order_and_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(4)
+    arrays = {number: draw.normal(size=(9, 1)) * 10.0 ** draw.integers(-9, 9, size=(9, 1)) for number in (1, 3, 4, 7)}
+    files = [
+        encode_model(
+            {"w": array, "b": array[:2].astype(np.float32)},
+            ModelMetadata.of("sepsis", settings("parallel"), number, (2 * number, "ab" * 32)).header(),
+        )
+        for number, array in arrays.items()
+    ]
+    # By hand, one number at a time: IEEE products and sums in the order of rounds.
+    weights = [0.1, 0.2, 0.3, 0.4]
+    wanted = list[float]()
+    for place in range(9):
+        total = 0.0
+        for weight, array in zip(weights, arrays.values(), strict=True):
+            total += float(array[place, 0]) * weight
+        wanted.append(total)
+    whole = average_models(files, weights)
+    assert load(whole)["w"].ravel().tolist() == wanted
+    assert average_models(files[::-1], weights[::-1]) == whole
+    monkeypatch.setattr(averaging, "_BLOCK", 1)
+    assert average_models(files, weights) == whole
 
 
 def test_the_mean_says_of_which_rounds_it_is() -> None:

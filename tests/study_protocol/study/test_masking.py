@@ -34,3 +34,8 @@ def test_sums_leave_three_honest_hospitals_or_two_of_three(colluders: int, allow
 
 def test_without_neighbours_each_exchanges_masks_with_all_others() -> None:
     assert Masking(**MASKING | {"neighbours": None}).neighbours_among(50) == 49
+
+
+def test_two_hospitals_are_told_what_masks_need() -> None:
+    with pytest.raises(ValueError, match="masks need three hospitals at least"):
+        Masking.model_validate(MASKING | {"colluders": 1, "min_survivors": 2})

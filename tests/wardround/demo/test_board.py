@@ -70,6 +70,15 @@ def test_the_opening_says_who_trains_under_which_limit(terminal: io.StringIO) ->
     assert "Of them about 20% are set aside" in words(terminal)
 
 
+def test_a_narrow_terminal_shows_every_heading_and_number() -> None:
+    terminal = io.StringIO()
+    narrow = Board(Console(file=terminal, width=60, color_system=None), STUDY)
+    narrow.heading()
+    narrow.round(view(3, round=1000), spent())
+    assert "…" not in terminal.getvalue()
+    assert all(len(line) <= 60 for line in terminal.getvalue().splitlines())
+
+
 def test_a_round_is_one_row_with_what_is_left_and_who_came(terminal: io.StringIO) -> None:
     limits = spent()
     board(terminal).round(view(3), limits)

@@ -208,6 +208,8 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     if show:
         _show(checked, study)
     _warn(checked.counts)
+    for remark in checked.hopeless:
+        say(f"warning: {remark}", err=True)
     _hint(checked.hints)
     values = dataclasses.asdict(checked)
     # Both tell more of the patients than counts. Reports in JSON may be passed on.

@@ -33,6 +33,7 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
+    from client_sdk.study.hospital import Hospital
     from client_sdk.study.participation import Outcome
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
@@ -82,6 +83,12 @@ AcceptChanged = Annotated[
     bool,
     typer.Option(
         "--accept-changed-records", help="the data set has changed since its studies used it. The own ledger keeps that"
+    ),
+]
+NewServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server", help="new address of the coordinator, if it has moved. Its key must be the same. It is kept"
     ),
 ]
 NoFeatureCache = Annotated[
@@ -144,6 +151,7 @@ def join(
     backbone_program: Program = None,
     no_feature_cache: NoFeatureCache = False,
     slot: Slot = None,
+    server: NewServer = None,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -157,7 +165,7 @@ def join(
     console = show_log()
     # An events file that cannot be written fails here, before any charge.
     with plain_errors(), RoundsShown(study, console, events) as display:
-        joining_hospital = hospital(home, patient=True)
+        joining_hospital = _at(server, study, home)
         stored = stored_format(joining_hospital.directory, dataset)
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
@@ -167,10 +175,16 @@ def join(
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
-        accepts = RecordsQuestion(accept_changed_records, unattended=yes)
-        take_part = partial(take_part, accepts_records=accepts)
+        take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)
+
+
+def _at(server: str | None, study: str, home: Path | None) -> Hospital:
+    """Return the hospital, once it has found its coordinator at a new address, if one is given."""
+    if server is not None:
+        hospital(home).move(study, server)
+    return hospital(home, patient=True)
 
 
 def _show_outcome(outcome: Outcome, home: Path | None, as_json: bool) -> None:

@@ -104,6 +104,10 @@ Masked = Annotated[bool, typer.Option("--masked", help="with --suggest: the coor
 Rounds = Annotated[
     int | None, typer.Option(help="with --suggest: use fewer rounds than 100, if each takes long", min=5)
 ]
+Questions = Annotated[
+    float | None,
+    typer.Option(help="with --suggest: share of the budget for questions, such as 0.1, which training cannot take"),
+]
 Commonest = Annotated[
     float | None,
     typer.Option(help="share of the commonest class, if it is known from elsewhere, such as 0.9", min=0.0, max=1.0),
@@ -128,6 +132,7 @@ def plan(
     masked: Masked = False,
     rounds: Rounds = None,
     commonest: Commonest = None,
+    questions: Questions = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how many rounds a study's limits allow, what they cost, and how large the noise is.
@@ -137,7 +142,16 @@ def plan(
     """
     if suggest:
         numbers = SuggestOptions(patients or [], hospitals, columns, classes, epsilon, delta, scheme, masked)
-        _suggest(settings, numbers, solve, output, rounds, commonest, as_json)
+        if solve is not None:
+            raise typer.BadParameter("--suggest finds the noise itself: leave --solve out")
+        if output is not None and output.suffix == ".json":
+            raise typer.BadParameter("--suggest writes TOML: name a .toml file")
+        if questions is not None and not 0 < questions < 1:
+            raise typer.BadParameter("--questions: a share above 0 and below 1, such as 0.1")
+        with plain_errors():
+            require_writable(output)
+            suggestion = _suggested(settings, numbers, rounds=rounds, commonest=commonest, questions=questions)
+            _show_suggested(suggestion, output, as_json)
     else:
         _plan(settings, solve, by, tuple(records or SIZES), parameters, output, commonest, as_json)
 
@@ -207,27 +221,7 @@ class SuggestOptions:
     masked: bool = False
 
 
-def _suggest(
-    settings: Path | None,
-    numbers: SuggestOptions,
-    solve: Solve | None,
-    output: Path | None,
-    rounds: int | None,
-    commonest: float | None,
-    as_json: bool,
-) -> None:
-    if solve is not None:
-        raise typer.BadParameter("--suggest finds the noise itself: leave --solve out")
-    if output is not None and output.suffix == ".json":
-        raise typer.BadParameter("--suggest writes TOML: name a .toml file")
-    with plain_errors():
-        require_writable(output)
-        _show_suggested(_suggested(settings, numbers, rounds, commonest), output, as_json)
-
-
-def _suggested(
-    settings: Path | None, numbers: SuggestOptions, rounds: int | None, commonest: float | None
-) -> Suggested:
+def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) -> Suggested:
     """Return the suggestion from the file or from the numbers. Raises ConfigurationError: too few numbers."""
     from client_sdk.errors import ConfigurationError
     from wardround.cli.lead.suggest import begun, suggested
@@ -242,9 +236,10 @@ def _suggested(
         values = read_settings(settings).as_json()
     else:
         raise ConfigurationError(
-            "beside a settings file --suggest takes only --patients: leave out the other options, or the file"
+            "beside a settings file --suggest takes only --patients, --rounds, --commonest and --questions: leave out "
+            "the other options, or the file"
         )
-    return suggested(values, patients=numbers.patients, rounds=rounds, commonest=commonest)
+    return suggested(values, patients=numbers.patients, **chosen)
 
 
 def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -> None:

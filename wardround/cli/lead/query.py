@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wardround.cli.hospital.query_cost import cost_in_words
 from wardround.cli.lead.ask import Columns, Csv, Noise, TableName, hand_out
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import (
@@ -79,9 +80,9 @@ def show(
         with reader(study, server, key_file, home) as client:
             received_query = client.query(study, query)
             _require_believable(client, received_query, key_file, home)
-        at_home = not as_json and not asks_with_key(key_file, home)
-        if at_home:
-            _say_words(received_query, decided_here(home, study, received_query))
+            at_home = not as_json and not asks_with_key(key_file, home)
+            if at_home:
+                _say_words(client, home, received_query)
         hand_out(received_query, as_json, csv_file, only, words=not at_home)
 
 
@@ -173,7 +174,7 @@ def _template(name: str, columns: Path | None, noise: float | None) -> str:
     )
 
 
-def _say_words(query: Query, decided: str) -> None:
+def _say_words(client: Client, home: Path | None, query: Query) -> None:
     """Print what a person has to know before deciding: first the words, then the numbers."""
     question = query.document.question
     say(question.in_words())
@@ -182,8 +183,10 @@ def _say_words(query: Query, decided: str) -> None:
     say(f"{question.cells} numbers leave this hospital, with {noise}")
     if query.model is not None:
         say(f"about model {query.model.version}, SHA-256 {query.model.sha256}. It is answered about no other model")
+    for line in cost_in_words(client, hospital(home).directory, query):
+        say(line)
     say(f"digest of this question: {query.approved_digest}")
-    say(f"at this hospital: {decided}")
+    say(f"at this hospital: {decided_here(home, query.study, query)}")
 
 
 def _require_digest(digest: str | None, yes: bool) -> None:
@@ -217,8 +220,8 @@ def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: b
         deciding_hospital = hospital(home)
         with deciding_hospital.client(study) as client:
             received_query = client.query(study, query)
-        digest = received_query.approved_digest
-        _say_words(received_query, decided_here(home, study, received_query))
+            digest = received_query.approved_digest
+            _say_words(client, home, received_query)
         if read is not None and digest != read:
             raise NotAgreed(
                 f"query {query} of {study} is another question than the one that you read: its digest is {digest}. "

@@ -15,7 +15,7 @@ import typer
 from study_protocol.documents.phrases import made_of
 from study_protocol.secure_sum.promises import sums
 from study_protocol.study.limit_words import spent_in_words
-from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, ending, explained
+from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, TAKES_QUESTIONS, ending, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
 from wardround.cli.shared.output import require_writable
@@ -178,7 +178,9 @@ def show(
 ) -> None:
     """Show a study's state and settings."""
     with plain_errors(), reader(study, server, key_file, home) as client:
-        _show(client.study(study), as_json)
+        shown = client.study(study)
+        asks = shown.settings.statistics is not None and not as_json and client.budget(study).takes_questions
+        _show(shown, as_json, state=TAKES_QUESTIONS if asks else None)
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
@@ -330,7 +332,7 @@ def _many_neighbours(settings: AnySettings) -> str | None:
     )
 
 
-def _show(study: Study, as_json: bool) -> None:
+def _show(study: Study, as_json: bool, state: str | None = None) -> None:
     from study_protocol.terms import limit_with_rule
 
     if as_json:
@@ -339,7 +341,7 @@ def _show(study: Study, as_json: bool) -> None:
     settings, privacy = study.settings, study.settings.privacy
     witness_names = [item.name for item in settings.schedule.witnesses]
     rows = [
-        ["state", _state(study)],
+        ["state", state or _state(study)],
         ["rounds", f"{study.rounds} begun, at most {settings.rounds} of training that are charged"],
         ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
         ["scheme", privacy.rules.display_name],

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 MAX_COLUMNS = 1000
 # Settings with a step that differs from the suggested one by more than this factor were not measured.
 _FAR = 4.0
+# Why the forecast is not sure, in words.
+_DOUBTS: dict[str, str] = {
+    "ranges": (
+        "Number columns have a range alone. If their values are skewed, the study may lose 20 points more. Give a "
+        'typical range, and log for skewed values: "0..400; typical=2..40; log"'
+    ),
+    "alike": "There are more than 15 number columns. If many are alike, the study loses more",
+    "classes": "Few data sets with more than two classes were measured",
+    "noise": "The noise is larger than in the data sets that were measured",
+}
+# Of a study whose settings have no section for questions yet.
+_STATISTICS = {"max_queries": 200, "max_cells": 10_000}
 # The schemes that were measured, and whether each needs masks.
 _SCHEMES = {"parallel": False, "sequential": True}
 
@@ -36,12 +48,14 @@ def suggested(
     patients: Sequence[int] = (),
     rounds: int | None = None,
     commonest: float | None = None,
+    questions: float | None = None,
 ) -> Suggested:
     """Return the settings `values`, given as JSON, with suggested numbers of training.
 
     patients   of every hospital, or one number for all. Empty: as expected_batch_size in the settings says
     rounds     None: as many as the rule takes
     commonest  share of the commonest class, if it is known
+    questions  share of the budget for questions on all patients. None: as the settings say
 
     Raises:
         ConfigurationError: the rule was not measured for such a study. The message says for which it was.
@@ -67,8 +81,16 @@ def suggested(
         "max_steps": round_count,
     }
     whole["robustness"]["sum_radius"] = radius
+    if questions is not None:
+        _share(whole, questions)
     tightest_plan, reasons = with_tightest(plan_of(as_settings(whole)))
     plan = least_noise(tightest_plan)
+    if questions is not None:
+        alone = least_noise(replace(tightest_plan, queries=None)).noise_multiplier
+        reasons.append(
+            f"note: questions have {questions:g} of the budget, which training cannot take: {round_count} rounds need "
+            f"noise multiplier {plan.noise_multiplier:.4g}, and {alone:.4g} without questions"
+        )
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["training"]["optimiser"] = {
         "name": "plain",
@@ -78,6 +100,14 @@ def suggested(
     return Suggested(
         changed_settings(as_settings(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
     )
+
+
+def _share(whole: dict[str, Any], share: float) -> None:
+    """Give questions a share of the budget: the steps of training become a fixed plan, which has the rest."""
+    whole["statistics"] = {**_STATISTICS, **(whole.get("statistics") or {}), "share": share}
+    for limit in whole["privacy"]["limits"]:
+        if limit["definition"] == "classical":
+            limit["enforcement"] = "fixed-plan"
 
 
 def begun(
@@ -197,20 +227,26 @@ def loose_delta(settings: StudySettings) -> list[str]:
 def in_words(forecast: AccuracyForecast) -> list[str]:
     """Return the forecast in words, one sentence for each part."""
     return [
-        f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy, "
-        f"and at most {_points(forecast.lost_at_most)} in four of five studies that were measured",
+        f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy. "
+        f"Four of five studies that were measured lost at most {_points(forecast.lost_at_most)}",
         f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
-        "patients are like the others', and much more if they are not",
+        "patients are like the others'. It loses much more if they are not",
     ]
 
 
 def warnings(forecast: AccuracyForecast) -> list[str]:
     """Return warnings where the model may be of no use."""
     lines: list[str] = []
+    if forecast.doubts:
+        reasons = ". ".join(_DOUBTS[doubt] for doubt in forecast.doubts)
+        lines.append(
+            f"warning: this forecast is not sure. {reasons}. Run `wardround simulate` on records of your own to see "
+            "what the study loses there"
+        )
     if forecast.may_be_below_alone:
         lines.append(
-            "warning: a hospital alone, without privacy, may do better than this study. It pays where hospitals see "
-            "different patients, or with more of them, a larger ε, or fewer columns"
+            "warning: a hospital alone, without privacy, may do better than this study. The study helps where "
+            "hospitals see different patients, with more patients, or with a larger ε"
         )
     if forecast.may_be_below_commonest:
         lines.append(
@@ -231,7 +267,6 @@ def as_json(suggestion: Suggested) -> dict[str, Any]:
         "settings": suggestion.settings.as_json(),
         "accuracy": {
             **asdict(suggestion.forecast),
-            "may_be_below_alone": suggestion.forecast.may_be_below_alone,
             "may_be_below_commonest": suggestion.forecast.may_be_below_commonest,
         },
     }
@@ -296,6 +331,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     """
     from client_sdk.errors import ConfigurationError
     from private_learning import tasks
+    from private_learning.tasks.declared_columns import NumberColumn
     from study_protocol.study.suggestion import PublicNumbers
 
     privacy, training = settings.privacy, settings.training
@@ -303,6 +339,8 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     if len(patients) not in (0, 1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
     task: Any = tasks.load(training.task, training.task_parameters)
+    number_columns = [column for column in task.columns if isinstance(column, NumberColumn)]
+    ranges = sum(not (column.typical or column.log) for column in number_columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     numbers = PublicNumbers(
         hospitals=hospitals,
@@ -310,5 +348,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
         largest=max(patients, default=mean),
         parameters=(task.features + 1) * (1 if task.classes == 2 else task.classes),
         classes=task.classes,
+        numbers=len(number_columns),
+        ranges=ranges / len(task.columns),
     )
     return replace(numbers, commonest=commonest)

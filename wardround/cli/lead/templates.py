@@ -124,6 +124,7 @@ POLICY: Mapping[str, Any] = {
     "min_witnesses": 0,
     "witness_window": 10,
     "backbone_programs": [],
+    "changed_records": "stop",
     "unpinned_roster": "unmasked",
     "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},

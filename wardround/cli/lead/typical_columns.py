@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,21 +38,22 @@ def columns(settings: SettingsFile, answers: AnswerFile, as_json: AsJson = False
 
     with plain_errors():
         declared = {column.name: column for column in read_columns(read_settings(settings).training.task_parameters)}
-        found: dict[str, str] = {}
-        unsure: list[str] = []
-        for path in answers:
-            for name, column in _columns_of(_query(path), declared):
-                found |= {} if column is None else {name: column_text(column)}
-                unsure += [name] if column is None else []
-        if not found and not unsure:
+        by_name = dict(pair for path in answers for pair in columns_of(_query(path), declared))
+        if not by_name:
             raise ConfigurationError(f"no answer is about a column of {settings}")
+        lines = {f"{PREFIX}{name}": column_text(column) for name, column in by_name.items() if column is not None}
+        unsure = [name for name, column in by_name.items() if column is None]
         if as_json:
-            print_json({"columns": {f"{PREFIX}{name}": text for name, text in found.items()}, "unsure": unsure})
-            return
-        for name, text in found.items():
-            say(f'"{PREFIX}{name}" = "{text}"')
-        if unsure:
-            say(f"too much noise to say anything of {', '.join(unsure)}: keep what is declared", err=True)
+            print_json({"columns": lines, "unsure": unsure})
+        else:
+            _show(lines, unsure)
+
+
+def _show(lines: Mapping[str, str], unsure: Sequence[str]) -> None:
+    for name, text in lines.items():
+        say(f'"{name}" = "{text}"')
+    if unsure:
+        say(f"too much noise to say anything of {', '.join(unsure)}: keep what is declared", err=True)
 
 
 def _query(path: Path) -> Query:
@@ -73,7 +74,7 @@ def _query(path: Path) -> Query:
     return query
 
 
-def _columns_of(query: Query, declared: Mapping[str, Declared]) -> Iterator[tuple[str, Declared | None]]:
+def columns_of(query: Query, declared: Mapping[str, Declared]) -> Iterator[tuple[str, Declared | None]]:
     """Yield the columns of the settings that an answer is about, as it suggests them. None: too much noise.
 
     Raises:
@@ -122,10 +123,10 @@ def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
     from private_learning.tasks.typical import with_frequencies
 
     shares = [means.get(f"{column.name}: {category}") for category in column.categories[:-1]]
-    known = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
-    if len(known) < len(shares):
+    sure = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
+    if len(sure) < len(shares):
         return None
-    counts = [round(1000 * share) for share in (*known, max(1 - sum(known), 0.0))]
+    counts = [round(1000 * share) for share in (*sure, max(1 - sum(sure), 0.0))]
     return with_frequencies(column, counts) if any(counts) else None
 
 
@@ -142,16 +143,10 @@ def _of_quantiles(
         raise ConfigurationError(
             f"quantiles of {question.number.column}: ask for 0.05, 0.5 and 0.95, without groups (by)"
         )
-    if not isinstance(column, NumberColumn):
-        return
-    table = _table(answer, "quantiles")
-    place, estimate = table.columns.index("quantile"), table.columns.index("estimate")
-    values = {row[place]: row[estimate] for row in table.rows}
-    first, median, last = (_float(values.get(share)) for share in (min(asked), 0.5, max(asked)))
-    if first is None or median is None or last is None:
-        yield column.name, None
-    else:
-        yield column.name, with_typical(column, first, median, last)
+    if isinstance(column, NumberColumn):
+        estimates = _estimates(_table(answer, "quantiles"))
+        values = [estimates[share] for share in (min(asked), 0.5, max(asked)) if share in estimates]
+        yield column.name, with_typical(column, *values) if len(values) == 3 else None
 
 
 def _table(answer: Answer, name: str) -> AnswerTable:
@@ -163,6 +158,13 @@ def _figures(table: AnswerTable) -> dict[str, tuple[float, float]]:
     label, estimate, error = (table.columns.index(name) for name in ("column", "estimate", "dp_error"))
     read = {str(row[label]): (_float(row[estimate]), _float(row[error])) for row in table.rows}
     return {name: (value, noise) for name, (value, noise) in read.items() if value is not None and noise is not None}
+
+
+def _estimates(table: AnswerTable) -> dict[float, float]:
+    """Return quantile -> estimate, of rows that have one."""
+    quantile, estimate = table.columns.index("quantile"), table.columns.index("estimate")
+    pairs = [(_float(row[quantile]), _float(row[estimate])) for row in table.rows]
+    return {share: value for share, value in pairs if share is not None and value is not None}
 
 
 def _float(value: Any) -> float | None:

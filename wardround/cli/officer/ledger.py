@@ -10,7 +10,7 @@ import typer
 
 from private_learning.durable import write_durably
 from study_protocol.study.limit_words import limit_in_words, running_in_words
-from study_protocol.study.reasons import ending
+from study_protocol.study.reasons import TAKES_QUESTIONS, ending
 from wardround.cli.officer.charges import read_charges, show_charges
 from wardround.cli.officer.verify import fetch, trust
 from wardround.cli.shared.output import require_writable
@@ -57,7 +57,7 @@ def budget(
 def show(statement: BudgetStatement) -> None:
     """Print the table of limits, and one sentence for each certificate."""
     reason = ending(statement.stop_reason or "no further round fits")
-    goes_on = "may continue" + " with questions" * any(limit.takes_questions for limit in statement.limits)
+    goes_on = TAKES_QUESTIONS if statement.takes_questions else "may continue"
     state = goes_on if statement.can_continue else f"ended: {reason}"
     if statement.pause_reason is not None:
         state = f"paused: {statement.pause_reason.detail}"

@@ -16,7 +16,6 @@ from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
-from wardround.cli.researcher.encodings import compare
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
@@ -111,14 +110,12 @@ def simulate(
 
     Records and noise are drawn from a seed, so the simulation protects no patient. Use records that you may see.
     """
-    with plain_errors(), ExitStack() as quietly:
-        from client_sdk.errors import ConfigurationError
+    # The help says this once, so it is not repeated for every seed.
+    with plain_errors(), _errors_alone("study_protocol.randomness.source"), ExitStack() as quietly:
         from simulation.backends.choice import backend_called
         from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
 
-        # The help says this once, so it is not repeated for every seed.
-        quietly.enter_context(_errors_alone("study_protocol.randomness.source"))
         study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
@@ -126,17 +123,31 @@ def simulate(
         runner = backend_called(backend, workers, address)
         file = backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
-        if compare_encodings and (plot or output or checkpoints):
-            raise ConfigurationError("--compare-encodings goes without --plot, --output and --checkpoints")
+        _require_table_alone(compare_encodings, plot or output or checkpoints)
         _require_writable(plot, output)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
-        if compare_encodings:
-            compare(simulation, first_seed, seeds, as_json=as_json)
-            return
-        report = _run(simulation, range(first_seed, first_seed + seeds))
-        _hand_out(report, seeds, plot, output, as_json)
+        if not _compared(simulation, first_seed, seeds, compare_encodings, as_json):
+            _hand_out(_run(simulation, range(first_seed, first_seed + seeds)), seeds, plot, output, as_json)
+
+
+def _require_table_alone(compares_encodings: bool, file: Path | None) -> None:
+    """Raises ConfigurationError: a comparison of encodings writes no file."""
+    from client_sdk.errors import ConfigurationError
+
+    if compares_encodings and file is not None:
+        raise ConfigurationError("--compare-encodings goes without --plot, --output and --checkpoints")
+
+
+def _compared(simulation: Simulation, first_seed: int, seeds: int, compares_encodings: bool, as_json: bool) -> bool:
+    """Compare encodings where that was asked for, and return whether it was."""
+    if compares_encodings:
+        # It needs torch.
+        from wardround.cli.researcher.encodings import compare
+
+        compare(simulation, first_seed, seeds, as_json=as_json)
+    return compares_encodings
 
 
 def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: Path | None, as_json: bool) -> None:

@@ -90,7 +90,7 @@ def rounds(coordinator: Coordinator, hospitals: list[Hospital], most: int = 100)
     raise AssertionError("it trains for ever")
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_questions_are_answered_before_between_in_a_pause_and_after(coordinator: Coordinator) -> None:
     hospitals = asking(coordinator)
     work(coordinator)
@@ -201,7 +201,7 @@ def test_a_question_that_is_decided_does_not_expire(coordinator: Coordinator, cl
     assert state(coordinator, number)[0] == "asked"
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_round_under_way_counts_at_its_most_before_a_question_is_taken(coordinator: Coordinator) -> None:
     """Otherwise the question would fail when the round is charged."""
     hospitals = asking(coordinator)

@@ -114,3 +114,20 @@ def test_a_person_at_a_terminal_is_asked_once(
 @pytest.mark.slow
 def test_without_a_terminal_nobody_is_asked(run: Run, here: Live, tmp_path: Path) -> None:
     assert finished(run, here, tmp_path)["rounds_sent"] == 2
+
+
+@pytest.mark.parametrize(("yes", "unattended", "accepted"), [(True, True, True), (False, True, False)])
+def test_changed_records_need_a_word(
+    yes: bool, unattended: bool, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: pytest.fail("nobody is asked"))
+    assert agreement.RecordsQuestion(yes, unattended=unattended)("40 → 30 patients") is accepted
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_person_is_asked_about_changed_records(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text) or answer)
+    assert agreement.RecordsQuestion(False, unattended=False)("40 → 30 patients") is answer
+    assert asked == ["40 → 30 patients. Go on with them?"]

@@ -72,6 +72,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "unused": ["note"],
         "parameters": 5,
         "without_gradient": 0,
+        "hopeless": ["5 rows are too few to learn from"],
         "format": {"separator": "semicolon", "encoding": "utf-8", "header": True, "decimal": "comma", "dates": None},
         "confirmed": False,
     }
@@ -162,7 +163,7 @@ def test_a_narrow_column_is_warned_of_in_one_line_and_a_wrong_cell_is_refused_by
     monkeypatch.setattr("wardround.cli.hospital.data.say", lambda text, err=False: said.append(text))
     narrow = [ROWS[0], *(f"p{n};20,{n};f;{answer};x" for n, answer in enumerate(("no", "yes", "no", "yes")))]
     check(here, rows=narrow)
-    (warned,) = [text for text in said if text.startswith("warning: ")]
+    (warned,) = [text for text in said if text.startswith("warning: column")]
     assert warned.startswith("warning: column bmi: all 4 values lie in 0.67% of the public range.")
     refused = check(here, rows=[*narrow, "secret-patient;secret-cell;f;no;x"], code=1)
     assert "column bmi: 1 of 5 values are no numbers, the first in line 6" in refused

@@ -177,6 +177,8 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     assert shown.index("How many patients there are by age") < shown.index("4 numbers leave this hospital")
     assert shown.count("How many patients there are by age") == 1
     assert "not decided here" in shown
+    # Of one Gaussian answer at noise multiplier 6 and δ = 1e-5: Balle and Wang 2018, Theorem 8.
+    assert "cost for each patient in this study (instance classical): ε 0.000 → 0.595, at most 3" in shown
     assert "--yes" in run("query", "approve", "registry", "1", *home, code=1).output
     monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     declined = run("query", "approve", "registry", "1", *home, code=1, input="n\n")

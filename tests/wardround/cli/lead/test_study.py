@@ -158,7 +158,7 @@ def test_the_result_is_the_mean_that_the_settings_name(
 
     target = tmp_path / "model.safetensors"
     said = run("study", "model", "sepsis", "-o", str(target)).stdout
-    assert f"mean of the models of {len(weights)} rounds, {min(weights)} to 3" in said
+    assert f"the study's result, made of rounds {min(weights)} to 3" in said
     mean = load(target.read_bytes())
     for name, array in mean.items():
         wanted = sum(weight * load(released[number])[name] for number, weight in weights.items())

@@ -50,6 +50,22 @@ def test_all_rounds_fit_the_limit_with_the_least_noise(
     assert forecast(short, tight=False).rounds < plan.rounds
 
 
+def test_questions_have_a_share_that_training_cannot_take(run: Run, tmp_path: Path) -> None:
+    """All records in every round: squares add, so that a tenth of the budget is a tenth of the steps."""
+    path = tmp_path / "asking.toml"
+    said = run("plan", "--suggest", *PUBLIC, "--questions", "0.1", "-o", str(path)).output
+    found, alone = read_settings(path), suggested(run, tmp_path)
+    assert found.statistics is not None
+    assert (found.statistics.share, found.privacy.limits[0].enforcement) == (0.1, "fixed-plan")
+    ratio = found.privacy.noise_multiplier / alone.privacy.noise_multiplier
+    assert ratio == pytest.approx(0.9**-0.5, rel=2e-3)
+    assert f"noise multiplier {found.privacy.noise_multiplier:.4g}, and {alone.privacy.noise_multiplier:.4g}" in said
+    assert forecast(plan_of(found)).rounds == 100
+    for wrong in ("0", "1", "-0.1"):
+        refused = run("plan", "--suggest", *PUBLIC, "--questions", wrong, code=2).output
+        assert "a share above 0 and below 1" in " ".join(refused.replace("│", " ").split())
+
+
 def test_a_file_that_was_suggested_before_there_was_a_choice_keeps_its_numbers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "suggested.toml"
     run("plan", "--suggest", *PUBLIC, "-o", str(path))
@@ -210,14 +226,14 @@ def test_a_delta_of_a_patient_or_more_is_warned_of() -> None:
 
 
 FORECAST = AccuracyForecast(
-    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, alone_at_least=0.04, commonest=0.5
+    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, may_be_below_alone=False, commonest=0.5
 )
 
 
 def test_a_forecast_is_said_in_points() -> None:
     lost, alone = in_words(FORECAST)
     assert "expect to lose 1.2 points" in lost
-    assert "at most 3.0 in four of five" in lost
+    assert "Four of five studies that were measured lost at most 3.0" in lost
     assert "would lose about 5.0 points" in alone
 
 
@@ -225,10 +241,11 @@ def test_a_forecast_is_said_in_points() -> None:
     ("changes", "words"),
     [
         ({}, []),
-        ({"lost_at_most": 0.04}, ["a hospital alone, without privacy, may do better"]),
+        ({"may_be_below_alone": True}, ["a hospital alone, without privacy, may do better"]),
+        ({"doubts": ("alike", "classes")}, ["this forecast is not sure. There are more than 15"]),
         ({"commonest": None}, ["the share of the commonest class is not given"]),
     ],
-    ids=["none", "alone", "unknown"],
+    ids=["none", "alone", "unsure", "unknown"],
 )
 def test_a_study_that_may_be_of_no_use_is_warned_of(changes: dict[str, Any], words: list[str]) -> None:
     found = warnings(replace(FORECAST, **changes))

@@ -18,9 +18,10 @@ from study_protocol.queries.answer import NoisedSum
 from study_protocol.queries.kinds.quantiles import Quantiles
 from study_protocol.queries.ready import READY
 from study_protocol.queries.variables import Range, Variable
-from study_protocol.study.queries import QueryDocument
+from study_protocol.study.queries import Query, QueryDocument
 from tests.factories.commands import write_settings
 from tests.factories.questions import exact
+from wardround.cli.lead.typical_columns import columns_of
 from wardround.cli.main import build
 
 DRAW = np.random.default_rng(4)
@@ -138,6 +139,13 @@ def test_other_answers_are_refused_in_one_sentence(
     done = columns(settings, query(tmp_path / "answer.json", asked, 0.0, answered=answered))
     assert done.exit_code == 1
     assert words in " ".join(done.stderr.split())
+
+
+def test_only_columns_of_the_settings_are_found(tmp_path: Path) -> None:
+    asked = Query.model_validate_json(query(tmp_path / "answer.json", ASKED, 0.0).read_bytes())
+    (bmi,) = read_columns({"column.bmi": "10..70"})
+    assert [name for name, _ in columns_of(asked, {"bmi": bmi})] == ["bmi"]
+    assert list(columns_of(asked, {})) == []
 
 
 def test_a_file_that_holds_no_query_says_how_one_is_written(settings: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from client_sdk.api.client import Client
 from study_protocol.study.messages import Study
 from study_protocol.wire.signing import CERTIFICATE
+from tests.factories.certificates import text_of
 from tests.factories.commands import Run, finished
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import changed
@@ -159,3 +161,33 @@ def test_what_is_asked_wrongly_is_named(run: Run, written: Path, tmp_path: Path)
     (tmp_path / "no.json").write_text('{"certificate": {}, "certificate": {}}')
     assert "is no certificate" in run("certificate", "verify", str(tmp_path / "no.json"), code=1).stderr
     assert "No such file" in run("certificate", "verify", str(tmp_path / "gone.json"), code=1).stderr
+
+
+@pytest.mark.slow
+def test_the_mean_that_people_use_has_one_digest_everywhere(here: Live, run: Run, tmp_path: Path) -> None:
+    finished(run, here, tmp_path, max_steps=3, training={"optimiser": {"averaging": {"name": "tail", "share": 0.7}}})
+    file, model, released = (tmp_path / name for name in ("certificate.json", "model.safetensors", "released"))
+    run("study", "model", "sepsis", "-o", str(model), "--released", str(released))
+    run("certificate", "show", "sepsis", "-o", str(file))
+    run("ledger", "export", "sepsis", "--out", str(tmp_path / "ledger.jsonl"), operator=True)
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    assert json.loads(file.read_text())["certificate"]["result"]["sha256"] == digest
+    assert verify(run, file, "--model", str(model))["model"][0] == "good"
+    found = verify(
+        run,
+        *(file, "--model", str(model), "--ledger", str(tmp_path / "ledger.jsonl"), "--released", str(released)),
+    )
+    assert {result for result, _ in found.values()} == {"good"}
+    assert "computed again from 3 released models, each as the ledger names it" in found["mean"][1]
+    for name in ("card.md", "card.pdf"):
+        run("card", "sepsis", "-o", str(tmp_path / name))
+    run("certificate", "pdf", str(file), "-o", str(tmp_path / "certificate.pdf"))
+    card = (tmp_path / "card.md").read_text()
+    assert digest in card
+    assert "made of rounds 1 to 3" in card
+    newest = json.loads(file.read_text())["certificate"]["model"]["sha256"]
+    for name in ("card.pdf", "certificate.pdf"):
+        words = "".join(text_of((tmp_path / name).read_bytes()).split())
+        assert (digest in words, newest in words) == (True, False), name
+    model.write_bytes(model.read_bytes()[:-1] + b"\x01")
+    assert verify(run, file, "--model", str(model), code=4)["model"][0] == "bad"

@@ -12,11 +12,11 @@ from client_sdk.errors import ConfigurationError
 from private_learning.records import Table
 from private_learning.tasks.columns import read_columns
 from simulation.backends.base import Loop
-from simulation.encodings import OWN, compare_encodings, encodings_of
 from simulation.records import Dealer, HowSplit, Source
 from simulation.runs import Simulation
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
+from wardround.cli.researcher.encodings import OWN, compare_encodings, encodings_of
 
 DRAW = np.random.default_rng(1)
 CRP = np.exp(2 + DRAW.normal(size=160))

@@ -1,0 +1,67 @@
+"""What a query costs the patients of a hospital: in the study's budget, and in the hospital's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wardround.cli.shared.shared import number
+
+if TYPE_CHECKING:
+    from client_sdk.api.client import Client
+    from study_protocol.study.queries import Query
+
+# Of queries that are charged, or never will be.
+_OVER = ("answered", "failed")
+
+
+def cost_in_words(client: Client, directory: Path, query: Query) -> list[str]:
+    """Return ε before and after the query, one line for each limit. Nothing for a query that is over.
+
+    The study's numbers are the coordinator's. Those of the hospital are computed from its own ledger.
+    """
+    if query.state in _OVER:
+        return []
+    own = list(_own(directory, query))
+    why = [
+        "the two differ: the own budget counts all studies on these records, by this hospital's own rule and delta "
+        "(wardround own-budget)"
+    ]
+    return [*_of_study(client, query), *own, *(why if own else [])]
+
+
+def _of_study(client: Client, query: Query) -> Iterator[str]:
+    from client_sdk.errors import Refused
+
+    try:
+        forecast = client.forecast_query(query.study, query.document)
+    except Refused:
+        # An older coordinator tells operators alone.
+        return
+    for limit in forecast.limits:
+        after = "unbounded" if limit.after is None else number(limit.after)
+        yield (
+            f"cost for each patient in this study ({limit.level} {limit.definition}): ε {number(limit.before)} → "
+            f"{after}, at most {limit.epsilon:g}"
+        )
+
+
+def _own(directory: Path, query: Query) -> Iterator[str]:
+    """Yield a line for each own limit on the records with which this hospital takes part."""
+    from client_sdk.guard.charges import Charge, epsilon_spent
+    from client_sdk.guard.ledger import HospitalLedger
+    from client_sdk.guard.policy import SitePolicy
+
+    charge, policy = Charge.of_query(query.document.cost()), SitePolicy.in_force(directory)
+    for path in sorted((directory / "ledgers").glob("*.db")):
+        with HospitalLedger.open(path, read_only=True) as ledger:
+            if ledger.opened(query.study) is None:
+                continue
+            charges, limits = ledger.charges(), ledger.own_limits(policy)
+        for limit in limits:
+            before, after = epsilon_spent(charges, limit), epsilon_spent([*charges, charge], limit)
+            yield (
+                f"cost in this hospital's own budget of {path.stem} ({limit.level}): ε {number(before)} → "
+                f"{number(after)}, at most {limit.epsilon:g}"
+            )
