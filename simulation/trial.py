@@ -1,4 +1,4 @@
-"""A trial of a study on one hospital's records: dealt out to several hospitals, and with hospitals of the whole size."""
+"""A trial of a study on one hospital's records: dealt out to several hospitals, and as if each had as many."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class Trial:
         for population in (parts, copies):
             settings = self.settings(_patients(population))
             outcome = Engine(settings, population, seed, self.backend, test=dealt.test, task=task).run(on_round)
-            reached.append(next((shown.metrics for shown in reversed(outcome.rounds) if shown.metrics), {}))
+            reached.append(
+                next((each.metrics for each in reversed(outcome.rounds) if each.metrics), dict[str, float]())
+            )
         # Both together: a seed that is interrupted leaves nothing of itself.
         self.dealt_out = self.dealt_out or TrialResult(len(parts), _patients(parts))
         self.of_this_size = self.of_this_size or TrialResult(len(copies), _patients(copies))

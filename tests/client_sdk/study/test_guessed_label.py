@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ DRAW = np.random.default_rng(6)
 MEASURED = DRAW.normal(60, 15, N)
 
 
-def table(label: Sequence[Any], **others: Any) -> Table:
+def table(label: Any, **others: Any) -> Table:
     return Table.of({"age": MEASURED[: len(label)], "y": label, **others})
 
 

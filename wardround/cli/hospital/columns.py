@@ -32,6 +32,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="file to wri
 
 # Rows that are looked at, at most: more would take longer and say the same.
 MAX_ROWS = 20_000
+_MAX_COLUMNS = 1_000
 CHECK = "# check this"
 WARNING = (
     "The numbers and words of these columns come from one hospital's records, and no privacy budget covers them. "
@@ -130,14 +131,13 @@ def known_column(table: Table, name: str) -> str:
 def require_inputs(lines: Mapping[str, str], left_out: Mapping[str, str] | None = None) -> None:
     """Require at least one input and no more than 1,000. Raises ConfigurationError."""
     from client_sdk.errors import ConfigurationError
-    from wardround.cli.lead.suggest import MAX_COLUMNS
 
     if not lines:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list((left_out or {}).items())[:5])
         raise ConfigurationError(f"no column is left that could be an input{f' ({reasons})' if reasons else ''}")
-    if len(lines) > MAX_COLUMNS:
+    if len(lines) > _MAX_COLUMNS:
         raise ConfigurationError(
-            f"{len(lines):,} columns are more inputs than noise allows: keep at most {MAX_COLUMNS}, which matter most"
+            f"{len(lines):,} columns are more inputs than noise allows: keep at most {_MAX_COLUMNS}, which matter most"
         )
 
 

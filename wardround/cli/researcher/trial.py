@@ -51,7 +51,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="settings file to w
 
 _MAX_SEEDS, _TEST_SHARE, _MAX_ROWS_PER_PATIENT = 10, 0.2, 5
 # Numbers of the encoded table, at most: of a wider one fewer patients are drawn.
-_MAX_CELLS = 1_000_000
+_MAX_CELLS = 500_000
 # From so many on a process for each processor is faster.
 _MANY_CELLS = 100_000
 _INTERRUPTED = 130

@@ -126,7 +126,7 @@ _NAMES_ALONE = (
 
 
 def _like_suggested(values: dict[str, Any], patients: int) -> StudySettings:
-    """Return settings by the rule for logistic regression, with a quarter of its step for a squared error."""
+    """Return settings by the rule for logistic regression, with the template's step at most for a squared error."""
     from accounting.budget.solve import least_noise
     from private_learning.tasks.registry import load
     from study_protocol.study import suggestion
@@ -148,7 +148,10 @@ def _like_suggested(values: dict[str, Any], patients: int) -> StudySettings:
     plan = least_noise(with_tightest(plan_of(as_settings(values)))[0])
     numbers = suggestion.PublicNumbers(round(values["privacy"]["expected_clients"]), patients, patients, parameters)
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, suggestion.ROUNDS)
-    rate = suggestion.learning_rate(noise, suggestion.ROUNDS) * SMALLER_STEPS.get(training["task"], 1.0)
+    rate = suggestion.learning_rate(noise, suggestion.ROUNDS)
+    if (smaller := SMALLER_STEPS.get(training["task"])) is not None:
+        # A squared error is steep: with longer steps than the template's the model oscillates.
+        rate = min(rate, 1.0) * smaller
     training["optimiser"] = {
         "name": "plain",
         "learning_rate": rate,

@@ -1,0 +1,181 @@
+"""`wardround try` and `wardround data columns` as a person types them: the answer, the file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from simulation.trial import Trial
+from tests.factories.record_files import write_records
+from wardround.cli.main import build
+from wardround.cli.shared.settings_file import read_settings
+
+
+def wardround(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(build(), list(map(str, arguments)), env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    return write_records(tmp_path / "records.csv", 240, 1)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "study.toml"
+
+
+def try_study(records: Path, out: Path, *more: str) -> Result:
+    return wardround("try", records, "--label", "ill", "--patient", "patient", "--seconds", "1", "-o", out, *more)
+
+
+@pytest.mark.slow
+def test_one_command_gives_the_numbers_and_a_settings_file(records: Path, out: Path) -> None:
+    done = try_study(records, out)
+    assert done.exit_code == 0, done.output
+    for said in (
+        "ill is read as 2 classes",
+        "4 hospitals of 48 patients",
+        "4 hospitals of 192 patients",
+        "4 hospitals of your size: accuracy with ε 2: ",
+        "; without privacy ",
+        "; your hospital alone ",
+        "; most frequent class ",
+        "forecast for hospitals of your size",
+        "send it to the study lead",
+        "no privacy budget covers them",
+    ):
+        assert said in done.output
+    settings = read_settings(out)
+    assert settings.training.task_parameters["label"] == "ill"
+    assert settings.privacy.limits[0].epsilon == 2
+    text = out.read_text()
+    assert "no privacy budget covers them" in text.splitlines()[0]
+    described = [line for line in text.splitlines() if line.startswith('"column.')]
+    assert described
+    assert all(line.endswith("# check this") for line in described)
+    # The same file is what `simulate` takes.
+    assert wardround("plan", out).exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_same_as_json(records: Path, out: Path) -> None:
+    found = json.loads(try_study(records, out, "--json").stdout)
+    assert found["task"] == "logistic-regression"
+    assert found["dealt_out"]["patients"] * 4 == found["of_this_size"]["patients"]
+    assert found["of_this_size"]["metrics"]["study"].keys() == found["dealt_out"]["metrics"]["constant"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "task"),
+    [
+        (["--label", "rate"], "regression"),
+        (["--label", "ill", "--label", "smoker"], "multi-label"),
+        (["--label", "rate", "--event", "ill"], "discrete-survival"),
+    ],
+)
+def test_every_kind_of_label(arguments: list[str], task: str, tmp_path: Path, out: Path) -> None:
+    lines = ["age,rate,ill,smoker"]
+    lines += [f"{20 + row * 7 % 60},{1 + row * 13 % 97 / 10:.1f},{row * 3 % 2},{row % 3 // 2}" for row in range(240)]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(lines) + "\n")
+    done = wardround("try", table, *arguments, "--seconds", "1", "-o", out, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["task"] == task
+    assert read_settings(out).training.task == task
+
+
+@pytest.mark.slow
+def test_names_alone_tell_no_number(records: Path, out: Path) -> None:
+    assert try_study(records, out, "--names-only").exit_code == 0
+    parameters = tomllib.loads(out.read_text())["training"]["task_parameters"]
+    columns = {text for name, text in parameters.items() if name.startswith("column.")}
+    assert columns <= {"LOW..HIGH", "LOW..HIGH; missing=MIDDLE", "CATEGORIES", "CATEGORIES; missing"}
+
+
+def test_an_interrupted_trial_writes_nothing(records: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trial, "run", interrupted)
+    done = try_study(records, out)
+    assert done.exit_code == 130
+    assert "nothing was written" in done.output
+    assert not list(out.parent.glob("*study.toml*"))
+
+
+def test_an_existing_file_is_kept_without_force(records: Path, out: Path) -> None:
+    out.write_text("mine")
+    done = try_study(records, out)
+    assert done.exit_code == 1
+    assert "is not overwritten" in done.output
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("", [], "records.csv"),
+        ("a,b,a\n1,2,3\n", [], "a"),
+        ("age,ill\n" + "50,1\n60,0\n" * 2, [], "patients are too few"),
+        ("age,ill\n" + "".join(f"{row % 50},1\n" for row in range(100)), [], "one value for all patients"),
+        (
+            "age,sick\n" + "".join(f"{row % 50},{row % 2}\n" for row in range(100)),
+            ["--label", "sik"],
+            "did you mean sick",
+        ),
+        ("age,ill\n" + "50,1\n50,0\n" * 50, [], "no column is left"),
+        (
+            "patient_id,age,ill\n" + "".join(f"{row // 2},{row % 50},{row % 2}\n" for row in range(100)),
+            [],
+            "add --patient patient_id",
+        ),
+        (
+            "age,ill\n" + "".join(f"{row % 50},{row * row % 7 % 2}\n" for row in range(60)),
+            ["--hospitals", "50"],
+            "ask for fewer",
+        ),
+    ],
+    ids=["empty", "twice", "five", "one class", "misspelt", "no inputs", "several rows", "hospitals"],
+)
+def test_hopeless_records_are_answered_before_any_computation(
+    text: str, arguments: list[str], said: str, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trial, "run", lambda *_: pytest.fail("it computed"))
+    (tmp_path / "records.csv").write_text(text)
+    label = [] if "--label" in arguments else ["--label", "ill"]
+    done = wardround("try", tmp_path / "records.csv", *label, *arguments, "-o", out)
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+    errors = [line for line in done.output.splitlines() if line.startswith("wardround: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+    assert not out.exists()
+
+
+def test_a_folder_and_a_wrong_encoding(tmp_path: Path, out: Path) -> None:
+    done = wardround("try", tmp_path, "--label", "ill", "-o", out)
+    assert (done.exit_code, "is a folder: name one table" in done.output) == (1, True)
+    (tmp_path / "records.csv").write_bytes("größe,ill\n1,0\n".encode("cp1252"))
+    done = wardround("try", tmp_path / "records.csv", "--label", "ill", "-o", out)
+    assert (done.exit_code, "encoding" in done.output) == (1, True)
+
+
+def test_data_columns_writes_lines_for_settings(records: Path, tmp_path: Path) -> None:
+    done = wardround("data", "columns", records, "--label", "ill", "--patient", "patient")
+    assert done.exit_code == 0, done.output
+    entries = tomllib.loads(done.stdout)
+    assert "column.age" in entries
+    assert "column.ill" not in entries
+    assert "no privacy budget covers them" in done.stderr
+    written = tmp_path / "columns.toml"
+    assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 0
+    assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 1
+    alone = wardround("data", "columns", records, "--patient", "patient", "-o", written, "--force", "--names-only")
+    assert alone.exit_code == 0
+    assert set(tomllib.loads(written.read_text()).values()) <= {"LOW..HIGH", "CATEGORIES"}
