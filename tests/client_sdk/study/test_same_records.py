@@ -177,8 +177,9 @@ def test_a_study_that_was_not_joined_leaves_no_mark(tmp_path: Path, monkeypatch:
     def refuses(*_: object) -> None:
         raise LedgerNotWritten("full")
 
-    with monkeypatch.context() as full, pytest.raises(LedgerNotWritten):
+    with monkeypatch.context() as full:
         full.setattr("client_sdk.guard.ledger.HospitalLedger._append_mark", refuses)
-        here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu")
+        with pytest.raises(LedgerNotWritten):
+            here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu")
     assert ledger_of(tmp_path).entries == ()
     join(here)
