@@ -16,7 +16,7 @@ from simulation.baselines import baselines
 from simulation.engine import Engine, OnRound
 from simulation.population import Population
 from simulation.records import Dealer
-from simulation.report import SeedSpread
+from simulation.results.report import SeedSpread
 from study_protocol.study.settings import StudySettings
 
 # Rows of a trial's table.

@@ -66,9 +66,7 @@ def guess_task(table: Table, labels: Sequence[str], event: str | None = None, ta
     Raises:
         ConfigurationError: no task fits, or the records are hopeless. The sentence says what to change.
     """
-    targets = tuple(require_column(table, name) for name in (*labels, event) if name)
-    if len(set(targets)) < len(targets):
-        raise ConfigurationError("--label and --event name one column twice: name each once")
+    targets = _targets(table, [*labels, event] if event else labels)
     people = len(set(table.patients))
     if people < MIN_PEOPLE:
         raise ConfigurationError(
@@ -85,6 +83,13 @@ def guess_task(table: Table, labels: Sequence[str], event: str | None = None, ta
     if kind == NUMBER or (kind is None and _is_number(table, targets[0])):
         return _number(table, targets[0], is_chosen=kind is not None)
     return _classes(table, targets[0], kind or CLASSES)
+
+
+def _targets(table: Table, names: Sequence[str]) -> tuple[str, ...]:
+    targets = tuple(require_column(table, name) for name in names)
+    if len(set(targets)) < len(targets):
+        raise ConfigurationError("--label and --event name one column twice: name each once")
+    return targets
 
 
 def _kind(labels: Sequence[str], event: str | None, task: str | None) -> str | None:

@@ -21,7 +21,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from simulation.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
+    from simulation.results.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
 SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as for `study create`")]
@@ -151,7 +151,7 @@ def _compared(simulation: Simulation, first_seed: int, seeds: int, compares_enco
 
 
 def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: Path | None, as_json: bool) -> None:
-    from simulation.chart import draw
+    from simulation.results.chart import draw
 
     # Print first: a full disk cannot lose what is printed.
     if as_json:
@@ -205,7 +205,7 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
-    from simulation.report import SimulationReport
+    from simulation.results.report import SimulationReport
 
     for note in simulation.notes(seeds[0]):
         say(f"note: {note}", err=True)
@@ -238,7 +238,7 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
 
 
 def _show(report: SimulationReport) -> None:
-    from simulation.chart import compared
+    from simulation.results.chart import compared
 
     _show_points(report)
     metric = report.metric
