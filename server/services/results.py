@@ -35,7 +35,7 @@ _REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class Averaged:
+class ResultModels:
     """The released models that a study's result is a mean of, ascending, and the weight of each."""
 
     study: str
@@ -43,7 +43,7 @@ class Averaged:
     weights: tuple[float, ...]
 
 
-def averaged(tx: Transaction, study: str) -> Averaged | None:
+def averaged(tx: Transaction, study: str) -> ResultModels | None:
     """Return what the study's result is a mean of. None: it is one model, or there is none.
 
     Raises:
@@ -57,10 +57,12 @@ def averaged(tx: Transaction, study: str) -> Averaged | None:
         return None
     models = {model.version: model for model in released_models(tx, row)}
     weights = result_rounds(require_training(settings), list(models))
-    return Averaged(study, tuple(models[number] for number in weights), tuple(weights.values())) if weights else None
+    return (
+        ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values())) if weights else None
+    )
 
 
-def certified_mean(coordinator: Coordinator, result: Averaged) -> CertifiedMean | None:
+def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:
     """Return digest and origin of the result. None: a model's file is gone, so that it cannot be computed."""
     digests = tuple(model.sha256 for model in result.models)
 
@@ -97,7 +99,7 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
         FileNotFoundError: a released model is gone.
     """
 
-    def found() -> Averaged | None:
+    def found() -> ResultModels | None:
         return coordinator.database.read("locate-result", lambda tx: averaged(tx, study))
 
     result = stopping_where_rows_differ(coordinator, found)
@@ -116,7 +118,7 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
 
 
 @contextmanager
-def _written(coordinator: Coordinator, result: Averaged) -> Generator[IncomingFile]:
+def _written(coordinator: Coordinator, result: ResultModels) -> Generator[IncomingFile]:
     """Yield the mean in a temporary file. Raises FileNotFoundError."""
     openers = [partial(_opened, coordinator, result.study, model) for model in result.models]
     metadata, limit = _metadata(openers)

@@ -99,7 +99,16 @@ def _scope(limit: LimitStatement, progress: LimitProgress) -> str:
 def squares_in_words(squares: SumOfSquares) -> str:
     """Return how much of μ² is used, such as "used 0.251 of μ² = 0.5, 50.2 %"."""
     share = min(1.0, squares.used / squares.allowed) if squares.allowed > 0 else 1.0
-    words = (
-        f"used {significant(squares.used)} of μ² = {significant(squares.allowed, round_down=True)}, {percent(share)}"
-    )
+    used, allowed = _of_allowed(squares.used, squares.allowed)
+    words = f"used {used} of μ² = {allowed}, {percent(share)}"
     return f"{words}, {significant(squares.reserved)} is reserved" if squares.reserved else words
+
+
+def _of_allowed(used: float, allowed: float) -> tuple[str, str]:
+    """Return what is used, rounded up, and what is allowed, rounded down, with four digits or as many as keep order."""
+    for digits in (4, 8, 12):
+        texts = significant(used, digits), significant(allowed, digits, round_down=True)
+        # Rounded apart, a plan that is all used would seem to be overspent.
+        if used > allowed or float(texts[0]) <= float(texts[1]):
+            return texts
+    return exact(used), exact(allowed)

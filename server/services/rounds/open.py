@@ -58,6 +58,13 @@ def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Stateme
         return
     if row.state != "running":
         return
+    _begin_training(coordinator, tx, row, account, ready)
+
+
+def _begin_training(
+    coordinator: Coordinator, tx: Transaction, row: StudyRow, account: LedgerAccount, ready: Statement | None
+) -> None:
+    """Open a round of training if the budget allows it, end the study if it never will, else wait for questions."""
     reason = account.budget.authorise().reason
     # Before the quorum: a spent study ends whether or not its clients are still there.
     if reason is not None and not account.budget.may_ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +13,14 @@ from accounting.plan.plan import Plan
 from accounting.plan.queries import EvaluationPlan, QueryPlan
 from accounting.plan.schedule import NoiseStage
 from accounting.plan.statistics import StatisticsPlan
-from study_protocol.study.limit_statement import LimitStatement, Spent
+from study_protocol.study.limit_statement import LimitStatement, Spent, SumOfSquares
 from study_protocol.study.limit_words import (
     guarantee_in_words,
     limit_in_words,
     progress_in_words,
     running_in_words,
     spent_in_words,
+    squares_in_words,
 )
 from tests.accounting.budget.plans import ask, cost, fixed, full, mixed, statistics
 
@@ -126,6 +128,13 @@ def test_a_sum_of_squares_guarantees_the_limit() -> None:
     words = progress_in_words(stated(budget))
     assert words is not None
     assert words.endswith("0.006945 is reserved")
+
+
+@pytest.mark.parametrize("used", [0.33245, 0.3324499999999, 0.332444])
+def test_what_is_used_is_not_shown_above_what_is_allowed(used: float) -> None:
+    words = squares_in_words(SumOfSquares(used=used, reserved=0.0, allowed=0.33245)).removesuffix(", 100.0 %")
+    shown, allowed = (float(number) for number in re.findall(r"\d\.\d+", words)[:2])
+    assert used <= shown <= allowed <= 0.33245
 
 
 def test_questions_alone_have_the_same_words_and_their_own_condition() -> None:
