@@ -57,9 +57,9 @@ def averaged(tx: Transaction, study: str) -> ResultModels | None:
         return None
     models = {model.version: model for model in released_models(tx, row)}
     weights = result_rounds(require_training(settings), list(models))
-    return (
-        ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values())) if weights else None
-    )
+    if not weights:
+        return None
+    return ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values()))
 
 
 def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:

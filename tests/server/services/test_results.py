@@ -10,9 +10,10 @@ import pytest
 
 from accounting.budget.ledger import Entry
 from server.db.blobs import models_of
-from server.services import results, views
+from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.results import locate_result
 from study_protocol.documents import check
 from study_protocol.documents.check_model import check_mean, check_model
 from study_protocol.study.averaging import average_models
@@ -33,9 +34,7 @@ def averaging(coordinator: Coordinator, chosen: dict[str, Any], *rounds: int) ->
 
 def read(coordinator: Coordinator, version: int | None = None) -> bytes:
     located = (
-        results.locate_result(coordinator, "sepsis")
-        if version is None
-        else views.locate_model(coordinator, "sepsis", version)
+        locate_result(coordinator, "sepsis") if version is None else views.locate_model(coordinator, "sepsis", version)
     )
     with located.open() as file:
         return file.read(0, 1 << 20)
@@ -119,4 +118,4 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
     coordinator.blobs.remove(models_of("sepsis"), views.locate_model(coordinator, "sepsis", 2).info.sha256)
     assert opened(coordinator).certificate.result is None
     with pytest.raises(FileNotFoundError, match="backup"):
-        results.locate_result(coordinator, "sepsis")
+        locate_result(coordinator, "sepsis")
