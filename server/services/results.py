@@ -65,11 +65,18 @@ def averaged(tx: Transaction, study: str) -> ResultModels | None:
 def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:
     """Return digest and origin of the result. None: a model's file is gone, so that it cannot be computed."""
     digests = tuple(model.sha256 for model in result.models)
+
+    def remembered() -> CertifiedMean | None:
+        known = coordinator.means.get(result.study)
+        return known[1] if known is not None and known[0] == digests else None
+
+    # Without the lock first: who asks for a known result must not wait while another study's is computed.
+    if (known := remembered()) is not None:
+        return known
     # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
-        known = coordinator.means.get(result.study)
-        if known is not None and known[0] == digests:
-            return known[1]
+        if (known := remembered()) is not None:
+            return known
         try:
             with _written(coordinator, result) as incoming:
                 weights = {model.version: weight for model, weight in zip(result.models, result.weights, strict=True)}

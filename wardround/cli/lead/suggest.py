@@ -145,7 +145,7 @@ def begun(
         raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
     if len(patients) not in (1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    values = study_values(masked=masked or _SCHEMES[scheme])
+    values = study_values()
     digits = len(str(columns))
     names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
     values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}
@@ -159,12 +159,25 @@ def begun(
         "expected_batch_size": mean,
     }
     values["schedule"]["min_clients"] = hospitals
-    if "masking" in values["privacy"]:
-        # With five or more hospitals, one may be missing.
-        min_hospitals = hospitals if hospitals <= 4 else hospitals - 1
-        values["privacy"]["masking"] |= {"min_survivors": min_hospitals, "allow_three": hospitals == 3}
-        values["schedule"]["min_clients"] = min_hospitals
-    return values
+    return with_masks(values) if masked or _SCHEMES[scheme] else values
+
+
+def with_masks(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with masks for their number of hospitals. Masks that they have stay."""
+    from wardround.cli.lead.templates import MASKING
+
+    privacy = values["privacy"]
+    if privacy.get("masking"):
+        return dict(values)
+    hospitals = round(privacy["expected_clients"] / privacy["client_sampling_rate"])
+    # With five or more hospitals, one may be missing.
+    fewest = hospitals if hospitals <= 4 else hospitals - 1
+    masking = {**MASKING, "min_survivors": fewest, "allow_three": hospitals == 3}
+    return {
+        **values,
+        "privacy": {**privacy, "masking": masking},
+        "schedule": {**values["schedule"], "min_clients": fewest},
+    }
 
 
 def expected(
