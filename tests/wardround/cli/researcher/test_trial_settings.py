@@ -40,7 +40,7 @@ def test_every_second_column_is_left_out_for_less_noise() -> None:
 def test_numbers_of_the_records_are_marked() -> None:
     text = trial_settings().text(400, TASK, names_only=False)
     marked = [line.partition(" = ")[0] for line in text.splitlines() if line.endswith("# check this")]
-    assert {'"column.age"', '"column.bmi"', '"column.sex"', "label-values"} <= set(marked)
+    assert {'"column.age"', '"column.bmi"', '"column.sex"', '"label-values"'} <= set(marked)
     assert tomllib.loads(text)["privacy"]["expected_batch_size"] == 400
 
 
