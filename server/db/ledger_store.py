@@ -256,10 +256,10 @@ def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number
 def released_models(tx: Transaction, study: StudyRow) -> list[ModelInfo]:
     """Return the models of all rounds that released one, ascending. Raises as `require_released`."""
     _require_all_released(tx, study)
-    chosen = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version > 0).order_by(ModelRow.version)
+    statement = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version > 0).order_by(ModelRow.version)
     return [
         ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes, clip_norm=row.clip_norm)
-        for row in tx.session.scalars(chosen)
+        for row in tx.session.scalars(statement)
     ]
 
 

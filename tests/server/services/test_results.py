@@ -15,9 +15,10 @@ from server.db.blobs import models_of
 from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.domain.errors import Rejected
-from server.services import results, views
+from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.results import locate_result
 from study_protocol.documents import check
 from study_protocol.documents.check_model import check_mean, check_model
 from study_protocol.study.averaging import average_models
@@ -38,9 +39,7 @@ def averaging(coordinator: Coordinator, chosen: dict[str, Any], *rounds: int) ->
 
 def read(coordinator: Coordinator, version: int | None = None) -> bytes:
     located = (
-        results.locate_result(coordinator, "sepsis")
-        if version is None
-        else views.locate_model(coordinator, "sepsis", version)
+        locate_result(coordinator, "sepsis") if version is None else views.locate_model(coordinator, "sepsis", version)
     )
     with located.open() as file:
         return file.read(0, 1 << 20)
@@ -124,7 +123,7 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
     coordinator.blobs.remove(models_of("sepsis"), views.locate_model(coordinator, "sepsis", 2).info.sha256)
     assert opened(coordinator).certificate.result is None
     with pytest.raises(FileNotFoundError, match="backup"):
-        results.locate_result(coordinator, "sepsis")
+        locate_result(coordinator, "sepsis")
 
 
 @pytest.mark.quick("sqlite")
@@ -137,7 +136,7 @@ def test_a_model_without_its_row_is_not_left_out_in_silence(coordinator: Coordin
         tx.session.execute(delete(ModelRow).where(ModelRow.study_id == row.id, ModelRow.version == 2))
 
     coordinator.database.write("lose-model", lose)
-    for shown in (lambda: opened(coordinator), lambda: results.locate_result(coordinator, "sepsis")):
+    for shown in (lambda: opened(coordinator), lambda: locate_result(coordinator, "sepsis")):
         with pytest.raises(Rejected, match="ledger names is missing") as refused:
             shown()
         assert refused.value.code == "study-finished"
