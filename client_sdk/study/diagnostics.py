@@ -150,9 +150,8 @@ def _ledger(directory: Path, dataset: str) -> Finding:
             name = f", or name one that is here with --dataset: {', '.join(others)}" if others else ""
             return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first join makes it{name}")
         with HospitalLedger.open(path) as ledger:
-            mark = ledger.records_mark
-            used = "" if mark is None else f". Records of {mark.at[:10]}: {mark.patients} patients, {mark.rows} rows"
-            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good{used}")
+            used = [f". Records of {m.at[:10]}: {m.patients} patients, {m.rows} rows" for m in ledger.records_marks()]
+            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good{''.join(used[-1:])}")
     except LedgerInUse:
         return Finding("ledger", "note", "a running hospital process holds it")
     except WardroundError as error:

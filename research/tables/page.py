@@ -41,9 +41,9 @@ python -m research.tables --docs                                   # writes this
 
 The papers compare a classical ε (DP) with a smaller Bayesian one (BDP), and the accuracy at each. Our ε is the *worst
 case*: it holds for any client with any records. Its value is the papers' classical ε, or even their Bayesian ε. The
-number of clients, δ and the split are the papers'. Compare the accuracy with their Bayesian column. Means ± standard
-errors are over seeds, and each seed has its own split and noise. `research/benchmarks/results/tables/` holds every
-number, with the settings of each line. [How to read ε here](#how-to-read-ε-here) explains the numbers in brackets.
+number of clients, δ and the split are the papers', with δ = 1e-5 for records. Compare the accuracy with their Bayesian
+column. Means ± standard errors are over seeds, each with its own split and noise. `research/benchmarks/results/tables/`
+holds every number and setting. [How to read ε here](#how-to-read-ε-here) explains the numbers in brackets.
 """
 
 _METHOD = """## How the lines of MNIST with clients are run
@@ -145,7 +145,7 @@ def _spent(row: Row, kind: str, computations: dict[str, int]) -> str:
         if each.kind == kind:
             # The sentences after the first are about this line alone, and stay in its result.
             number = computations.setdefault(each.how.partition(". ")[0], len(computations) + 1)
-            cells.append(f"{_epsilon(each)} ({each.level}, δ {each.delta:g}) [{number}]")
+            cells.append(f"{_epsilon(each)} [{number}]")
     return ", ".join(cells)
 
 

@@ -73,7 +73,7 @@ NO_RECORDS = {
     "simulation.baselines": "scores on public or the caller's own test records",
     "simulation.coordinator": "ledger events and sampled places of hospitals",
     "simulation.engine.RoundShown": "scores and ε",
-    "simulation.report": "scores and ε",
+    "simulation.results.report": "scores and ε",
     "simulation.trial": "scores, and how settings are made",
     "simulation.records.Source": "names of hospitals and nested records",
     "wardround.cli": "options and statements",

@@ -224,7 +224,7 @@ class SuggestOptions:
 def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) -> Suggested:
     """Return the suggestion from the file or from the numbers. Raises ConfigurationError: too few numbers."""
     from client_sdk.errors import ConfigurationError
-    from wardround.cli.lead.suggest import begun, suggested
+    from wardround.cli.lead.suggest import begun, suggested, with_masks
 
     if settings is None:
         if not numbers.patients or None in asdict(numbers).values():
@@ -232,12 +232,13 @@ def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) ->
                 "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
             )
         values = begun(**asdict(numbers))
-    elif replace(numbers, patients=[]) == SuggestOptions():
+    elif replace(numbers, patients=[], masked=False) == SuggestOptions():
         values = read_settings(settings).as_json()
+        values = with_masks(values) if numbers.masked else values
     else:
         raise ConfigurationError(
-            "beside a settings file --suggest takes only --patients, --rounds, --commonest and --questions: leave out "
-            "the other options, or the file"
+            "beside a settings file --suggest takes only --patients, --masked, --rounds, --commonest and --questions: "
+            "write the other numbers into the file"
         )
     return suggested(values, patients=numbers.patients, **chosen)
 

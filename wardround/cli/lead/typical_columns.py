@@ -53,7 +53,11 @@ def _show(lines: Mapping[str, str], unsure: Sequence[str]) -> None:
     for name, text in lines.items():
         say(f'"{name}" = "{text}"')
     if unsure:
-        say(f"too much noise to say anything of {', '.join(unsure)}: keep what is declared", err=True)
+        say(
+            f"too much noise to say anything of {', '.join(unsure)}, or too few categories were "
+            "asked about: keep what is declared",
+            err=True,
+        )
 
 
 def _query(path: Path) -> Query:
@@ -122,11 +126,13 @@ def _number(
 def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
     from private_learning.tasks.typical import with_frequencies
 
-    shares = [means.get(f"{column.name}: {category}") for category in column.categories[:-1]]
-    sure = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
-    if len(sure) < len(shares):
+    read = {name: means[label] for name in column.categories if (label := f"{column.name}: {name}") in means}
+    shares = {name: value for name, (value, error) in read.items() if error <= _MAX_SHARE_ERROR}
+    # The rest is that of one category, if only one was not asked for.
+    if len(shares) < len(column.categories) - 1:
         return None
-    counts = [round(1000 * share) for share in (*sure, max(1 - sum(sure), 0.0))]
+    rest = max(1 - sum(shares.values()), 0.0)
+    counts = [round(1000 * shares.get(name, rest)) for name in column.categories]
     return with_frequencies(column, counts) if any(counts) else None
 
 

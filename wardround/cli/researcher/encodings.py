@@ -17,7 +17,7 @@ from private_learning.tasks.columns import PREFIX
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats
 from private_learning.tasks.tables import TableTask
 from private_learning.tasks.typical import column_text, fitted_column, known_values
-from simulation.report import SeedRun, SeedSpread, SimulationReport
+from simulation.results.report import SeedRun, SeedSpread, SimulationReport
 from simulation.runs import Simulation
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import print_json, say, table

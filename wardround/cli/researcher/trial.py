@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from client_sdk.study.guessed_columns import GuessedColumns
     from client_sdk.study.guessed_label import GuessedTask
     from private_learning.records import Table
-    from simulation.report import SeedSpread
+    from simulation.results.report import SeedSpread
     from simulation.trial import Trial, TrialResult
     from wardround.cli.researcher.trial_settings import TrialSettings
 

@@ -90,6 +90,21 @@ def test_every_number_of_training_is_there_and_the_public_ones_are_kept(run: Run
     assert not found.beyond_bounds
 
 
+def test_masks_are_added_to_a_file_as_to_numbers(run: Run, tmp_path: Path) -> None:
+    numbers = suggested(run, tmp_path, "--masked")
+    plain, masked = tmp_path / "plain.toml", tmp_path / "masked.toml"
+    run("plan", "--suggest", *PUBLIC, "-o", str(plain))
+    run("plan", str(plain), "--suggest", "--masked", "-o", str(masked))
+    assert read_settings(masked) == numbers
+    # Masks that a person chose stay.
+    chosen = tmp_path / "chosen.toml"
+    chosen.write_text(masked.read_text().replace("step_deadline_seconds = 60.0", "step_deadline_seconds = 90.0"))
+    run("plan", str(chosen), "--suggest", "--masked", "-o", str(tmp_path / "kept.toml"))
+    kept = read_settings(tmp_path / "kept.toml").privacy.masking
+    assert kept is not None
+    assert kept.step_deadline_seconds == 90.0
+
+
 def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path) -> None:
     path = write_settings(
         tmp_path / "study.json",
