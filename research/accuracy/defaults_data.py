@@ -71,7 +71,7 @@ def _encoded(frame: Mapping[str, Any], columns: Sequence[Declared]) -> Floats:
     return np.column_stack([inputs, np.ones(len(inputs))])
 
 
-def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> SiteSplit:
+def deal(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> SiteSplit:
     """At random: a test set, and hospitals of equal size; records: of one hospital, None: all there are."""
     order = np.random.default_rng([seed, 7]).permutation(len(labels))
     held_out = max(round(HELD_OUT * len(labels)), 1)
@@ -108,7 +108,7 @@ class _Encoding:
 
         def split(seed: int) -> SiteSplit:
             inputs, labels, _ = encoded()
-            return _dealt(inputs, labels, seed, hospitals, records)
+            return deal(inputs, labels, seed, hospitals, records)
 
         return self._case(name, family or name, about, len(described), classes, split, lambda: encoded()[2])
 

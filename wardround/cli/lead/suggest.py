@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
 
 MAX_COLUMNS = 1000
+PLACEHOLDER = "0..100; typical=20..60"
 # Settings with a step that differs from the suggested one by more than this factor were not measured.
 _FAR = 4.0
 # Why the forecast is not sure, in words.
@@ -24,7 +25,6 @@ _DOUBTS: dict[str, str] = {
         "Number columns have a range alone. If their values are skewed, the study may lose 20 points more. Give a "
         'typical range, and log for skewed values: "0..400; typical=2..40; log"'
     ),
-    "alike": "There are more than 15 number columns. If many are alike, the study loses more",
     "classes": "Few data sets with more than two classes were measured",
     "noise": "The noise is larger than in the data sets that were measured",
 }
@@ -59,7 +59,7 @@ def suggested(
     questions  share of the budget for questions on all patients. None: as the settings say
 
     Raises:
-        ConfigurationError: the rule was not measured for such a study. The message says for which it was.
+        ConfigurationError: the rule was not measured for such a study, or the model would be no better than guessing.
         Unreachable: no noise keeps the limits.
     """
     from accounting.budget.solve import least_noise
@@ -84,8 +84,9 @@ def suggested(
         reasons.append(_price_of_questions(questions, round_count, tightest_plan, plan))
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["training"]["optimiser"] = optimiser_by_rule(suggestion.learning_rate(noise, round_count))
-    settings = changed_settings(as_settings(whole), plan)[0]
-    return Suggested(settings, suggestion.forecast_accuracy(numbers, noise), reasons)
+    expectation = suggestion.forecast_accuracy(numbers, noise)
+    _require_learnable(numbers, expectation)
+    return Suggested(changed_settings(as_settings(whole), plan)[0], expectation, reasons)
 
 
 def privacy_by_rule(patients: float, rounds: int) -> dict[str, Any]:
@@ -110,6 +111,17 @@ def _price_of_questions(share: float, round_count: int, candidate: Plan, plan: P
         f"note: questions have {share:g} of the budget, which training cannot take: {round_count} rounds need "
         f"noise multiplier {plan.noise_multiplier:.4g}, and {unshared:.4g} without questions"
     )
+
+
+def _require_learnable(numbers: PublicNumbers, forecast: AccuracyForecast) -> None:
+    """Raises ConfigurationError: not even half of such studies are expected to be better than guessing."""
+    from client_sdk.errors import ConfigurationError
+
+    if forecast.lost >= 1 - 1 / numbers.classes:
+        raise ConfigurationError(
+            f"no settings are suggested: with {numbers.hospitals * numbers.patients:,.0f} patients the model would be "
+            "no better than guessing at these limits. It takes more patients, a larger ε or fewer columns"
+        )
 
 
 def _share(whole: dict[str, Any], share: float) -> None:
@@ -147,7 +159,7 @@ def begun(
         raise ConfigurationError("--patients: give it once, or once for each hospital")
     values = study_values()
     digits = len(str(columns))
-    names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
+    names = {f"column.input-{number:0{digits}}": PLACEHOLDER for number in range(1, columns + 1)}
     values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}
     limit = {"level": "instance", "definition": "classical", "epsilon": epsilon, "delta": delta}
     mean = sum(patients) / len(patients)
@@ -249,9 +261,17 @@ def loose_delta(settings: StudySettings) -> list[str]:
 
 def in_words(forecast: AccuracyForecast) -> list[str]:
     """Return the forecast in words, one sentence for each part."""
+    if forecast.no_better_than_guessing:
+        return [
+            "accuracy: so much noise may leave nothing of the model, so that it is no better than guessing. More "
+            "patients, a larger ε or fewer columns are needed"
+        ]
+    parted = f". If the columns tell the classes apart without error, it is up to {_points(forecast.if_parted)}"
     return [
         f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy. "
-        f"Four of five studies that were measured lost at most {_points(forecast.lost_at_most)}",
+        f"Four of five studies that were measured lost at most {_points(forecast.lost_at_most)}"
+        + parted
+        * (forecast.if_parted > forecast.lost_at_most),
         f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
         "patients are like the others'. It loses much more if they are not",
     ]
@@ -293,6 +313,16 @@ def as_json(suggestion: Suggested) -> dict[str, Any]:
             "may_be_below_commonest": suggestion.forecast.may_be_below_commonest,
         },
     }
+
+
+def placeholders(settings: StudySettings) -> list[str]:
+    """Return a warning if columns are those of `begun`."""
+    if PLACEHOLDER not in settings.training.task_parameters.values():
+        return []
+    return [
+        "warning: the placeholder columns have a typical range. Without it, or without log where values are skewed, a "
+        "study may lose 20 points more: run `wardround plan` again with your columns"
+    ]
 
 
 def _points(share: float) -> str:
@@ -362,8 +392,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     if len(patients) not in (0, 1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
     task: Any = tasks.load(training.task, training.task_parameters)
-    number_columns = [column for column in task.columns if isinstance(column, NumberColumn)]
-    ranges = sum(not (column.typical or column.log) for column in number_columns)
+    ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in task.columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     numbers = PublicNumbers(
         hospitals=hospitals,
@@ -371,7 +400,6 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
         largest=max(patients, default=mean),
         parameters=(task.features + 1) * (1 if task.classes == 2 else task.classes),
         classes=task.classes,
-        numbers=len(number_columns),
         ranges=ranges / len(task.columns),
     )
     return replace(numbers, commonest=commonest)

@@ -134,6 +134,7 @@ def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path
         ((*PUBLIC, "--patients", "3"), "once for each hospital"),
         ((*PUBLIC, "--columns", "5000"), "from 1 to 1,000"),
         ((*PUBLIC, "--epsilon", "-1"), "limits"),
+        ((*PUBLIC, "--epsilon", "0.01"), "would be no better than guessing"),
     ],
 )
 def test_what_cannot_be_suggested_is_one_line(run: Run, arguments: tuple[str, ...], why: str) -> None:
@@ -241,7 +242,13 @@ def test_a_delta_of_a_patient_or_more_is_warned_of() -> None:
 
 
 FORECAST = AccuracyForecast(
-    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, may_be_below_alone=False, commonest=0.5
+    relative_noise=0.5,
+    lost=0.012,
+    lost_at_most=0.03,
+    if_parted=0.08,
+    alone=0.05,
+    may_be_below_alone=False,
+    commonest=0.5,
 )
 
 
@@ -249,7 +256,23 @@ def test_a_forecast_is_said_in_points() -> None:
     lost, alone = in_words(FORECAST)
     assert "expect to lose 1.2 points" in lost
     assert "Four of five studies that were measured lost at most 3.0" in lost
+    assert lost.endswith("If the columns tell the classes apart without error, it is up to 8.0")
+    assert "without error" not in in_words(replace(FORECAST, if_parted=0.02))[0]
+    (nothing,) = in_words(replace(FORECAST, no_better_than_guessing=True))
+    assert "no better than guessing" in nothing
     assert "would lose about 5.0 points" in alone
+
+
+def test_placeholders_are_forecast_as_if_they_were_described_well(run: Run, tmp_path: Path) -> None:
+    """What is promised for them is warned of until they are replaced, and then as for other ranges."""
+    path = tmp_path / "study.toml"
+    first = run("plan", "--suggest", *PUBLIC, "--commonest", "0.5", "-o", str(path)).stderr
+    assert "not sure" not in first
+    assert "the placeholder columns have a typical range" in " ".join(first.split())
+    path.write_text(path.read_text().replace("; typical=20..60", ""))
+    second = run("plan", str(path), "--commonest", "0.5").stderr
+    assert "not sure" in second
+    assert "placeholder" not in second
 
 
 @pytest.mark.parametrize(
@@ -257,7 +280,7 @@ def test_a_forecast_is_said_in_points() -> None:
     [
         ({}, []),
         ({"may_be_below_alone": True}, ["a hospital alone, without privacy, may do better"]),
-        ({"doubts": ("alike", "classes")}, ["this forecast is not sure. There are more than 15"]),
+        ({"doubts": ("noise", "classes")}, ["this forecast is not sure. The noise is larger"]),
         ({"commonest": None}, ["the share of the commonest class is not given"]),
     ],
     ids=["none", "alone", "unsure", "unknown"],
