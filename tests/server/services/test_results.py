@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from accounting.budget.ledger import Entry
+from server.db import rows
 from server.db.blobs import models_of
+from server.db.session import Transaction
+from server.db.tables import ModelRow
+from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
@@ -119,3 +124,19 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
     assert opened(coordinator).certificate.result is None
     with pytest.raises(FileNotFoundError, match="backup"):
         locate_result(coordinator, "sepsis")
+
+
+@pytest.mark.quick("sqlite")
+def test_a_model_without_its_row_is_not_left_out_in_silence(coordinator: Coordinator) -> None:
+    """Otherwise the mean of the others would be signed as the result."""
+    averaging(coordinator, HALF, 1, 2, 3)
+
+    def lose(tx: Transaction) -> None:
+        row = rows.find_study(tx, "sepsis")
+        tx.session.execute(delete(ModelRow).where(ModelRow.study_id == row.id, ModelRow.version == 2))
+
+    coordinator.database.write("lose-model", lose)
+    for shown in (lambda: opened(coordinator), lambda: locate_result(coordinator, "sepsis")):
+        with pytest.raises(Rejected, match="ledger names is missing") as refused:
+            shown()
+        assert refused.value.code == "study-finished"
