@@ -170,6 +170,7 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
         )
     if distinct > _MAX_CLASSES:
         raise _too_many_classes(label, distinct, int((codes >= 0).sum()))
+    # Rare values are left out, so that no word of few patients stands in the settings.
     frequent = sorted(
         (int(code) for code in np.flatnonzero(counts >= MIN_PATIENTS)), key=lambda code: _order(words[code])
     )

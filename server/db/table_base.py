@@ -7,6 +7,7 @@ from typing import Any, ClassVar, get_args
 from sqlalchemy import JSON, BigInteger, CheckConstraint, Double, Index, MetaData, String, Text, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+# In hexadecimal, and the longest name of a hospital or a study.
 SHA256 = String(64)
 NAME = String(63)
 # Grows with the clients, and is loaded when it is asked for.

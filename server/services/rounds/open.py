@@ -129,20 +129,24 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
     query.state, query.round = "asked", number
     round = _write_round(tx, study, number, sampled, query=query.number)
-    plan = None
-    if settings.privacy.masking is not None:
-        about = document.question.model_number
-        model = None if about is None else tx.session.get_one(ModelRow, (study.id, about)).sha256
-        plan = SessionPlan.of_query(
-            settings,
-            document,
-            study=study.name,
-            round_number=number,
-            roster=study.roster_sha256,
-            model=model,
-            ledger=(account.newest.sequence, account.newest.sha256),
-        )
+    plan = None if settings.privacy.masking is None else _query_session(tx, study, round, document, account.newest)
     _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(sampled))
+
+
+def _query_session(
+    tx: Transaction, study: StudyRow, round_row: RoundRow, document: QueryDocument, charge: Entry
+) -> SessionPlan:
+    number = document.question.model_number
+    return SessionPlan.of_query(
+        rows.settings_of(study),
+        document,
+        study=study.name,
+        round_number=round_row.number,
+        roster=study.roster_sha256,
+        # An evaluation is of one model. Other questions are of the records alone.
+        model=None if number is None else tx.session.get_one(ModelRow, (study.id, number)).sha256,
+        ledger=(charge.sequence, charge.sha256),
+    )
 
 
 def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:

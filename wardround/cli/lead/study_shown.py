@@ -91,6 +91,7 @@ def enrolled(study: Study) -> str:
 def round_row(round_view: RoundView, before: RoundView | None) -> list[str]:
     spent, past = round_view.spent or [], (before and before.spent) or []
     is_abandoned = round_view.state == "abandoned"
+    # The row before may lack a limit, as that of a round under way does.
     pairs = zip_longest(spent, past[: len(spent)])
     words = ", ".join(spent_in_words(*pair, is_abandoned=is_abandoned) for pair in pairs)
     values = {} if round_view.metrics is None else round_view.metrics.values

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.suggestion import AccuracyForecast
 
+# Also of a few patients: a larger one would say little.
 _LARGEST_DELTA = 1e-5
 # Entries that come from the records, beside columns.
 _FROM_RECORDS = re.compile(

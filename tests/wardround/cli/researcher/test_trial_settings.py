@@ -23,7 +23,7 @@ LINES = {"age": "0..100", "bmi": "10..50; missing=25", "sex": "f|m"}
 
 
 def trial_settings(patients: int = 400) -> TrialSettings:
-    return TrialSettings.of(TASK, GuessedColumns(LINES, {}, (), Table((), {})), 4, 2.0, patients, 1)
+    return TrialSettings.of(TASK, GuessedColumns(LINES, {}, (), Table({}, ())), 4, 2.0, patients, 1)
 
 
 def test_delta_is_at_most_a_tenth_of_one_in_all_patients() -> None:
