@@ -58,6 +58,13 @@ def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Stateme
         return
     if row.state != "running":
         return
+    _begin_training(coordinator, tx, row, account, ready)
+
+
+def _begin_training(
+    coordinator: Coordinator, tx: Transaction, row: StudyRow, account: LedgerAccount, ready: Statement | None
+) -> None:
+    """Open a round of training if the budget allows it, end the study if it never will, else wait for questions."""
     reason = account.budget.authorise().reason
     # Before the quorum: a spent study ends whether or not its clients are still there.
     if reason is not None and not account.budget.may_ask:
@@ -107,9 +114,13 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     query.due_at = None
     sampled = sorted(tally.granted & tally.active)
     # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
-    others = [] if query.reserved_until is not None else reserved(tx, study)
-    authorisation = account.budget.supposing(others).authorise_query(cost)
+    other_costs = [] if query.reserved_until is not None else reserved(tx, study)
+    authorisation = account.budget.supposing(other_costs).authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
+    if not opened and authorisation.reason is not None and account.budget.authorise_query(cost).is_allowed:
+        # Only what is kept for others is in its way, and that may become free.
+        query.due_at = tx.now() + settings.schedule.round_deadline_seconds
+        return
     if opened or authorisation.reason is not None or len(sampled) < tally.needed:
         # Hospitals have left since it was let in, or others were charged before one that keeps nothing.
         fail(tx, study, query, "query-opened" if opened else authorisation.reason or "too-few-clients")

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from accounting.plan.plan import Plan
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
 
@@ -72,33 +73,42 @@ def suggested(
     round_count = suggestion.ROUNDS if rounds is None else rounds
     numbers = numbers_of(before, patients, commonest)
     whole = json.loads(json.dumps(before.as_json()))
+    whole["privacy"] |= privacy_by_rule(numbers.patients, round_count)
     # The mean size of a batch is the denominator. The bound of a hospital's sum holds the largest batch.
-    radius = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
-    whole["privacy"] |= {
-        "clip_norm": suggestion.CLIP_NORM,
-        "sampling_rate": 1.0,
-        "expected_batch_size": numbers.patients,
-        "max_steps": round_count,
-    }
-    whole["robustness"]["sum_radius"] = radius
+    whole["robustness"]["sum_radius"] = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
     if questions is not None:
         _share(whole, questions)
     tightest_plan, reasons = with_tightest(plan_of(as_settings(whole)))
     plan = least_noise(tightest_plan)
     if questions is not None:
-        alone = least_noise(replace(tightest_plan, queries=None)).noise_multiplier
-        reasons.append(
-            f"note: questions have {questions:g} of the budget, which training cannot take: {round_count} rounds need "
-            f"noise multiplier {plan.noise_multiplier:.4g}, and {alone:.4g} without questions"
-        )
+        reasons.append(_price_of_questions(questions, round_count, tightest_plan, plan))
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
-    whole["training"]["optimiser"] = {
-        "name": "plain",
-        "learning_rate": suggestion.learning_rate(noise, round_count),
-        "averaging": suggestion.AVERAGING.model_dump(mode="json"),
-    }
-    return Suggested(
-        changed_settings(as_settings(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
+    whole["training"]["optimiser"] = optimiser_by_rule(suggestion.learning_rate(noise, round_count))
+    settings = changed_settings(as_settings(whole), plan)[0]
+    return Suggested(settings, suggestion.forecast_accuracy(numbers, noise), reasons)
+
+
+def privacy_by_rule(patients: float, rounds: int) -> dict[str, Any]:
+    """Return entries of `privacy` for so many patients of one hospital."""
+    from study_protocol.study.suggestion import CLIP_NORM
+
+    return {"clip_norm": CLIP_NORM, "sampling_rate": 1.0, "expected_batch_size": patients, "max_steps": rounds}
+
+
+def optimiser_by_rule(learning_rate: float) -> dict[str, Any]:
+    """Return the entry `training.optimiser`."""
+    from study_protocol.study.suggestion import AVERAGING
+
+    return {"name": "plain", "learning_rate": learning_rate, "averaging": AVERAGING.model_dump(mode="json")}
+
+
+def _price_of_questions(share: float, round_count: int, candidate: Plan, plan: Plan) -> str:
+    from accounting.budget.solve import least_noise
+
+    unshared = least_noise(replace(candidate, queries=None)).noise_multiplier
+    return (
+        f"note: questions have {share:g} of the budget, which training cannot take: {round_count} rounds need "
+        f"noise multiplier {plan.noise_multiplier:.4g}, and {unshared:.4g} without questions"
     )
 
 
