@@ -59,6 +59,7 @@ def open_study(people: People) -> None:
     people.type("study", "create", STUDY, "--settings", "study.toml", "--title", "The default path")
     for seed, name in enumerate(NAMES):
         records(people.folder / f"{name}.csv", seed)
+        people.type("data", "check", f"{name}.csv", "--confirm", hospital=name)
         people.type("enrol", people.type("invite", STUDY, name).strip(), hospital=name)
     shown = people.type("roster", "show", STUDY)
     number = re.search(r"(?:\d{5} ){11}\d{5}", shown)
