@@ -21,7 +21,7 @@ from study_protocol.study.settings import StudySettings
 
 # Rows of a trial's table.
 STUDY, POOLED, ALONE, CONSTANT = "study", "without_privacy", "alone", "constant"
-_SHOWN = ("accuracy", "roc_auc", "rmse", "r2", "concordance")
+_METRICS = ("accuracy", "roc_auc", "rmse", "r2", "concordance")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class TrialResult:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Return the names of the metrics that are shown, the most important first."""
-        return tuple(name for name in _SHOWN if all(name in metrics for metrics in self.measured[STUDY]))
+        return tuple(name for name in _METRICS if all(name in metrics for metrics in self.measured[STUDY]))
 
     def spread(self, row: str, metric: str) -> SeedSpread | None:
         """Return mean and standard deviation over the seeds, or None where a seed lacks the metric."""
@@ -120,7 +120,7 @@ def _constant(task: Task, train: TaskDataset, test: TaskDataset, most_frequent: 
         return {"rmse": float(errors.square().mean().sqrt()), "r2": 0.0}
     if isinstance(task, MultiLabel):
         is_ill, usual = test.row_targets == 1, train.row_targets.nanmean(0) > 1 / 2
-        known = ~test.row_targets.isnan()
-        shares = ((is_ill == usual) & known).sum(0) / known.sum(0)
+        present = ~test.row_targets.isnan()
+        shares = ((is_ill == usual) & present).sum(0) / present.sum(0)
         return {"accuracy": float(shares.nanmean()), "roc_auc": 0.5}
     return {"concordance": 0.5}

@@ -198,7 +198,7 @@ class SitePolicy(_Section):
     )
     changed_records: Literal["stop", "accept"] = Field(
         default="stop",
-        description="records that differ from those of earlier joins on the data set. accept: without asking",
+        description="records that differ from those that the study used before. accept: without asking",
     )
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(

@@ -97,9 +97,9 @@ def patient_column(table: Table) -> str | None:
         if not _PATIENT.search(small) or _NOT_A_PATIENT.search(small):
             continue
         _, codes = words_of(column)
-        known = codes[codes >= 0]
-        distinct = len(np.unique(known))
-        if len(known) > len(column) / 2 and len(known) * _DISTINCT_OF_NAMED < distinct < len(known):
+        present = codes[codes >= 0]
+        distinct = len(np.unique(present))
+        if len(present) > len(column) / 2 and len(present) * _DISTINCT_OF_NAMED < distinct < len(present):
             return name
     return None
 
@@ -122,8 +122,8 @@ def words_of(column: Column) -> tuple[list[str], Codes]:
         numbers, places = np.unique(np.where(missing, 0.0, read_numbers(column).values), return_inverse=True)
         words = [f"{number:.15g}" for number in numbers.tolist()]
     first = {word: place for place, word in reversed(list(enumerate(words)))}
-    same = np.array([first[word] for word in words], np.int64)
-    return [word or "" for word in words], np.where(missing, -1, same[places] if len(same) else places)
+    first_places = np.array([first[word] for word in words], np.int64)
+    return [word or "" for word in words], np.where(missing, -1, first_places[places] if len(first_places) else places)
 
 
 def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
@@ -135,8 +135,8 @@ def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
 def numeric_share(column: Column) -> float:
     """Return the share of numbers among the cells that are not missing, or 0."""
     numbers = read_numbers(column)
-    known = int((~numbers.missing).sum())
-    return 0.0 if not known else 1 - int(numbers.wrong.sum()) / known
+    count = int((~numbers.missing).sum())
+    return 0.0 if not count else 1 - int(numbers.wrong.sum()) / count
 
 
 def rounded_range(values: Floats) -> tuple[float, float] | None:
@@ -156,26 +156,26 @@ def is_identifier(name: str, values: Floats) -> bool:
     share = len(np.unique(values)) / len(values)
     if _IDENTIFIER.search(name.casefold()) and not _NOT_A_PATIENT.search(name.casefold()):
         return share > _DISTINCT_OF_NAMED
-    counted = bool((np.diff(values) > 0).all())
-    return share > _DISTINCT and (counted or float(np.median(np.abs(values))) >= _LONG_NUMBER)
+    is_counted_up = bool((np.diff(values) > 0).all())
+    return share > _DISTINCT and (is_counted_up or float(np.median(np.abs(values))) >= _LONG_NUMBER)
 
 
 def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
     """Raises _LeftOut."""
     words, codes = words_of(column)
-    known = codes >= 0
-    if not known.any():
+    present = codes >= 0
+    if not present.any():
         raise _LeftOut("no values")
-    if known.mean() < 1 - _MOSTLY_MISSING:
+    if present.mean() < 1 - _MOSTLY_MISSING:
         raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
-    if len(np.unique(codes[known])) == 1:
+    if len(np.unique(codes[present])) == 1:
         raise _LeftOut("one value throughout")
     odd: list[int] = np.unique(codes[read_numbers(column).wrong]).tolist()
     stand_ins = [words[code] for code in odd if patients_of(codes, people, len(words))[code] >= MIN_PATIENTS]
     # More words beside numbers are codes of a list, such as one of diagnoses.
     if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
         return _number(name, column, people, stand_ins)
-    if 1 - read_days(column).wrong.sum() / known.sum() >= _OF_ONE_TYPE:
+    if 1 - read_days(column).wrong.sum() / present.sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
     return _category(name, words, codes, people)
 

@@ -193,9 +193,9 @@ class Joining:
             is_joined, rules = opened is not None, self.terms.policy
             draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
             expected = None if draws else expected_hospitals(received_study)
-            own = own_limit_in_words(rules, self.ledger, study, settings)
+            own_limit = own_limit_in_words(rules, self.ledger, study, settings)
             proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
-            self.listeners.agree(StudyProposal(*proposal, expected, own))
+            self.listeners.agree(StudyProposal(*proposal, expected, own_limit))
         check()
         require_schedule(self.terms.policy, settings, self.terms.data_version)
         return settings

@@ -20,7 +20,7 @@ def moved(
 
     Raises:
         NotTrusted: another coordinator answers there. Nothing is kept.
-        ApiError, ConnectionFailed, UnexpectedAnswer: nothing is kept.
+        ApiError, ConnectionFailed, UnexpectedAnswer: the old address stays.
     """
     url = url.rstrip("/")
     if url == membership.url == membership.origin:
@@ -47,8 +47,8 @@ def moved(
         if (known.coordinator_key, known.url, known.origin) == old
     ]
     # The named one last: where this is cut short, the same call goes on.
-    for one in sorted(changed, key=lambda known: known.study == membership.study):
-        identity.remember(one)
+    for changed_membership in sorted(changed, key=lambda known: known.study == membership.study):
+        identity.remember(changed_membership)
     return changed
 
 

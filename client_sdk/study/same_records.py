@@ -42,8 +42,8 @@ def mark_of(records: Records, key: bytes) -> RecordsMark:
         DataError: a column cannot be read.
     """
     content, inputs = (records.digest(), "") if isinstance(records, Table) else _of_examples(records, key)
-    named = sorted(set(records.patients)) if records.named else [str(len(records))]
-    whole = hashlib.sha256("\n".join(named).encode("utf-8", "surrogatepass")).hexdigest()
+    patient_names = sorted(set(records.patients)) if records.named else [str(len(records))]
+    whole = hashlib.sha256("\n".join(patient_names).encode("utf-8", "surrogatepass")).hexdigest()
     return RecordsMark(_keyed(key, content), _keyed(key, whole), len(set(records.patients)), len(records), inputs)
 
 
@@ -54,8 +54,8 @@ def change(ledger: HospitalLedger, study: str | None, records: Records) -> tuple
 
     study  whose records they are to be. None: of any study on the data set
     """
-    mark, known = mark_of(records, ledger.records_key()), ledger.records_marks(study)
-    return mark, "" if not known or any(map(mark.matches, known)) else _in_words(known[-1], mark)
+    mark, earlier_mark = mark_of(records, ledger.records_key()), ledger.records_marks(study)
+    return mark, "" if not earlier_mark or any(map(mark.matches, earlier_mark)) else _in_words(earlier_mark[-1], mark)
 
 
 def checked(ledger: HospitalLedger, study: str, records: Records, accepts: OnChangedRecords | None) -> RecordsMark:
@@ -80,14 +80,14 @@ def checked(ledger: HospitalLedger, study: str, records: Records, accepts: OnCha
 
 def _in_words(known: RecordsMark, mark: RecordsMark) -> str:
     if known.patients != mark.patients:
-        what = f"{known.patients} → {mark.patients} patients"
+        difference = f"{known.patients} → {mark.patients} patients"
     elif known.people != mark.people:
-        what = f"{mark.patients} patients as before, and not the same ones"
+        difference = f"{mark.patients} patients as before, and not the same ones"
     elif known.rows != mark.rows:
-        what = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
+        difference = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
     else:
-        what = f"the same {mark.patients} patients and {mark.rows} rows, with other values, columns or files"
-    return f"these are not the records of {known.at[:10]}: {what}"
+        difference = f"the same {mark.patients} patients and {mark.rows} rows, with other values, columns or files"
+    return f"these are not the records of {known.at[:10]}: {difference}"
 
 
 def _keyed(key: bytes, digest: str) -> str:
@@ -98,8 +98,8 @@ def _of_examples(records: Examples | LazyExamples, key: bytes) -> tuple[str, str
     """Return the digest of the labels and patients, and what `RecordsMark.inputs` says."""
     # Without identifiers the place in the file is no patient.
     patients = records.patients if records.named else [""] * len(records)
-    named = (repr(patient).encode("utf-8", "surrogatepass") for patient in patients)
-    rows = [hashlib.sha256(b":".join(row)).digest() for row in zip(named, map(_plain, records.labels), strict=True)]
+    encoded = (repr(patient).encode("utf-8", "surrogatepass") for patient in patients)
+    rows = [hashlib.sha256(b":".join(row)).digest() for row in zip(encoded, map(_plain, records.labels), strict=True)]
     if isinstance(records, Examples):
         kind, inputs = "values", map(_plain, records.inputs)
     elif isinstance(records.reader, Recognisable):

@@ -208,13 +208,13 @@ def fitted_losses(cases: Sequence[Measured]) -> Losses:
 
 def _least_score(cases: Sequence[Measured]) -> float:
     """Return the least noise beside a hospital's own error above which a hospital alone was mostly better."""
-    for least in sorted(case.score for case in cases):
-        warned = [case for case in cases if case.score >= least]
+    for threshold in sorted(case.score for case in cases):
+        warned = [case for case in cases if case.score >= threshold]
         if (
             len(warned) >= WARNED_AT_LEAST
             and np.mean([case.lost > case.pooled - case.alone for case in warned]) >= RIGHT
         ):
-            return least
+            return threshold
     return float("inf")
 
 
@@ -338,8 +338,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
     by_name = {(row["case"], row["epsilon"]): row for row in rows}
     lines = ["| data | ranges, ε = 1 | ranges, ε = 2 | typical, ε = 1 | typical, ε = 2 |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(row["case"].removesuffix(TYPICAL) for row in rows):
-        found = [by_name[name + encoding, epsilon] for encoding in ("", TYPICAL) for epsilon in (1.0, 2.0)]
-        lines.append(f"| {name} | {' | '.join(map(_points, found))} |")
+        entries = [by_name[name + encoding, epsilon] for encoding in ("", TYPICAL) for epsilon in (1.0, 2.0)]
+        lines.append(f"| {name} | {' | '.join(map(_points, entries))} |")
     return "\n".join(lines)
 
 

@@ -57,9 +57,9 @@ def averaged(tx: Transaction, study: str) -> ResultModels | None:
         return None
     models = {model.version: model for model in released_models(tx, row)}
     weights = result_rounds(require_training(settings), list(models))
-    return (
-        ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values())) if weights else None
-    )
+    if not weights:
+        return None
+    return ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values()))
 
 
 def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:
@@ -67,8 +67,8 @@ def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedM
     digests = tuple(model.sha256 for model in result.models)
 
     def remembered() -> CertifiedMean | None:
-        known = coordinator.means.get(result.study)
-        return known[1] if known is not None and known[0] == digests else None
+        entry = coordinator.means.get(result.study)
+        return entry[1] if entry is not None and entry[0] == digests else None
 
     # Without the lock first: who asks for a known result must not wait while another study's is computed.
     if (known := remembered()) is not None:
@@ -132,12 +132,12 @@ def _metadata(
     openers: Sequence[Callable[[], AbstractContextManager[TensorFile]]],
 ) -> tuple[list[ModelMetadata | None], int]:
     """Return what each file says of itself, and the most bytes of their mean."""
-    found, limit = list[ModelMetadata | None](), 0
+    metadata, limit = list[ModelMetadata | None](), 0
     for opener in openers:
         with opener() as file:
-            found.append(ModelMetadata.within(file.metadata))
+            metadata.append(ModelMetadata.within(file.metadata))
             limit = encoded_size_limit(file.spec, metadata=LONGEST_METADATA)
-    return found, limit
+    return metadata, limit
 
 
 @contextmanager

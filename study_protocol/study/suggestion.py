@@ -130,13 +130,13 @@ def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
 
 
 def _doubts(numbers: PublicNumbers, noise: float) -> tuple[Doubt, ...]:
-    found: dict[Doubt, bool] = {
+    is_doubtful: dict[Doubt, bool] = {
         "ranges": numbers.ranges > SURE_RANGES,
         "alike": numbers.numbers > SURE_NUMBERS,
         "classes": numbers.classes > SURE_CLASSES,
         "noise": noise > SURE_NOISE,
     }
-    return tuple(doubt for doubt, holds in found.items() if holds)
+    return tuple(doubt for doubt, holds in is_doubtful.items() if holds)
 
 
 def per_class(classes: int) -> float:

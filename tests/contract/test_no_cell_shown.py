@@ -74,6 +74,7 @@ NO_RECORDS = {
     "simulation.coordinator": "ledger events and sampled places of hospitals",
     "simulation.engine.RoundShown": "scores and ε",
     "simulation.results.report": "scores and ε",
+    "simulation.trial": "scores, and how settings are made",
     "simulation.records.Source": "names of hospitals and nested records",
     "wardround.cli": "options and statements",
     "wardround.demo.board": "scores and ε",

@@ -164,10 +164,10 @@ def _differs(event: RoundEvent, local_limit: LimitSpent) -> bool:
 
 def _counts_otherwise(event: RoundEvent, local_limit: LimitSpent) -> bool:
     """Return whether the study states another ε at the same level and delta."""
-    same = [
+    comparable = [
         limit for limit in event.study_budget if (limit.level, limit.delta) == (local_limit.level, local_limit.delta)
     ]
-    stated = {number(limit.spent) for limit in same if limit.spent}
+    stated = {number(limit.spent) for limit in comparable if limit.spent}
     return bool(local_limit.spent and stated) and number(local_limit.spent) not in stated
 
 

@@ -175,9 +175,9 @@ def show(
 ) -> None:
     """Show a study's state and settings."""
     with plain_errors(), reader(study, server, key_file, home) as client:
-        shown = client.study(study)
-        asks = shown.settings.statistics is not None and not as_json and client.budget(study).takes_questions
-        show_study(shown, as_json, state=TAKES_QUESTIONS if asks else None)
+        current = client.study(study)
+        asks = current.settings.statistics is not None and not as_json and client.budget(study).takes_questions
+        show_study(current, as_json, state=TAKES_QUESTIONS if asks else None)
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:

@@ -55,9 +55,11 @@ def _training(settings: AnySettings) -> list[list[str]]:
         if privacy.noise_stages is not None:
             rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
     if settings.statistics is not None:
-        asked = settings.statistics
-        share = share_in_words(asked)
-        rows.append(["queries", f"at most {asked.max_queries}, each of at most {asked.max_cells} numbers{share}"])
+        statistics = settings.statistics
+        share = share_in_words(statistics)
+        rows.append(
+            ["queries", f"at most {statistics.max_queries}, each of at most {statistics.max_cells} numbers{share}"]
+        )
     return rows
 
 

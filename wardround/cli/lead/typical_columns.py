@@ -139,19 +139,19 @@ def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
 def _of_quantiles(
     question: Quantiles, answer: Answer, declared: Mapping[str, Declared]
 ) -> Iterator[tuple[str, Declared | None]]:
-    """Raises ConfigurationError: the quantiles say nothing of a typical range, or are of groups."""
+    """Raises ConfigurationError: the quantiles give no typical range, or are of groups."""
     from client_sdk.errors import ConfigurationError
     from private_learning.tasks.declared_columns import NumberColumn
     from private_learning.tasks.typical import with_typical
 
-    column, asked = declared.get(question.number.column), question.quantiles
-    if question.by is not None or min(asked) > 0.1 or 0.5 not in asked or max(asked) < 0.9:
+    column, quantiles = declared.get(question.number.column), question.quantiles
+    if question.by is not None or min(quantiles) > 0.1 or 0.5 not in quantiles or max(quantiles) < 0.9:
         raise ConfigurationError(
             f"quantiles of {question.number.column}: ask for 0.05, 0.5 and 0.95, without groups (by)"
         )
     if isinstance(column, NumberColumn):
         estimates = _estimates(_table(answer, "quantiles"))
-        values = [estimates[share] for share in (min(asked), 0.5, max(asked)) if share in estimates]
+        values = [estimates[share] for share in (min(quantiles), 0.5, max(quantiles)) if share in estimates]
         yield column.name, with_typical(column, *values) if len(values) == 3 else None
 
 
