@@ -244,8 +244,8 @@ def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) ->
 
 
 def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -> None:
+    from wardround.cli.lead.forecast_in_words import in_words, loose_delta, placeholders, warnings
     from wardround.cli.lead.suggest import as_json as as_values
-    from wardround.cli.lead.suggest import in_words, loose_delta, placeholders, warnings
     from wardround.cli.lead.templates import hand_out, study_text
 
     if as_json:
@@ -260,7 +260,8 @@ def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -
 
 def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> None:
     """Print the accuracy to expect of the settings, if it is known."""
-    from wardround.cli.lead.suggest import expected, in_words, loose_delta, placeholders, warnings
+    from wardround.cli.lead.forecast_in_words import in_words, loose_delta, placeholders, warnings
+    from wardround.cli.lead.suggest import expected
 
     for line in loose_delta(settings):
         say(line, err=True)

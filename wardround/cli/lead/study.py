@@ -304,7 +304,8 @@ def _with_rules(settings: AnySettings) -> tuple[AnySettings, list[str]]:
 def _accuracy(settings: AnySettings) -> list[str]:
     """Return the warnings of `wardround plan` before a study is created."""
     from study_protocol.study.settings import StudySettings
-    from wardround.cli.lead.suggest import expected, loose_delta, warnings
+    from wardround.cli.lead.forecast_in_words import loose_delta, warnings
+    from wardround.cli.lead.suggest import expected
 
     if not isinstance(settings, StudySettings):
         return []
