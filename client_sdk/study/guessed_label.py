@@ -93,7 +93,7 @@ def guess_task(table: Table, labels: Sequence[str], event: str | None = None, ta
 
 def giveaways(lines: Mapping[str, str], table: Table, task: GuessedTask) -> dict[str, str]:
     """Return columns that tell the label nearly alone -> the reason why they are no inputs. table: the task's rows."""
-    reason = "it gives the label away: is it known before the outcome?"
+    reason = "it gives the label away. If it is known before the outcome: --keep"
     found: dict[str, str] = {}
     for name, text in lines.items():
         (declared,) = read_columns({PREFIX + name: text})
