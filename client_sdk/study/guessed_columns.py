@@ -39,6 +39,8 @@ _PATIENT = re.compile(r"patient|subject|person|mrn|uniquepid|^(pid|pat)$")
 _NOT_A_PATIENT = re.compile(r"age|sex|weight|height|type|stay|unit|visit|encounter")
 _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$")
 
+_UNWRITABLE = "its words cannot be written between bars, or are numbers with a separator of thousands"
+
 Codes = NDArray[np.int64]
 
 
@@ -82,18 +84,17 @@ def guess_columns(
             declared = _declared(name, column, people, is_kept=name in kept)
             text = column_text(declared)
             if read_columns({PREFIX + name: text}) != (declared,):
-                raise _LeftOut("its words cannot be written between bars")
+                raise _LeftOut(_UNWRITABLE)
         except TaskError:
-            reasons[name] = "its words cannot be written between bars"
+            reasons[name] = _UNWRITABLE
         except _LeftOut as reason:
             reasons[name] = str(reason)
         else:
             lines[name] = text
             columns[name], emptied = _emptied(declared, column)
             if emptied:
-                remarks.append(
-                    f"column {name}: {emptied:,} of {len(column):,} cells {_why_emptied(declared, emptied / len(column))}"
-                )
+                why = _why_emptied(declared, emptied / len(column))
+                remarks.append(f"column {name}: {emptied:,} of {len(column):,} cells {why}")
     return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
 
 

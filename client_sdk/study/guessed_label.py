@@ -168,6 +168,9 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
         raise ConfigurationError(
             f"fewer than two values of column {label} have {MIN_PATIENTS} patients: there is too little to learn from"
         )
+    if len(kept) == 2 and words[kept[0]].casefold() in _YES - {"1"}:
+        # "no" is class 0, as elsewhere.
+        kept.reverse()
     names = [words[code] for code in kept]
     place = np.full(len(words), -1, np.int64)
     place[kept] = np.arange(len(kept))

@@ -46,7 +46,8 @@ class Case:
 CASES = {
     "heart disease": Case(
         tuple(
-            f"heart_disease_4_hospitals/processed.{name}.data" for name in "cleveland hungarian switzerland va".split()
+            f"heart_disease_4_hospitals/processed.{name}.data"
+            for name in ("cleveland", "hungarian", "switzerland", "va")
         ),
         "age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal disease",
         "disease",
@@ -142,9 +143,9 @@ def written(case: Case, data: Path, path: Path) -> Table:
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
-    raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with raw, io.TextIOWrapper(raw) as text:
-        yield from (row for row in csv.reader(text, skipinitialspace=True) if row)
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    yield from (row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row)
 
 
 def measured(table: Table, label: str, columns: dict[str, str] | None, seeds: int) -> Trial:

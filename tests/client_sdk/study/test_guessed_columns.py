@@ -84,7 +84,16 @@ def test_few_whole_numbers_are_categories_with_frequencies() -> None:
         ("x", [f"2020-01-{row % 28 + 1:02}" for row in range(N)], "dates"),
         ("record_id", list(DRAW.permutation(N) + 100), "an identifier"),
         ("x", list(range(1000, 1000 + N)), "an identifier"),
-        ("x", ["a|b", "c|d"] * (N // 2), "its words cannot be written between bars"),
+        (
+            "x",
+            ["a|b", "c|d"] * (N // 2),
+            "its words cannot be written between bars, or are numbers with a separator of thousands",
+        ),
+        (
+            "x",
+            ["1,000", "900"] * (N // 2),
+            "its words cannot be written between bars, or are numbers with a separator of thousands",
+        ),
         ("x", [f"w{row % 80}" for row in range(N)], "fewer than two categories have 10 patients"),
     ],
 )

@@ -170,7 +170,10 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
 
     for name in ("study_protocol.randomness.source", "private_learning.tasks.dataset"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    trial, seeds = _planned(records, settings, end)
+    try:
+        trial, seeds = _planned(records, settings, end)
+    except KeyboardInterrupt:
+        raise _stopped() from None
     seed, longest, spare = 0, 0.0, 0.35 * (end - time.monotonic())
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("simulated", total=None)
@@ -184,10 +187,14 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
             except KeyboardInterrupt:
                 if seed:
                     break
-                say("stopped: nothing was written", err=True)
-                raise typer.Exit(_INTERRUPTED) from None
+                raise _stopped() from None
             seed, longest = seed + 1, max(longest, time.monotonic() - before)
     return trial, seed
+
+
+def _stopped() -> typer.Exit:
+    say("stopped: nothing was written", err=True)
+    return typer.Exit(_INTERRUPTED)
 
 
 def _planned(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, int]:
