@@ -266,10 +266,9 @@ def _emptied(declared: Declared, column: Column) -> tuple[Column, int]:
 
 
 def _why_emptied(declared: Declared, share: float) -> str:
-    if isinstance(declared, NumberColumn):
-        return "are no numbers, and count as missing"
-    why = "are rare categories, and count as missing, here and in the study"
-    return why + ("" if share < _WORTH_GROUPING else ". Public groups would keep them, such as chapters of codes")
+    are = "are no numbers" if isinstance(declared, NumberColumn) else "are rare categories"
+    cure = "leave them empty" if share < _WORTH_GROUPING else "put them into public groups, or leave them empty"
+    return f"{are} and count as missing here. A study refuses them: {cure}"
 
 
 def _rounded(value: float) -> float:

@@ -85,8 +85,8 @@ CASES = {
         {
             "age": "17..90",
             "education-num": "1..16",
-            "marital-status": "Married-civ-spouse|Never-married|Divorced|Separated|Widowed; missing",
-            "occupation": "Exec-managerial|Prof-specialty|Sales|Craft-repair|Adm-clerical|Other-service; missing",
+            "marital-status": "Married-civ-spouse|Never-married|Divorced|Separated|Widowed|Married-spouse-absent"
+            "|Married-AF-spouse",
             "sex": "Male|Female",
             "capital-gain": "0..15000",
             "capital-loss": "0..3000",

@@ -52,7 +52,8 @@ def test_frequent_words_are_categories_and_rare_ones_are_not_written() -> None:
     found = guess_columns(Table.of({"ward": words, "ill": [0, 1] * 200}), ["ill"])
     assert found.lines["ward"] == "medical|surgical; missing; frequencies=50|50"
     assert found.remarks == (
-        "column ward: 5 of 400 cells are rare categories, and count as missing, here and in the study",
+        "column ward: 5 of 400 cells are rare categories and count as missing here. "
+        "A study refuses them: leave them empty",
     )
     columns = read_columns({PREFIX + "ward": found.lines["ward"]})
     assert encode_columns(columns, found.table.columns)[:, -1].sum() == 5
