@@ -81,10 +81,10 @@ def _by_quasi_newton(layer: nn.Linear, loss: Loss, dataset: TaskDataset) -> None
 
     optimiser.step(closure)  # pyright: ignore[reportUnknownMemberType]
     with torch.no_grad():
-        found = weights @ (axes * stretch).T * scale
-        layer.weight.copy_(found)
+        solution = weights @ (axes * stretch).T * scale
+        layer.weight.copy_(solution)
         if has_bias:
-            layer.bias.copy_(bias - found @ centre)
+            layer.bias.copy_(bias - solution @ centre)
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:

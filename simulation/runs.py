@@ -18,7 +18,7 @@ from simulation.engine import Engine, OnRound, RoundShown
 from simulation.local_work import ClientStopped, LocalWork
 from simulation.population import Population
 from simulation.records import Dealer, Dealt
-from simulation.report import SeedRun
+from simulation.results.report import SeedRun
 from study_protocol.randomness.source import SecureRandomness
 from study_protocol.study.settings import StudySettings
 

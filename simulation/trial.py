@@ -21,7 +21,7 @@ from simulation.baselines import baselines, fitted
 from simulation.engine import Engine, OnRound
 from simulation.population import Population
 from simulation.records import Dealer
-from simulation.report import SeedSpread
+from simulation.results.report import SeedSpread
 from study_protocol.study.settings import StudySettings
 
 # Rows of a trial's table.
@@ -30,7 +30,7 @@ STUDY, POOLED, ALONE, CONSTANT = "study", "without_privacy", "alone", "constant"
 _ROWS = 4
 # Rounds that are timed: more hardly tell more.
 _PILOT_ROUNDS = 4
-_SHOWN = ("accuracy", "roc_auc", "rmse", "r2", "concordance")
+_METRICS = ("accuracy", "roc_auc", "rmse", "r2", "concordance")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class TrialResult:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Return the names of the metrics that are shown, the most important first."""
-        return tuple(name for name in _SHOWN if all(name in metrics for metrics in self.measured[STUDY]))
+        return tuple(name for name in _METRICS if all(name in metrics for metrics in self.measured[STUDY]))
 
     def spread(self, row: str, metric: str) -> SeedSpread | None:
         """Return mean and standard deviation over the seeds, or None where a seed lacks the metric."""
@@ -85,17 +85,17 @@ class Trial:
         """Run one seed, twice.
 
         dealt_out     every hospital has its part of the training patients, and no patient is in two
-        of_this_size  every hospital has all of them, so the noise is that of hospitals as large as this one. What
-                      other patients would add is not seen
+        of_this_size  every hospital has all of them, so the noise is that of hospitals as large as this one. The
+                      gain from other patients is not seen
 
         Raises:
             ClientStopped, StudyPaused, TrainingStopped, DataError: as `Engine.run` and `Dealer.deal`.
         """
         task, parts, copies, test = self._dealt(seed)
         with _one_thread():
-            beside = baselines(task, parts, test, seed)
-        constant = _constant(task, parts.everybody(), test, beside.most_frequent)
-        alone = {name: float(np.mean([each[name] for each in beside.alone])) for name in beside.alone[0]}
+            references = baselines(task, parts, test, seed)
+        constant = _constant(task, parts.everybody(), test, references.most_frequent)
+        means = {name: float(np.mean([each[name] for each in references.alone])) for name in references.alone[0]}
         reached: list[Mapping[str, float]] = []
         for population in (parts, copies):
             outcome = self._engine(task, population, test, seed).run(on_round)
@@ -106,8 +106,8 @@ class Trial:
         self.dealt_out = self.dealt_out or TrialResult(len(parts), _patients(parts))
         self.of_this_size = self.of_this_size or TrialResult(len(copies), _patients(copies))
         results = (self.dealt_out, self.of_this_size)
-        for result, study, one in zip(results, reached, (alone, beside.pooled), strict=True):
-            for row, metrics in ((STUDY, study), (POOLED, beside.pooled), (ALONE, one), (CONSTANT, constant)):
+        for result, study, single in zip(results, reached, (means, references.pooled), strict=True):
+            for row, metrics in ((STUDY, study), (POOLED, references.pooled), (ALONE, single), (CONSTANT, constant)):
                 result.measured.setdefault(row, []).append(metrics)
 
     def seconds(self) -> float:
@@ -187,7 +187,7 @@ def _patients(population: Population) -> int:
 
 
 def _constant(task: Task, train: TaskDataset, test: TaskDataset, most_frequent: float | None) -> dict[str, float]:
-    """Return what saying the same of everybody reaches: the most frequent class, or the mean."""
+    """Return the metrics of one answer for all patients: the most frequent class, or the mean."""
     if most_frequent is not None:
         return {"accuracy": most_frequent, "roc_auc": 0.5}
     if isinstance(task, Regression):
@@ -195,7 +195,7 @@ def _constant(task: Task, train: TaskDataset, test: TaskDataset, most_frequent: 
         return {"rmse": float(errors.square().mean().sqrt()), "r2": 0.0}
     if isinstance(task, MultiLabel):
         is_ill, usual = test.row_targets == 1, train.row_targets.nanmean(0) > 1 / 2
-        known = ~test.row_targets.isnan()
-        shares = ((is_ill == usual) & known).sum(0) / known.sum(0)
+        present = ~test.row_targets.isnan()
+        shares = ((is_ill == usual) & present).sum(0) / present.sum(0)
         return {"accuracy": float(shares.nanmean()), "roc_auc": 0.5}
     return {"concordance": 0.5}

@@ -113,7 +113,7 @@ class Budget:
     def supposing(self, queries: Iterable[QueryCost]) -> Self:
         """Return a copy that is charged with these queries, and in full with the round under way.
 
-        What fits it fits this budget whatever becomes of them.
+        A round or query that fits the copy fits this budget, however these end.
         """
         supposed = self.restore(self.plan, self.state())
         if supposed.pending is not None:
@@ -284,23 +284,17 @@ class Budget:
 
     def state(self) -> dict[str, Any]:
         """JSON from which `restore` continues exactly."""
+        query = self.pending_query
+        query_cost = None if query is None else query.to_dict()
         return {
             "last_round": self.last_round,
             "charged_rounds": self.charged_rounds,
             "pending": self.pending,
             "finished": self.finished,
             "accounts": [account.state() for account in self.accounts],
-            **self._state_of_queries(),
+            **({} if self.plan.queries is None else {"charged_queries": self.charged_queries, "asked": query_cost}),
             # Where all steps are equal nothing depends on them: states stay as they were written.
             **({} if self.plan.noise_schedule is None else {"attempts": self.attempts}),
-        }
-
-    def _state_of_queries(self) -> dict[str, Any]:
-        if self.plan.queries is None:
-            return {}
-        return {
-            "charged_queries": self.charged_queries,
-            "asked": None if self.pending_query is None else self.pending_query.to_dict(),
         }
 
     @classmethod

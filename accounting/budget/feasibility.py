@@ -50,12 +50,12 @@ def require_delta(account: LimitAccount) -> None:
     limit, queries = account.limit, account.plan.queries
     if account.keeps_order or account.delta > 0:
         return
-    asked = "" if queries is None else f" and {queries.max_queries} queries of {queries.max_cells} numbers each"
+    queried = "" if queries is None else f" and {queries.max_queries} queries of {queries.max_cells} numbers each"
     fewer = "max_steps" if queries is None else "max_steps, max_queries or max_cells"
     raise PlanError(
         "epsilon",
         f"the classical limit at level {limit.level} leaves nothing for any noise: noise in whole steps is off by so "
-        f"little that 1 + e^{limit.epsilon:g} times it, over {account.plan.max_steps} steps{asked}, is more than "
+        f"little that 1 + e^{limit.epsilon:g} times it, over {account.plan.max_steps} steps{queried}, is more than "
         f'delta = {limit.delta:g}. Lower epsilon or {fewer}, raise delta, or set enforcement = "renyi-order"',
     )
 

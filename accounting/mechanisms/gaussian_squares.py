@@ -26,7 +26,7 @@ RELEASE_ERROR = ROUNDING_ERROR + SAMPLING_ERROR
 # Noise with at least GRID_STD grid steps to a deviation, as continuous noise: Δ²/s² grows by less than this factor.
 _LATTICE = 1 / (1 - LESS_VARIANCE / GRID_STD / GRID_STD) * (1 + 2.0**-50)
 # The largest sum of squares that is searched for. The least is its reciprocal.
-_MOST = 2.0**900
+_MAX_SCALE = 2.0**900
 
 
 def squares(distance: float, noise_std: float) -> float:
@@ -98,9 +98,9 @@ def largest_squares(epsilon: float, delta: float, other_steps: tuple[Steps, ...]
     if other_steps and not fits(0.0):
         return 0.0
     # Between these ends no square, root or quotient overflows or underflows.
-    while high < _MOST and fits(high):
+    while high < _MAX_SCALE and fits(high):
         low, high = high, 4 * high
-    while high - low > 1e-12 * high and high > 1 / _MOST:
+    while high - low > 1e-12 * high and high > 1 / _MAX_SCALE:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -80,8 +80,8 @@ class WholePlanOverspends(PlanError):
         *,
         has_share: bool = False,
     ) -> None:
-        few = {0: "not even one round fits", 1: "at most 1 step fits (max_steps)"}
-        fitting = few.get(steps, f"at most {steps} steps fit (max_steps)")
+        steps_in_words = {0: "not even one round fits", 1: "at most 1 step fits (max_steps)"}
+        fitting = steps_in_words.get(steps, f"at most {steps} steps fit (max_steps)")
         more = "and no noise is enough for all steps"
         if noise is not None:
             enough = f"a noise multiplier of {noise:g} is enough for all steps. `wardround plan --solve noise` finds it"

@@ -196,8 +196,8 @@ def _of_proxy(error: Exception) -> str | None:
     # Through a proxy only the way to the proxy itself is a matter of names and ports here.
     causes = _causes(error)
     faults = {socket.gaierror: "has no known name", ConnectionRefusedError: "does not listen there"}
-    found = (text for kind, text in faults.items() if any(isinstance(cause, kind) for cause in causes))
-    return next(found, "does not answer in time" if isinstance(error, httpx.ConnectTimeout) else None)
+    texts = (text for kind, text in faults.items() if any(isinstance(cause, kind) for cause in causes))
+    return next(texts, "does not answer in time" if isinstance(error, httpx.ConnectTimeout) else None)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
@@ -229,10 +229,10 @@ def _of_certificate(error: BaseException) -> str:
         return f": {message}, compare its dates with this machine's clock"
     if "mismatch" in message:
         return f": {message}, check the address"
-    own = (
+    own_signed = (
         "WARDROUND_CA_FILE names a private authority, also that of a firewall that opens TLS: ask your IT for its file"
     )
-    return f"{': ' + message if message else ''}, {own}"
+    return f"{': ' + message if message else ''}, {own_signed}"
 
 
 def _add(body: bytearray, part: bytes, call: Call[Any]) -> None:

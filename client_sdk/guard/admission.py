@@ -30,7 +30,7 @@ _WAY_OUT = "raise the entry, name another data set (join --dataset), or do not t
 def admit(policy: SitePolicy, ledger: HospitalLedger, name: str, settings: StudySettings) -> WholePlan | None:
     """Require that every limit of the hospital's own has room for all that a study plans.
 
-    Questions for which the settings set nothing aside are compared when they are asked.
+    Questions without a share in the settings are compared when they are asked.
 
     Returns:
         What is reserved for the study if it is admitted whole, or None if each round is charged by itself.
@@ -78,13 +78,13 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
     limit_words = f"{level} epsilon {section.epsilon:g} at delta {section.delta:g}, over all studies on these records"
     if not isinstance(settings, StudySettings):
         return f"{limit_words}. Each question is compared with it when it is asked"
-    terms, known = ledger.terms(policy.limits), ledger.rounds_known(name)
+    terms, rounds_known = ledger.terms(policy.limits), ledger.rounds_known(name)
     limit, study = section.at(level, terms, ledger.whole_plans().values()), PlannedStudy.of(settings)
     try:
-        spent = epsilon_spent([*ledger.charges(), *([] if known else study.charges(study.rounds))], limit)
+        spent = epsilon_spent([*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))], limit)
     except AccountingError:
         return limit_words
-    so_far = "What is charged so far is" if known else "With all rounds of this study it is"
+    so_far = "What is charged so far is" if rounds_known else "With all rounds of this study it is"
     return (
         f"{limit_words}, kept by rule {terms.rule}. {so_far} at {number(spent)} by that rule. The study counts itself "
         "alone, by a rule of its own: the two ε differ, and both hold"

@@ -40,9 +40,14 @@ class HospitalLedger(LedgerChain):
         """Return the entry of this hospital's first joining of `study`, or None if it never joined."""
         return next((entry.body for entry in self._of(study) if entry.kind == "opened"), None)
 
-    def open_study(self, study: str, facts: Mapping[str, Any], split: PatientSplit | None = None) -> None:
-        """Write down that this hospital takes part in `study`, under which settings, and on which side patients are."""
+    def open_study(
+        self, study: str, facts: Mapping[str, Any], split: PatientSplit | None = None, mark: RecordsMark | None = None
+    ) -> None:
+        """Write down that this hospital takes part in `study`, under which settings, with which records, and on which
+        side patients are."""
         with self._writing():
+            if mark is not None:
+                self._append_mark(study, mark)
             if split is not None:
                 stored_split = (1, split.secret, split.share)
                 self._connection.execute("INSERT OR IGNORE INTO split VALUES (?, ?, ?)", stored_split)
@@ -100,25 +105,29 @@ class HospitalLedger(LedgerChain):
             body = {"format": table_format.to_dict(), "replaced": replaced, "at": self._moment()}
             self._append(DECLARED, _FORMAT, None, body)
 
-    @property
-    def records_mark(self) -> RecordsMark | None:
-        """Return the mark of the records that were last used, or None if there is none."""
-        declared = [entry.body for entry in self._of(_RECORDS)]
-        return RecordsMark.from_dict(declared[-1]) if declared else None
+    def records_marks(self, study: str | None = None) -> list[RecordsMark]:
+        """Return the mark of the records that a study last used. Of a study that used none, or of None, those of all
+        studies, the oldest first.
+
+        Studies on one data set may use several files, each its own.
+        """
+        last = {entry.body["joined"]: RecordsMark.from_dict(entry.body) for entry in self._of(_RECORDS)}
+        return [last[study]] if study in last else sorted(last.values(), key=lambda mark: mark.at)
 
     def records_key(self) -> bytes:
-        """Return the secret key of `records_mark`. Before there is a mark, it is a new one with every call."""
+        """Return the secret key of the marks. Before there is a mark, it is one of this process."""
         return self.sums(_RECORDS) or self._new_key
 
-    def declare_records(self, mark: RecordsMark, *, accepted: bool = False) -> None:
-        """Keep the mark of the records with the time. The same again is no entry. accepted: a person allowed a
-        change."""
-        known = self.records_mark
-        if known is not None and known.content == mark.content:
-            return
-        with self._writing():
-            self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_RECORDS, self.records_key()))
-            self._append(DECLARED, _RECORDS, None, {**mark.to_dict(), "accepted": accepted, "at": self._moment()})
+    def declare_records(self, study: str, mark: RecordsMark) -> None:
+        """Keep the mark of the records that a study uses. The same again is no entry."""
+        last = [entry.body for entry in self._of(_RECORDS) if entry.body["joined"] == study][-1:]
+        if [(body["content"], body["inputs"]) for body in last] != [(mark.content, mark.inputs)]:
+            with self._writing():
+                self._append_mark(study, mark)
+
+    def _append_mark(self, study: str, mark: RecordsMark) -> None:
+        self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_RECORDS, self.records_key()))
+        self._append(DECLARED, _RECORDS, None, {**asdict(mark), "joined": study, "at": self._moment()})
 
     @cached_property
     def _new_key(self) -> bytes:

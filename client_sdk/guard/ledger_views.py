@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 BodyKind = Literal["update", "refusal"]
@@ -40,8 +40,10 @@ class OwnRound:
 class RecordsMark:
     """The records of a data set, as the hospital's own ledger knows them again.
 
-    content  keyed digest of all cells, whatever the order of the rows
+    content  keyed digest of all cells of a table, or of labels with their patients, whatever the order of the rows
     people   keyed digest of the patients alone
+    inputs   what was compared of other inputs, a colon, and the keyed digest of rows with it. Empty: nothing
+    accepted they are a change, which a person or the policy accepted
     at       time of the entry, UTC in ISO 8601. Empty: not written yet
     """
 
@@ -49,16 +51,19 @@ class RecordsMark:
     people: str
     patients: int
     rows: int
+    inputs: str = ""
+    accepted: bool = False
     at: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what an entry holds, without its time."""
-        return {name: value for name, value in asdict(self).items() if name != "at"}
+    def matches(self, other: RecordsMark) -> bool:
+        """Return whether both are of the same records, as far as both know them."""
+        read = [mark.inputs.partition(":")[0] for mark in (self, other)]
+        return self.content == other.content and (read[0] != read[1] or self.inputs == other.inputs)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> RecordsMark:
         """Return the mark of an entry."""
-        return cls(body["content"], body["people"], body["patients"], body["rows"], body["at"])
+        return cls(**{each.name: body[each.name] for each in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Limits(_Section):
 
     rule: LimitRule | None = Field(
         default=None,
-        description="renyi credits sampling. gaussian does not, and gives 11 to 27 % more rounds without sampling. "
+        description="renyi credits sampling. gaussian gives 11 to 27 % more rounds without it. "
         "Fixed with the first study. Left out: the ledger's, renyi in a new one",
     )
     whole_plans: Annotated[float, Field(ge=0, lt=1)] | None = Field(
@@ -198,7 +198,7 @@ class SitePolicy(_Section):
     )
     changed_records: Literal["stop", "accept"] = Field(
         default="stop",
-        description="records that differ from those of earlier joins on the data set. accept: without asking",
+        description="records that differ from those that the study used before. accept: without asking",
     )
     needs_masking: bool = Field(default=False, description="take part only where updates are summed under masks")
     least_colluders: Annotated[int, Field(ge=1)] = Field(
@@ -231,7 +231,7 @@ class SitePolicy(_Section):
     unpinned_roster: Literal["refused", "unmasked", "laboratory"] = Field(
         default="unmasked",
         description="studies without a compared and pinned roster. refused: none. unmasked: those without masks. "
-        "laboratory: any, though made-up hospitals could read this one's values",
+        "laboratory: any, for tests",
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.

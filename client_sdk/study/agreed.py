@@ -13,7 +13,7 @@ from client_sdk.api.client import Client
 from client_sdk.errors import BadAssignment, ConfigurationError, PolicyRefused
 from client_sdk.guard.admission import admit
 from client_sdk.guard.charges import Charge
-from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger import HospitalLedger, RecordsMark
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.guard.split import PatientSplit
@@ -77,9 +77,12 @@ def freeze(
     policy: SitePolicy,
     dataset: str,
     split: PatientSplit | None,
+    mark: RecordsMark,
 ) -> None:
-    """Write into the hospital's ledger what it agreed to, when it first joins."""
-    if ledger.opened(membership.study) is None:
+    """Write into the hospital's ledger what it agreed to, when it first joins, and which records it uses."""
+    if ledger.opened(membership.study) is not None:
+        ledger.declare_records(membership.study, mark)
+    else:
         settings = capabilities.settings
         is_training = isinstance(settings, StudySettings)
         whole_plan = admit(policy, ledger, membership.study, settings) if is_training else None
@@ -94,7 +97,7 @@ def freeze(
             # Left out where there is none, as in entries of earlier versions.
             **({} if whole_plan is None else {"whole_plan": whole_plan.to_dict()}),
         }
-        ledger.open_study(membership.study, facts, split)
+        ledger.open_study(membership.study, facts, split, mark)
         if whole_plan is not None:
             _LOG.info(
                 "admitted whole: epsilon %s at delta %s of this hospital's own limit are reserved for all %d steps",

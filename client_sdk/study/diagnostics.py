@@ -146,13 +146,12 @@ def _ledger(directory: Path, dataset: str) -> Finding:
     try:
         path = ledger_path(directory, dataset)
         if not path.exists():
-            others = sorted(ledger.stem for ledger in path.parent.glob("*.db"))
-            name = f", or name one that is here with --dataset: {', '.join(others)}" if others else ""
+            ledger_names = sorted(ledger.stem for ledger in path.parent.glob("*.db"))
+            name = f", or name one that is here with --dataset: {', '.join(ledger_names)}" if ledger_names else ""
             return Finding("ledger", "note", f"no ledger of data set {dataset} yet: the first join makes it{name}")
         with HospitalLedger.open(path) as ledger:
-            mark = ledger.records_mark
-            used = "" if mark is None else f". Records of {mark.at[:10]}: {mark.patients} patients, {mark.rows} rows"
-            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good{used}")
+            used = [f". Records of {m.at[:10]}: {m.patients} patients, {m.rows} rows" for m in ledger.records_marks()]
+            return Finding("ledger", "good", f"{path}: {len(ledger.entries)} entries, chain good{''.join(used[-1:])}")
     except LedgerInUse:
         return Finding("ledger", "note", "a running hospital process holds it")
     except WardroundError as error:
@@ -196,7 +195,7 @@ def _studies(directory: Path, connection: Connection, transport: Callable[[Conne
     """Return one finding for each study of this coordinator: whether it still knows this hospital."""
     try:
         identity = Identity.open(directory)
-        memberships = [one for one in identity.memberships() if one.url == connection.url]
+        memberships = [each for each in identity.memberships() if each.url == connection.url]
     except ConfigurationError:
         return []
     return [_study(identity, membership, connection, transport) for membership in memberships]
@@ -220,7 +219,7 @@ def _study(
 
 
 def _reason(error: WardroundError) -> str:
-    """Return what went wrong and who does what next. Nothing refers to this very command."""
+    """Return what went wrong and who does what next. No advice names this very command."""
     if isinstance(error, ServerFailure):
         detail = error.detail.rstrip(".")
         return f"it answers and is not ready. Nothing is to be done here: tell the study's operator ({detail})"

@@ -105,9 +105,9 @@ def patient_column(table: Table) -> str | None:
         if not _PATIENT.search(small) or _NOT_A_PATIENT.search(small):
             continue
         _, codes = words_of(column)
-        known = codes[codes >= 0]
-        distinct = len(np.unique(known))
-        if len(known) > len(column) / 2 and len(known) * _DISTINCT_OF_NAMED < distinct < len(known):
+        present = codes[codes >= 0]
+        distinct = len(np.unique(present))
+        if len(present) > len(column) / 2 and len(present) * _DISTINCT_OF_NAMED < distinct < len(present):
             return name
     return None
 
@@ -130,8 +130,8 @@ def words_of(column: Column) -> tuple[list[str], Codes]:
         numbers, places = np.unique(np.where(missing, 0.0, read_numbers(column).values), return_inverse=True)
         words = [f"{number:.15g}" for number in numbers.tolist()]
     first = {word: place for place, word in reversed(list(enumerate(words)))}
-    same = np.array([first[word] for word in words], np.int64)
-    return [word or "" for word in words], np.where(missing, -1, same[places] if len(same) else places)
+    first_places = np.array([first[word] for word in words], np.int64)
+    return [word or "" for word in words], np.where(missing, -1, first_places[places] if len(first_places) else places)
 
 
 def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
@@ -143,8 +143,8 @@ def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
 def numeric_share(column: Column) -> float:
     """Return the share of numbers among the cells that are not missing, or 0."""
     numbers = read_numbers(column)
-    known = int((~numbers.missing).sum())
-    return 0.0 if not known else 1 - int(numbers.wrong.sum()) / known
+    count = int((~numbers.missing).sum())
+    return 0.0 if not count else 1 - int(numbers.wrong.sum()) / count
 
 
 def rounded_range(values: Floats) -> tuple[float, float] | None:
@@ -164,19 +164,19 @@ def is_identifier(name: str, values: Floats) -> bool:
     share = len(np.unique(values)) / len(values)
     if _IDENTIFIER.search(name.casefold()) and not _NOT_A_PATIENT.search(name.casefold()):
         return share > _DISTINCT_OF_NAMED
-    counted = bool((np.diff(values) > 0).all())
-    return share > _DISTINCT and (counted or float(np.median(np.abs(values))) >= _LONG_NUMBER)
+    is_counted_up = bool((np.diff(values) > 0).all())
+    return share > _DISTINCT and (is_counted_up or float(np.median(np.abs(values))) >= _LONG_NUMBER)
 
 
 def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: bool) -> Declared:
     """Raises _LeftOut."""
     words, codes = words_of(column)
-    known = codes >= 0
-    if not known.any():
+    present = codes >= 0
+    if not present.any():
         raise _LeftOut("no values")
-    if known.mean() < 1 - _MOSTLY_MISSING:
+    if present.mean() < 1 - _MOSTLY_MISSING:
         raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
-    if len(np.unique(codes[known])) == 1:
+    if len(np.unique(codes[present])) == 1:
         raise _LeftOut("one value throughout")
     odd: list[int] = np.unique(codes[read_numbers(column).wrong]).tolist()
     counts = patients_of(codes, people, len(words))
@@ -186,7 +186,7 @@ def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: 
         if not is_kept and is_identifier(name, _numbers_of(column, stand_ins)):
             raise _LeftOut("an identifier")
         return _number(name, column, people, stand_ins)
-    if 1 - read_days(column).wrong.sum() / known.sum() >= _OF_ONE_TYPE:
+    if 1 - read_days(column).wrong.sum() / present.sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
     return _category(name, words, codes, people)
 
@@ -195,21 +195,16 @@ def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: lis
     codes = _codes_in(_numbers_of(column, stand_ins))
     stand_ins = [*stand_ins, *(f"{code:.15g}" for code in codes)]
     numbers = read_numbers(column, stand_ins)
-    known = ~np.isnan(numbers.values)
-    values = numbers.values[known]
-    steps = np.unique(values)
-    limit = _MAX_CODED if _CODED.search(name.casefold()) else _MAX_STEPS
-    absent = bool((~known).any())
-    if len(steps) <= limit and (steps % 1 == 0).all():
-        of_steps = patients_of(np.searchsorted(steps, values).astype(np.int64), people[known], len(steps))
-        if (of_steps >= MIN_PATIENTS).all() and len(steps) > 1:
-            listed = CategoryColumn(name, tuple(f"{step:.15g}" for step in steps), absent, tuple(stand_ins))
-            return fitted_column(listed, known_values(listed, column)) or listed
+    present = ~np.isnan(numbers.values)
+    values = numbers.values[present]
+    absent = bool((~present).any())
+    if (steps := _steps(name, values, people[present])) is not None:
+        listed = CategoryColumn(name, steps, absent, tuple(stand_ins))
+        return fitted_column(listed, known_values(listed, column)) or listed
     ends = rounded_range(values) if len(values) else None
     if ends is None:
         raise _LeftOut("one value but for few patients")
-    missing = _rounded(float(np.clip(np.median(values), *ends))) if absent else None
-    missing = None if missing is None else min(max(missing, ends[0]), ends[1])
+    missing = float(np.clip(_rounded(float(np.clip(np.median(values), *ends))), *ends)) if absent else None
     ranged = NumberColumn(name, *ends, missing, tuple(stand_ins))
     return fitted_column(ranged, values) or ranged
 
@@ -219,37 +214,51 @@ def _numbers_of(column: Column, stand_ins: list[str]) -> Floats:
     return values[~np.isnan(values)]
 
 
+def _steps(name: str, values: Floats, people: NDArray[np.int64]) -> tuple[str, ...] | None:
+    """Return the different numbers where they are few, whole, and each of enough patients, otherwise None."""
+    steps = np.unique(values)
+    limit = _MAX_CODED if _CODED.search(name.casefold()) else _MAX_STEPS
+    if not 1 < len(steps) <= limit or (steps % 1 != 0).any():
+        return None
+    counts = patients_of(np.searchsorted(steps, values).astype(np.int64), people, len(steps))
+    return tuple(f"{step:.15g}" for step in steps) if (counts >= MIN_PATIENTS).all() else None
+
+
 def _codes_in(values: Floats) -> list[float]:
     """Return numbers that stand for a missing value in many cells: far from all others, or below 0 as no other is."""
     codes = [code for code, count in without_codes(values)[0] if count >= MIN_PATIENTS]
-    least = float(values.min()) if len(values) else 0.0
-    many = len(values) and (values == least).sum() >= MIN_PATIENTS
-    if least in _NEGATIVE_CODES and many and not ((values > least) & (values < 0)).any() and len(np.unique(values)) > 2:
-        codes.append(least)
+    lowest = float(values.min()) if len(values) else 0.0
+    count = int((values == lowest).sum())
+    is_alone = not ((values > lowest) & (values < 0)).any()
+    if lowest in _NEGATIVE_CODES and count >= MIN_PATIENTS and is_alone and len(np.unique(values)) > 2:
+        codes.append(lowest)
     return sorted(set(codes))
 
 
 def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int64]) -> CategoryColumn:
-    known = codes[codes >= 0]
-    distinct: list[int] = np.unique(known).tolist()
-    if len(distinct) > max(_MAX_CODED, len(known) / 2):
+    present = codes[codes >= 0]
+    distinct: list[int] = np.unique(present).tolist()
+    if len(distinct) > max(_MAX_CODED, len(present) / 2):
         raise _LeftOut("free text or identifiers")
-    lengths: list[int] = [len(words[code]) for code in distinct]
-    if sum(lengths) > _LONG_TEXT * len(lengths):
+    if sum(len(words[code]) for code in distinct) > _LONG_TEXT * len(distinct):
         raise _LeftOut("free text")
-    counts: list[int] = patients_of(codes, people, len(words)).tolist()
-    frequent = sorted((code for code in distinct if counts[code] >= MIN_PATIENTS), key=lambda code: -counts[code])
-    frequent = frequent[:_MAX_CATEGORIES]
-    if len(frequent) < 2:
-        raise _LeftOut(f"fewer than two categories have {MIN_PATIENTS} patients")
-    if np.isin(known, frequent).mean() < _LISTED:
+    frequent = _frequent(patients_of(codes, people, len(words)))
+    if np.isin(present, frequent).mean() < _LISTED:
         raise _LeftOut("too many categories")
     categories = tuple(sorted(words[code] for code in frequent))
     absent = bool((codes < 0).any()) or len(frequent) < len(distinct)
     column = CategoryColumn(name, categories, absent)
-    places = np.array([categories.index(words[code]) for code in known.tolist() if code in frequent], np.float64)
+    places = np.array([categories.index(words[code]) for code in present.tolist() if code in frequent], np.float64)
     fitted = fitted_column(column, places)
     return fitted if isinstance(fitted, CategoryColumn) else column
+
+
+def _frequent(counts: Codes) -> list[int]:
+    """Return the codes of the categories with most patients, those first. Raises _LeftOut: fewer than two."""
+    frequent = [int(code) for code in np.argsort(-counts, kind="stable") if counts[code] >= MIN_PATIENTS]
+    if len(frequent) < 2:
+        raise _LeftOut(f"fewer than two categories have {MIN_PATIENTS} patients")
+    return frequent[:_MAX_CATEGORIES]
 
 
 def _emptied(declared: Declared, column: Column) -> tuple[Column, int]:

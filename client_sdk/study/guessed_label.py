@@ -66,35 +66,46 @@ def guess_task(table: Table, labels: Sequence[str], event: str | None = None, ta
     Raises:
         ConfigurationError: no task fits, or the records are hopeless. The sentence says what to change.
     """
-    targets = tuple(require_column(table, name) for name in (*labels, *([event] if event else [])))
-    if len(set(targets)) < len(targets):
-        raise ConfigurationError("--label and --event name one column twice: name each once")
+    targets = _targets(table, [*labels, event] if event else labels)
     people = len(set(table.patients))
     if people < MIN_PEOPLE:
         raise ConfigurationError(
             f"{people} patients are too few to learn from: with fewer than {MIN_PEOPLE}, noise and chance hide every "
             "result. Try records of more patients"
         )
+    kind = _kind(labels, event, task)
+    if kind == SURVIVAL:
+        return _survival(table, *targets)
+    if kind == LABELS:
+        return _multi_label(table, targets)
+    if kind not in (None, NUMBER, CLASSES, "mlp"):
+        raise ConfigurationError(f"--task {kind}: choose {CLASSES}, mlp, {NUMBER}, {SURVIVAL} or {LABELS}")
+    if kind == NUMBER or (kind is None and _is_number(table, targets[0])):
+        return _number(table, targets[0], is_chosen=kind is not None)
+    return _classes(table, targets[0], kind or CLASSES)
+
+
+def _targets(table: Table, names: Sequence[str]) -> tuple[str, ...]:
+    targets = tuple(require_column(table, name) for name in names)
+    if len(set(targets)) < len(targets):
+        raise ConfigurationError("--label and --event name one column twice: name each once")
+    return targets
+
+
+def _kind(labels: Sequence[str], event: str | None, task: str | None) -> str | None:
+    """Return the task as far as the number of columns says it. Raises ConfigurationError: they do not fit together."""
     kind = task or (SURVIVAL if event else LABELS if len(labels) > 1 else None)
     if (kind == SURVIVAL) != (event is not None) or (kind == LABELS) != (len(labels) > 1):
         raise ConfigurationError(
             f"--task {SURVIVAL} goes with one --label (the time) and --event COLUMN, and {LABELS} with several --label"
         )
-    if kind == SURVIVAL:
-        return _survival(table, *targets)
-    if kind == LABELS:
-        return _several(table, targets)
-    if kind not in (None, NUMBER, CLASSES, "mlp"):
-        raise ConfigurationError(f"--task {kind}: choose {CLASSES}, mlp, {NUMBER}, {SURVIVAL} or {LABELS}")
-    if kind == NUMBER or (kind is None and _is_number(table, targets[0])):
-        return _number(table, targets[0], chosen=kind is not None)
-    return _classes(table, targets[0], kind or CLASSES)
+    return kind
 
 
 def giveaways(lines: Mapping[str, str], table: Table, task: GuessedTask) -> dict[str, str]:
     """Return columns that tell the label nearly alone -> the reason why they are no inputs. table: the task's rows."""
     reason = "it gives the label away. If it is known before the outcome: --keep"
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, text in lines.items():
         (declared,) = read_columns({PREFIX + name: text})
         if isinstance(declared, CategoryColumn):
@@ -103,14 +114,14 @@ def giveaways(lines: Mapping[str, str], table: Table, task: GuessedTask) -> dict
             numbers = declared.read(table.columns[name]).values
             values = np.where(np.isnan(numbers), -np.inf, numbers)
         if (_tells_class if task.of_classes else _tells_number)(values, task.outcome):
-            found[name] = reason
-    return found
+            reasons[name] = reason
+    return reasons
 
 
 def require_column(table: Table, name: str) -> str:
     """Return the name as the table has it. Raises ConfigurationError: it has no such column."""
-    if (known := column_name(name)) in table.columns:
-        return known
+    if (spelled := column_name(name)) in table.columns:
+        return spelled
     near = like(name, table.columns)
     hint = f"did you mean {near}?" if near else f"columns are {', '.join(list(table.columns)[:10])}"
     raise ConfigurationError(f"the records have no column {name}: {hint}")
@@ -125,12 +136,12 @@ def _is_number(table: Table, label: str) -> bool:
     return numeric_share(column) >= _NUMERIC and (distinct > _MAX_NUMBERS or (not whole and distinct > 2))
 
 
-def _require_values(label: str, known: NDArray[np.bool_]) -> None:
-    if not known.any():
+def _require_values(label: str, usable: NDArray[np.bool_]) -> None:
+    if not usable.any():
         raise ConfigurationError(f"column {label} has no values: all are missing. Name another --label")
 
 
-def _number(table: Table, label: str, *, chosen: bool) -> GuessedTask:
+def _number(table: Table, label: str, *, is_chosen: bool) -> GuessedTask:
     numbers = read_numbers(table.columns[label]).values
     rows = np.flatnonzero(~np.isnan(numbers))
     _require_values(label, ~np.isnan(numbers))
@@ -138,7 +149,7 @@ def _number(table: Table, label: str, *, chosen: bool) -> GuessedTask:
     ends = rounded_range(values)
     if ends is None:
         raise ConfigurationError(f"column {label} has one value for nearly all patients: there is nothing to learn")
-    if not chosen and is_identifier(label, values):
+    if not is_chosen and is_identifier(label, values):
         raise ConfigurationError(
             f"column {label} has another value for nearly every patient, as an identifier has: name the outcome "
             f"(--label), or say --task {NUMBER} if it is a measured number"
@@ -158,31 +169,38 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
             "records with both outcomes"
         )
     if distinct > _MAX_CLASSES:
-        nearly = ", another for nearly every patient" if distinct > int((codes >= 0).sum()) / 2 else ""
-        raise ConfigurationError(
-            f"column {label} has {distinct:,} different values{nearly}, and a label has at most {_MAX_CLASSES}: name "
-            "the outcome, or group its values"
-        )
-    kept = sorted((int(code) for code in np.flatnonzero(counts >= MIN_PATIENTS)), key=lambda code: _order(words[code]))
-    if len(kept) < 2:
+        raise _too_many_classes(label, distinct, int((codes >= 0).sum()))
+    # Rare values are left out, so that no word of few patients stands in the settings.
+    frequent = sorted(
+        (int(code) for code in np.flatnonzero(counts >= MIN_PATIENTS)), key=lambda code: _order(words[code])
+    )
+    if len(frequent) < 2:
         raise ConfigurationError(
             f"fewer than two values of column {label} have {MIN_PATIENTS} patients: there is too little to learn from"
         )
-    if len(kept) == 2 and words[kept[0]].casefold() in _YES - {"1"}:
+    if len(frequent) == 2 and words[frequent[0]].casefold() in _YES - {"1"}:
         # "no" is class 0, as elsewhere.
-        kept.reverse()
-    names = [words[code] for code in kept]
+        frequent.reverse()
+    names = [words[code] for code in frequent]
     place = np.full(len(words), -1, np.int64)
-    place[kept] = np.arange(len(kept))
+    place[frequent] = np.arange(len(frequent))
     outcome = np.where(codes >= 0, place[codes], -1)
     rows = np.flatnonzero(outcome >= 0)
-    counted = names == [str(number) for number in range(len(names))]
-    parameters = {"label": label} | ({"classes": len(names)} if counted else {"label-values": "|".join(names)})
-    rare = distinct - len(kept)
-    said = f"{label} is read as {len(names)} classes: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
-    said += f". {rare} more with fewer than {MIN_PATIENTS} patients are left out" if rare else ""
-    said += _other_reading(table, label)
-    return GuessedTask(task, parameters, (label,), rows, outcome[rows].astype(np.float64), said)
+    are_numbers = names == [str(number) for number in range(len(names))]
+    parameters = {"label": label} | ({"classes": len(names)} if are_numbers else {"label-values": "|".join(names)})
+    rare = distinct - len(frequent)
+    reading = f"{label} is read as {len(names)} classes: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
+    reading += f". {rare} more with fewer than {MIN_PATIENTS} patients are left out" if rare else ""
+    reading += _other_reading(table, label)
+    return GuessedTask(task, parameters, (label,), rows, outcome[rows].astype(np.float64), reading)
+
+
+def _too_many_classes(label: str, distinct: int, cells: int) -> ConfigurationError:
+    nearly = ", another for nearly every patient" if distinct > cells / 2 else ""
+    return ConfigurationError(
+        f"column {label} has {distinct:,} different values{nearly}, and a label has at most {_MAX_CLASSES}: name "
+        "the outcome, or group its values"
+    )
 
 
 def _other_reading(table: Table, label: str) -> str:
@@ -231,19 +249,19 @@ def _survival(table: Table, time: str, event: str) -> GuessedTask:
     return GuessedTask(SURVIVAL, parameters, (time, event), rows, times[rows], words)
 
 
-def _several(table: Table, targets: tuple[str, ...]) -> GuessedTask:
+def _multi_label(table: Table, targets: tuple[str, ...]) -> GuessedTask:
     read = [_no_yes(table, name) for name in targets]
     if len({words for words, _ in read}) > 1:
         raise ConfigurationError("the labels are written with different words: write all as 0 and 1")
-    known = np.stack([codes for _, codes in read]) >= 0
-    rows = np.flatnonzero(known.any(axis=0))
+    usable = np.stack([codes for _, codes in read]) >= 0
+    rows = np.flatnonzero(usable.any(axis=0))
     words = read[0][0]
     parameters: dict[str, Any] = {"labels": "|".join(targets)} | (
         {} if words == ("0", "1") else {"label-values": "|".join(words)}
     )
     outcome = sum(2**place * codes for place, (_, codes) in enumerate(read))
-    said = f"{len(targets)} labels, each {words[0]} or {words[1]}"
-    return GuessedTask(LABELS, parameters, targets, rows, np.asarray(outcome, np.float64)[rows], said)
+    reading = f"{len(targets)} labels, each {words[0]} or {words[1]}"
+    return GuessedTask(LABELS, parameters, targets, rows, np.asarray(outcome, np.float64)[rows], reading)
 
 
 def _two_digits(value: float) -> float:
@@ -270,8 +288,8 @@ def _tells_class(values: NDArray[np.float64], outcome: NDArray[np.float64]) -> b
 
 
 def _tells_number(values: NDArray[np.float64], outcome: NDArray[np.float64]) -> bool:
-    known = np.isfinite(values)
-    if known.sum() < MIN_PATIENTS or known.mean() < 1 / 2 or len(np.unique(values[known])) < MIN_PATIENTS:
+    finite = np.isfinite(values)
+    if finite.sum() < MIN_PATIENTS or finite.mean() < 1 / 2 or len(np.unique(values[finite])) < MIN_PATIENTS:
         return False
-    first, second = (np.unique(each[known], return_inverse=True)[1] for each in (values, outcome))
+    first, second = (np.unique(each[finite], return_inverse=True)[1] for each in (values, outcome))
     return abs(float(np.corrcoef(first, second)[0, 1])) >= _RANKS

@@ -15,7 +15,7 @@ def remarks(settings: StudySettings, patients: int, labels: Mapping[str, int], r
     """Return one sentence for each reason, none for records that may help.
 
     The noise of all rounds of this hospital alone is σ C √(d T), and its patients move the model by at most q n C T.
-    Where the first is larger, its update says next to nothing.
+    If the first is larger, its update tells little.
 
     Args:
         patients: n, those who are trained on here.
@@ -23,21 +23,23 @@ def remarks(settings: StudySettings, patients: int, labels: Mapping[str, int], r
         rows: of all patients.
         parameters: d, of the trained model.
     """
-    said = list[str]()
+    lines = list[str]()
     for name, count in labels.items():
         if count == rows:
-            said.append(f"all rows have one class ({name}): no model can learn a difference from them. Check the label")
+            lines.append(
+                f"all rows have one class ({name}): no model can learn a difference from them. Check the label"
+            )
         elif count < _FEW_OF_A_CLASS <= rows / 2:
-            said.append(f"class {name} has {count} of {rows} rows: too few to be learnt from here")
+            lines.append(f"class {name} has {count} of {rows} rows: too few to be learnt from here")
     if rows < 2 * _FEW_OF_A_CLASS:
-        said.append(f"{rows} rows are too few to learn from")
+        lines.append(f"{rows} rows are too few to learn from")
     privacy = settings.privacy
-    drawn = privacy.sampling_rate * patients
+    expected_batch = privacy.sampling_rate * patients
     noise = privacy.noise_multiplier * math.sqrt(parameters / privacy.max_steps)
-    if drawn < noise:
+    if expected_batch < noise:
         needed = math.ceil(noise / privacy.sampling_rate)
-        said.append(
+        lines.append(
             f"{patients} patients are few for this study: the noise of all its steps is larger than what they can "
             f"move. From about {needed} on it is not. Ask for a study with a smaller model, more steps or less noise"
         )
-    return said
+    return lines

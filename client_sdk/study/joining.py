@@ -149,7 +149,7 @@ class Joining:
         self.client.on_pause = watch.unreachable
         # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
         settings = self._agree()
-        same = checked(ledger, records, self._accepts_records())
+        mark = checked(ledger, study, records, self._accepts_records())
         # Only now: a person has had all the time to agree.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
@@ -162,7 +162,7 @@ class Joining:
         _log_hopeless(capabilities)
         # 3. Freeze what was agreed to, and how the records are written.
         _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
-        self._freeze(records, capabilities, split, slot_seconds, same)
+        self._freeze(records, capabilities, split, slot_seconds, mark)
         # 4. Charge what a lost ledger does not know.
         if self.terms.accept_lost_ledger:
             accept_loss(self.client, ledger, self.membership, settings)
@@ -193,9 +193,9 @@ class Joining:
             is_joined, rules = opened is not None, self.terms.policy
             draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
             expected = None if draws else expected_hospitals(received_study)
-            own = own_limit_in_words(rules, self.ledger, study, settings)
+            own_limit = own_limit_in_words(rules, self.ledger, study, settings)
             proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
-            self.listeners.agree(StudyProposal(*proposal, expected, own))
+            self.listeners.agree(StudyProposal(*proposal, expected, own_limit))
         check()
         require_schedule(self.terms.policy, settings, self.terms.data_version)
         return settings
@@ -233,7 +233,7 @@ class Joining:
         capabilities: Capabilities,
         split: PatientSplit | None,
         slot_seconds: float | None,
-        same: tuple[RecordsMark, bool],
+        mark: RecordsMark,
     ) -> None:
         ledger, membership, settings = self.ledger, self.membership, capabilities.settings
         ledger.fix_terms(self.terms.policy.limits)
@@ -244,8 +244,7 @@ class Joining:
             require_split_known(self.client, ledger, membership, self.terms.dataset)
         if isinstance(records, Table) and records.format is not None:
             ledger.declare_format(records.format)
-        ledger.declare_records(same[0], accepted=same[1])
-        freeze(capabilities, ledger, membership, self.terms.policy, self.terms.dataset, split)
+        freeze(capabilities, ledger, membership, self.terms.policy, self.terms.dataset, split, mark)
         failpoint("hospital.after-joining")
         if slot_seconds is not None:
             ledger.declare_slot(membership.study, slot_seconds)

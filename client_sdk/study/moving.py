@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from client_sdk.api.client import Client, Signature
-from client_sdk.errors import AuthenticationError, NotTrusted
+from client_sdk.errors import AuthenticationError, ConnectionFailed, NotTrusted
 from client_sdk.identity import Identity, Membership
 from study_protocol.study.messages import LedgerPage
 from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public_key, verify_document
@@ -14,18 +14,24 @@ from study_protocol.wire.signing import LEDGER_HEAD, SigningError, decode_public
 def moved(
     identity: Identity, membership: Membership, url: str, dial: Callable[[str, Signature], Client]
 ) -> list[Membership]:
-    """Keep another address for a study, and for every study of the same coordinator. Return what changed.
+    """Keep another address for a study, and for every study of the same coordinator. Return the studies.
 
     Kept once a head of the study's ledger has come from there, under the key that was pinned at enrolment.
 
     Raises:
         NotTrusted: another coordinator answers there. Nothing is kept.
-        ApiError, ConnectionFailed, UnexpectedAnswer: nothing is kept.
+        ApiError, ConnectionFailed, UnexpectedAnswer: the old address stays.
     """
     url = url.rstrip("/")
-    if url == membership.url:
+    if url == membership.url == membership.origin:
         return []
-    page, origin = _asked(identity, membership, url, dial)
+    try:
+        page, origin = _asked(identity, membership, url, dial)
+    except ConnectionFailed:
+        # Joining waits for it.
+        if url == membership.url:
+            return []
+        raise
     head = page.head.head
     try:
         key = decode_public_key(membership.coordinator_key)
@@ -34,14 +40,15 @@ def moved(
         raise _another(membership, url) from error
     if head.study != membership.study:
         raise _another(membership, url)
-    old = (membership.coordinator_key, membership.url)
+    old = (membership.coordinator_key, membership.url, membership.origin)
     changed = [
         known.model_copy(update={"url": url, "origin": origin})
         for known in identity.memberships()
-        if (known.coordinator_key, known.url) == old
+        if (known.coordinator_key, known.url, known.origin) == old
     ]
-    for one in changed:
-        identity.remember(one)
+    # The named one last: where this is cut short, the same call goes on.
+    for changed_membership in sorted(changed, key=lambda known: known.study == membership.study):
+        identity.remember(changed_membership)
     return changed
 
 
@@ -55,12 +62,14 @@ def _asked(
             with dial(url, signature) as client:
                 return client.ledger(membership.study, 0, 1), origin
         except AuthenticationError as error:
-            if error.code == "wrong-target" and origin != url:
-                continue
-            if error.code in ("bad-signature", "wrong-target"):
+            if error.code == "bad-signature":
                 raise _another(membership, url) from error
-            raise
-    raise _another(membership, url)
+            if error.code != "wrong-target":
+                raise
+    raise NotTrusted(
+        f"the coordinator at {url} has another public address than {url} and {membership.origin}. {membership.url} "
+        "stays the address. Ask the study's operator for the public one, and give it letter by letter"
+    )
 
 
 def _another(membership: Membership, url: str) -> NotTrusted:

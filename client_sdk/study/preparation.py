@@ -253,8 +253,8 @@ def remarks_of(training: LocalTraining) -> list[str]:
     targets = training.dataset.row_targets
     counts = _from_task(training.task, "count its targets", lambda: training.task.target_counts(targets))
     # Beside whole classes, only labels and events are what a model learns: others are counts of what is not known.
-    wanted = (*getattr(training.task, "labels", ()), "event")
-    labels = counts if targets.ndim == 1 else {name: counts[name] for name in wanted if name in counts}
+    needed_columns = (*getattr(training.task, "labels", ()), "event")
+    labels = counts if targets.ndim == 1 else {name: counts[name] for name in needed_columns if name in counts}
     parameters = sum(math.prod(shape) for shape, _ in training.spec.values())
     return remarks(training.settings, len(training.dataset), labels, len(targets), parameters)
 

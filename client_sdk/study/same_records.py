@@ -2,7 +2,8 @@
 
 Limits of single patients and the split for evaluation count on the same patients. A file that was replaced would go on
 in silence, so the hospital's own ledger keeps a keyed digest of the records, and a change is said before anything is
-computed. The digest never leaves the hospital.
+computed. The digest never leaves the hospital. Studies on one data set may use several files: a study's records are
+held against those that it used last, and a new study's against those of all others.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from client_sdk.errors import RecordsChanged
 from client_sdk.guard.ledger import HospitalLedger, RecordsMark
-from private_learning.records import Examples, LazyExamples, Records, Table
+from private_learning.records import DataError, Examples, LazyExamples, Records, Table
+from private_learning.records.lazy import Recognisable
 
 _LOG = logging.getLogger(__name__)
 _LABEL = b"wardround/1/records"
@@ -30,74 +33,93 @@ def mark_of(records: Records, key: bytes) -> RecordsMark:
     """Return the keyed digests and counts of records, independent of the order of rows.
 
     A table is read whole, in its canonical form (`study_protocol.cells.digest`): another spelling or storage of the
-    same values is no change. Of inputs that are read on demand labels and patients count, and no input is read.
+    same values is no change. Of files that are read on demand sizes and both ends count (`Recognisable`). Of other
+    inputs that are read on demand only labels and patients count.
 
     key  32 secret bytes of this data set
 
     Raises:
         DataError: a column cannot be read.
     """
-    content = records.digest() if isinstance(records, Table) else _digest_of_rows(records)
-    named = sorted(set(records.patients)) if records.named else [str(len(records))]
-    whole = hashlib.sha256("\n".join(named).encode("utf-8", "surrogatepass")).hexdigest()
-    return RecordsMark(_keyed(key, content), _keyed(key, whole), len(set(records.patients)), len(records))
+    content, inputs = (records.digest(), "") if isinstance(records, Table) else _of_examples(records, key)
+    patient_names = sorted(set(records.patients)) if records.named else [str(len(records))]
+    whole = hashlib.sha256("\n".join(patient_names).encode("utf-8", "surrogatepass")).hexdigest()
+    return RecordsMark(_keyed(key, content), _keyed(key, whole), len(set(records.patients)), len(records), inputs)
 
 
-def change(ledger: HospitalLedger, records: Records) -> tuple[RecordsMark, str]:
+def change(ledger: HospitalLedger, study: str | None, records: Records) -> tuple[RecordsMark, str]:
     """Return the mark of the records, and one sentence on how they differ from those of the ledger. Empty: they do not.
 
     Also empty where the ledger knows none, as one of an earlier version.
+
+    study  whose records they are to be. None: of any study on the data set
     """
-    mark, known = mark_of(records, ledger.records_key()), ledger.records_mark
-    return mark, "" if known is None or known.content == mark.content else _in_words(known, mark)
+    mark, earlier_mark = mark_of(records, ledger.records_key()), ledger.records_marks(study)
+    return mark, "" if not earlier_mark or any(map(mark.matches, earlier_mark)) else _in_words(earlier_mark[-1], mark)
 
 
-def checked(ledger: HospitalLedger, records: Records, accepts: OnChangedRecords | None) -> tuple[RecordsMark, bool]:
-    """Return the mark of the records, and whether it is a change that was accepted. The ledger is unchanged.
+def checked(ledger: HospitalLedger, study: str, records: Records, accepts: OnChangedRecords | None) -> RecordsMark:
+    """Return the mark of the records. The ledger is unchanged.
 
     accepts  asked about a change. None: no change is accepted
 
     Raises:
         RecordsChanged: they are other records than studies on this data set have used.
     """
-    mark, difference = change(ledger, records)
+    mark, difference = change(ledger, study, records)
     if not difference:
-        return mark, False
+        return mark
     if accepts is None or not accepts(difference):
         raise RecordsChanged(
             f"{difference}. Name the right file. If the data set itself has changed, join with "
             "--accept-changed-records. Other patients are another data set (--dataset)"
         )
     _LOG.warning("%s. This is accepted, and written into this hospital's own ledger", difference)
-    return mark, True
+    return replace(mark, accepted=True)
 
 
 def _in_words(known: RecordsMark, mark: RecordsMark) -> str:
     if known.patients != mark.patients:
-        what = f"{known.patients} → {mark.patients} patients"
+        difference = f"{known.patients} → {mark.patients} patients"
     elif known.people != mark.people:
-        what = f"{mark.patients} patients as before, and not the same ones"
+        difference = f"{mark.patients} patients as before, and not the same ones"
     elif known.rows != mark.rows:
-        what = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
+        difference = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
     else:
-        what = f"the same {mark.patients} patients and {mark.rows} rows, with other values or columns"
-    return f"these are not the records of {known.at[:10]}: {what}"
+        difference = f"the same {mark.patients} patients and {mark.rows} rows, with other values, columns or files"
+    return f"these are not the records of {known.at[:10]}: {difference}"
 
 
 def _keyed(key: bytes, digest: str) -> str:
     return hmac.digest(key, _LABEL + digest.encode(), "sha256").hex()
 
 
-def _digest_of_rows(records: Examples | LazyExamples) -> str:
-    head = repr((type(records).__name__, records.labels.dtype.kind, records.labels.shape[1:], records.named))
-    rows = sorted(hashlib.sha256(row).digest() for row in _rows(records))
-    return hashlib.sha256(head.encode() + b"".join(rows)).hexdigest()
-
-
-def _rows(records: Examples | LazyExamples) -> Iterator[bytes]:
-    labels: list[Any] = records.labels.tolist()
+def _of_examples(records: Examples | LazyExamples, key: bytes) -> tuple[str, str]:
+    """Return the digest of the labels and patients, and what `RecordsMark.inputs` says."""
     # Without identifiers the place in the file is no patient.
-    patients = records.patients if records.named else [""] * len(labels)
-    for row, (label, patient) in enumerate(zip(labels, patients, strict=True)):
-        content = np.ascontiguousarray(records.inputs[row]).tobytes() if isinstance(records, Examples) else b""
-        yield repr((label, patient)).encode("utf-8", "surrogatepass") + content
+    patients = records.patients if records.named else [""] * len(records)
+    encoded = (repr(patient).encode("utf-8", "surrogatepass") for patient in patients)
+    rows = [hashlib.sha256(b":".join(row)).digest() for row in zip(encoded, map(_plain, records.labels), strict=True)]
+    if isinstance(records, Examples):
+        kind, inputs = "values", map(_plain, records.inputs)
+    elif isinstance(records.reader, Recognisable):
+        kind, inputs = "files", map(records.reader.ends, records.rows.tolist())
+    else:
+        return _of_rows(rows), ""
+    try:
+        return _of_rows(rows), f"{kind}:{_keyed(key, _of_rows(map(b''.join, zip(rows, inputs, strict=True))))}"
+    except OSError as error:
+        # Its text may name a file, and files are often named after people.
+        raise DataError(f"some of {len(rows)} records cannot be read ({type(error).__name__})") from None
+
+
+def _plain(cell: Any) -> bytes:
+    """Return one form of a label or an input, whichever kind of number stores it."""
+    array = np.asarray(cell)
+    if array.dtype.kind not in "biuf":
+        return repr(array.tolist()).encode("utf-8", "surrogatepass")
+    return repr(array.shape).encode() + array.astype("<f8").tobytes()
+
+
+def _of_rows(rows: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(sorted(hashlib.sha256(row).digest() for row in rows))).hexdigest()

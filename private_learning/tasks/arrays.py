@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ImageParameters(ImageShape, ClassLossParameters):
     """Parameters of the images and of the network."""
 
-    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
     filters: int = Field(
         default=16, ge=1, le=1024, description="filters of the first convolution. The second has twice as many"
     )
@@ -74,7 +74,7 @@ class FeatureParameters(ClassLossParameters):
     """Size of a feature vector, and its public bound."""
 
     features: int = Field(ge=1, le=1_000_000, description="numbers per record")
-    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
     bound: float = Field(gt=0, description="a longer feature vector is scaled down to this L2 norm")
 
 

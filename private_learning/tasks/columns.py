@@ -229,11 +229,14 @@ def _shares(name: str, count: int, options: Mapping[str, str]) -> tuple[float, .
     if "frequencies" not in options:
         return ()
     weights = [_number(name, text, "frequencies: ") for text in options["frequencies"].split("|")]
-    if len(weights) != count or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+    if len(weights) != count or min(weights) < 0 or not max(weights) > 0:
         raise TaskError(
             f"{PREFIX}{name}: frequencies are {count} numbers of at least 0 with bars between, one for each category "
             "in its order, and not all are 0"
         )
+    # Halved where their sum would overflow.
+    while not math.isfinite(sum(weights)):
+        weights = [weight / 2 for weight in weights]
     return tuple(weight / sum(weights) for weight in weights)
 
 
@@ -263,9 +266,9 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
         raise TaskError(f"{PREFIX}{column.name}: frequencies are for categories. A range may have a typical=low..high")
     if "log" in options and (options["log"] or column.dates):
         raise TaskError(f"{PREFIX}{column.name}: log stands alone, without a value, behind a range of numbers")
-    if not {"typical", "log"} & set(options):
-        return column
     column = replace(column, typical=_typical(column, options, value), log="log" in options)
+    if not column.is_near and column.typical is None:
+        raise TaskError(f"{PREFIX}{column.name}: the range is too narrow or too wide for its numbers to be told apart")
     if not column.is_near:
         logarithm = "" if column.log or column.dates else ", or add '; log'"
         raise TaskError(

@@ -49,7 +49,7 @@ class ModuleParameters(ClassLossParameters):
     low: float = Field(default=0.0, description="smallest number of a record. Smaller ones are clipped")
     high: float = Field(default=255.0, description="largest number of a record. Larger ones are clipped")
     features: int = Field(ge=1, le=1_000_000, description="numbers that the module makes of a record")
-    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
     bound: float = Field(gt=0, description="a longer feature vector is scaled down to this L2 norm")
 
     @model_validator(mode="after")

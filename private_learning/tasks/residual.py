@@ -77,7 +77,7 @@ class ResidualShape(ImageShape):
 class ResidualParameters(ResidualShape, ClassLossParameters):
     """Parameters of the network, the loss and the classes."""
 
-    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
 
 
 class ResidualNetwork(ClassifiedArrays):

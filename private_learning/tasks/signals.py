@@ -27,7 +27,7 @@ class SignalParameters(ClassLossParameters):
 
     channels: int = Field(default=1, ge=1, le=1024, description="measured at the same time, such as 12 leads")
     length: int = Field(ge=8, le=1_000_000, description="samples of each channel")
-    classes: int = Field(ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
     range: str = Field(
         min_length=1,
         description="LOW..HIGH of every channel, or one for each with bars between. Values beyond are clipped",

@@ -41,11 +41,11 @@ class TableParameters(TaskParameters):
     """Beside these: column.<name>, as `columns` describes them."""
 
     label: ColumnText = Field(description="column that the model learns to predict")
-    classes: int = Field(default=2, ge=2, le=10_000, description="how many values the label has: 0, 1, …, classes − 1")
+    classes: int = Field(default=2, ge=2, le=10_000, description="the label is 0, 1, …, classes − 1")
     label_values: str | None = Field(
         default=None,
         alias="label-values",
-        description="the label's words in the order of their classes, with bars between. Default: whole numbers",
+        description="the label's words in the order of classes, with bars between",
     )
 
     @property

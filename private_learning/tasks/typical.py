@@ -15,7 +15,7 @@ from study_protocol.cells import Categories
 # Of the typical range, -1 … 1: a median farther from its middle makes a column skewed, and a logarithm must bring it
 # nearer by so much.
 _SKEWED, _NEARER = 0.3, 0.1
-_LEAST = 1e-300
+_TINY = 1e-300
 # The 95 % point of a normal variable.
 _NORMAL_95 = 1.6449
 # Frequencies are multiples of so many hundredths.
@@ -54,8 +54,8 @@ def with_typical(column: NumberColumn, first: float, median: float | None, last:
     rounded = _days_outward(first, last) if column.dates else rounded_outward(first, last)
     typical = max(rounded[0], column.low), min(rounded[1], column.high)
     # The whole range is typical without saying so, but for the logarithm's offset.
-    chosen = replace(column, typical=None if typical == (column.low, column.high) and not column.log else typical)
-    candidates = [chosen] if median is None or column.dates else _with_logarithm(chosen, first, median, last)
+    fitted = replace(column, typical=None if typical == (column.low, column.high) and not column.log else typical)
+    candidates = [fitted] if median is None or column.dates else _with_logarithm(fitted, first, median, last)
     return next((candidate for candidate in candidates if candidate.is_near), None)
 
 
@@ -70,7 +70,7 @@ def _with_logarithm(column: NumberColumn, first: float, median: float, last: flo
 def with_moments(column: NumberColumn, mean: float, deviation: float) -> NumberColumn | None:
     """Return the column with the typical range of a variable that has this mean and standard deviation.
 
-    The variable is normal. Where 5 % of that would lie below the range, it is log-normal above the range's low end.
+    The variable is normal. It is log-normal above the range's low end if 5 % of that would lie below the range.
 
     Returns:
         None as `with_typical`, and where the mean is the low end.
@@ -98,12 +98,12 @@ def rounded_outward(low: float, high: float) -> tuple[float, float]:
     (0.6, 1.35)
     """
     # Powers of ten below it are zero.
-    if high - low < _LEAST:
+    if high - low < _TINY:
         return low, high
     power = math.floor(math.log10(high - low))
     step, digits = 10.0 ** (power - 1), 1 - power
     step *= 5 if (high - low) / 10.0**power >= 2.5 else 1
-    low_power = math.floor(math.log10(abs(low))) if abs(low) >= _LEAST else power
+    low_power = math.floor(math.log10(abs(low))) if abs(low) >= _TINY else power
     low_step, low_digits = (10.0**low_power, -low_power) if 10.0**low_power < step else (step, digits)
     return (
         round(math.floor(low / low_step + 1e-9) * low_step, low_digits),

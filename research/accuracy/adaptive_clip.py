@@ -174,8 +174,8 @@ def _error(values: np.ndarray) -> float:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """Return the table of the results."""
-    named = " | ".join(f"quantile {quantile:g}, points" for quantile in QUANTILES)
-    lines = [f"| data | first norm | fixed | {named} |", "|---|---|---|" + "---|" * len(QUANTILES)]
+    header = " | ".join(f"quantile {quantile:g}, points" for quantile in QUANTILES)
+    lines = [f"| data | first norm | fixed | {header} |", "|---|---|---|" + "---|" * len(QUANTILES)]
     for name, case in results.items():
         for start, row in case["starts"].items():
             differences = [moving["difference"] for moving in row["adaptive"].values()]

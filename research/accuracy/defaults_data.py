@@ -71,7 +71,7 @@ def _encoded(frame: Mapping[str, Any], columns: Sequence[Declared]) -> Floats:
     return np.column_stack([inputs, np.ones(len(inputs))])
 
 
-def _dealt(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> SiteSplit:
+def deal(inputs: Floats, labels: Labels, seed: int, hospitals: int, records: int | None) -> SiteSplit:
     """At random: a test set, and hospitals of equal size; records: of one hospital, None: all there are."""
     order = np.random.default_rng([seed, 7]).permutation(len(labels))
     held_out = max(round(HELD_OUT * len(labels)), 1)
@@ -108,7 +108,7 @@ class _Encoding:
 
         def split(seed: int) -> SiteSplit:
             inputs, labels, _ = encoded()
-            return _dealt(inputs, labels, seed, hospitals, records)
+            return deal(inputs, labels, seed, hospitals, records)
 
         return self._case(name, family or name, about, len(described), classes, split, lambda: encoded()[2])
 
@@ -167,10 +167,10 @@ class _Encoding:
 
 
 def _cases(typical: bool) -> Iterator[TableCase]:
-    made = _Encoding(typical)
-    yield made.scenario("heart disease", "738 patients, four real hospitals", HEART_DISEASE, heart_disease_scenario)
-    yield made.scenario("breast cancer", "four hospitals by size of tumour", BREAST_CANCER, breast_cancer)
-    yield made.random(
+    encoding = _Encoding(typical)
+    yield encoding.scenario("heart disease", "738 patients, four real hospitals", HEART_DISEASE, heart_disease_scenario)
+    yield encoding.scenario("breast cancer", "four hospitals by size of tumour", BREAST_CANCER, breast_cancer)
+    yield encoding.random(
         "breast cancer, 30", "3 sites of 151", tables.CELLS, tables.cells, hospitals=3, family="breast cancer"
     )
     for name, rings, hospitals, records in (
@@ -180,39 +180,41 @@ def _cases(typical: bool) -> Iterator[TableCase]:
     ):
         load = tables.of_abalone(rings)
         about = f"{hospitals} sites of {records}"
-        yield made.random(name, about, tables.ABALONE, load, hospitals=hospitals, records=records, family="abalone")
+        yield encoding.random(name, about, tables.ABALONE, load, hospitals=hospitals, records=records, family="abalone")
     for name, hospitals, records in (("adult, small", 4, 250), ("adult, many", 40, 50), ("adult", 10, 1000)):
         about = f"{hospitals} sites of {records}"
-        yield made.random(name, about, tables.ADULT, tables.adult, hospitals=hospitals, records=records, family="adult")
+        yield encoding.random(
+            name, about, tables.ADULT, tables.adult, hospitals=hospitals, records=records, family="adult"
+        )
     for name, described, outcome, hospitals, records in (
         ("diabetes-130", tables.STAYS, lambda frame: frame["readmitted"] != "NO", 6, 500),
         ("diabetes-130, counts", tables.COUNTS, lambda frame: frame["readmitted"] != "NO", 4, 300),
         ("diabetes-130, long stay", tables.TREATMENT, lambda frame: frame["time_in_hospital"] >= 5, 4, 500),
     ):
         load, about = tables.of_stays(described, outcome), f"{hospitals} hospitals of {records}"
-        yield made.random(name, about, described, load, hospitals=hospitals, records=records, family="diabetes-130")
+        yield encoding.random(name, about, described, load, hospitals=hospitals, records=records, family="diabetes-130")
     for name, described, outcome in (
         ("eICU, death", tables.INTENSIVE, lambda frame: frame["hospitaldischargestatus"] == "Expired"),
         ("eICU, treated", tables.INTENSIVE, lambda frame: frame["activetx"] == 1),
         ("eICU, laboratory", tables.LABORATORY, lambda frame: frame["vent"] == 1),
     ):
-        yield made.sites(name, "four regions", described, tables.of_intensive(described, outcome), family="eICU")
+        yield encoding.sites(name, "four regions", described, tables.of_intensive(described, outcome), family="eICU")
     digits, wine, iris = (
         (name, described, tables.of_bundle(name, described))
         for name, described in (("digits", tables.DIGITS), ("wine", tables.WINE), ("iris", tables.IRIS))
     )
-    yield made.random(digits[0], "5 sites of 287", *digits[1:], hospitals=5, records=287, classes=10)
+    yield encoding.random(digits[0], "5 sites of 287", *digits[1:], hospitals=5, records=287, classes=10)
     progression = tables.of_bundle("diabetes", tables.PROGRESSION)
-    yield made.random("progression", "4 clinics of 88", tables.PROGRESSION, progression, hospitals=4)
-    yield made.random(wine[0], "4 sites of 35", *wine[1:], hospitals=4, classes=3)
-    yield made.random(iris[0], "4 sites of 30", *iris[1:], hospitals=4, classes=3)
-    yield made.random("pneumonia", "4 sites of 500", tables.SQUARES, tables.pneumonia, hospitals=4, records=500)
-    yield made.random(
+    yield encoding.random("progression", "4 clinics of 88", tables.PROGRESSION, progression, hospitals=4)
+    yield encoding.random(wine[0], "4 sites of 35", *wine[1:], hospitals=4, classes=3)
+    yield encoding.random(iris[0], "4 sites of 30", *iris[1:], hospitals=4, classes=3)
+    yield encoding.random("pneumonia", "4 sites of 500", tables.SQUARES, tables.pneumonia, hospitals=4, records=500)
+    yield encoding.random(
         "mnist", "8 sites of 800", tables.SQUARES, tables.written_digits, hospitals=8, records=800, classes=10
     )
     for name, differences in (("tests, levels", False), ("tests, differences", True)):
         load = tables.of_tests(differences)
-        yield made.random(name, "3 hospitals of 307, made up", tables.TESTS, load, hospitals=3, family="tests")
+        yield encoding.random(name, "3 hospitals of 307, made up", tables.TESTS, load, hospitals=3, family="tests")
 
 
 CASES = {case.name: case for typical in (False, True) for case in _cases(typical)}

@@ -355,10 +355,10 @@ def of_tests(differences: bool) -> Callable[[], tuple[Mapping[str, Any], Labels]
         random = np.random.default_rng(19)
         groups = np.array(_GROUPS)
         factors = random.standard_normal((1151, 6)) * np.sqrt(0.7) + random.standard_normal((1151, 1)) * np.sqrt(0.3)
-        own = random.standard_normal((1151, 19))
-        standard = np.sqrt(0.8) * factors[:, groups] + np.sqrt(0.2) * own
+        features = random.standard_normal((1151, 19))
+        standard = np.sqrt(0.8) * factors[:, groups] + np.sqrt(0.2) * features
         values = np.asarray(_MEDIANS) * np.exp(np.asarray(_SPREADS) * standard)
-        risk = own @ random.normal(size=19) / 2 if differences else factors @ random.normal(size=6) / 1.5
+        risk = features @ random.normal(size=19) / 2 if differences else factors @ random.normal(size=6) / 1.5
         labels = (random.random(1151) < 1 / (1 + np.exp(-1.5 * risk))).astype(np.int64)
         return dict(zip(TESTS, values.T, strict=True)), labels
 

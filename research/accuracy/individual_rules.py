@@ -49,9 +49,9 @@ def measure(epsilon: float, delta: float, norms: npt.NDArray[np.float64]) -> dic
     before = steps_of(FilterSpec(order=order, delta=delta, limit_epsilon=epsilon, releases=RELEASES), norms)
     after = steps_of(GaussianFilterSpec(delta=delta, limit_epsilon=epsilon, releases=RELEASES), norms)
     # Fewer than 50 steps are rounded to whole ones too coarsely for a ratio.
-    left = (after < len(norms)) & (before >= 50)
-    low, middle, high = np.quantile(after[left] / before[left], [0.01, 0.5, 0.99])
-    shares = {"shorter": float((after < before).mean()), "compared": float(left.mean())}
+    is_left = (after < len(norms)) & (before >= 50)
+    low, middle, high = np.quantile(after[is_left] / before[is_left], [0.01, 0.5, 0.99])
+    shares = {"shorter": float((after < before).mean()), "compared": float(is_left.mean())}
     return {"epsilon": epsilon, "delta": delta, "1 %": low, "median": middle, "99 %": high, **shares}
 
 

@@ -19,8 +19,7 @@ A file that is entered again later counts once, so `returns` tells how often the
 the code for the first time has to go back to a folder, not how often the program calls across.
 The coordinator answers several hospitals at once: its files are the same in every run, their order need not be.
 
-`research.quality.figures` records both ways in research/benchmarks/results/structure.json and writes the masked one
-into docs/architecture.md, where a test checks that its files exist.
+`research.quality.figures` records both ways in research/benchmarks/results/structure.json.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ from itertools import pairwise
 from typing import Any
 
 from research.benchmarks.watched_round import Way, run
-
-BEGIN, END = "<!-- way: begin -->\n", "<!-- way: end -->\n"
 
 # Ground that all rooms stand on: folders and files by their path's beginning. What is not there (yet) does no harm.
 SHARED = (
@@ -106,13 +103,6 @@ def show(results: Mapping[str, Any]) -> Iterator[str]:
                 been.add(room)
                 before = room
             yield f"  {'<' if is_return else ' '} {path}"
-
-
-def on_the_page(text: str, results: Mapping[str, Any]) -> str:
-    """`text` with the way of `results` between its two marks."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return "\n".join([f"{before}{BEGIN}", "```", *show(results), "```", "", f"{END}{after}"])
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from simulation.baselines import fitted
 from wardround.demo.averaged import shares_of
 from wardround.demo.baselines import accuracy
 from wardround.demo.scenarios import Scenario, breast_cancer, heart_disease
-from wardround.demo.settings import CHOSEN, settings
+from wardround.demo.settings import SETTINGS_BY_SCHEME, settings
 
 EPSILONS = (1.0, 2.0, 3.0)
 
@@ -36,7 +36,7 @@ def measure(scenario: Scenario, epsilon: float, seeds: int) -> dict[str, Any]:
         for name, records in scenario.hospitals.items()
     }
     sites, held_out = arrays(scenario)
-    rounds = CHOSEN[scenario.name].rounds
+    rounds = SETTINGS_BY_SCHEME[scenario.name].rounds
     round_shares = shares_of(study, range(1, rounds + 1))
     places, shares = [number - 1 for number in round_shares], list(round_shares.values())
     runs = [models(sites, study, rounds, seed) for seed in range(seeds)]
@@ -71,7 +71,7 @@ def main() -> None:
     }
     results["heart-disease"] = [measure(heart_disease(), epsilon, options.seeds) for epsilon in EPSILONS]
     results["other dealings"] = [
-        measure(breast_cancer(seed), CHOSEN["breast-cancer"].epsilon, options.seeds)
+        measure(breast_cancer(seed), SETTINGS_BY_SCHEME["breast-cancer"].epsilon, options.seeds)
         for seed in range(1, options.dealings + 1)
     ]
     options.out.write_text(json.dumps(results, indent=1) + "\n")

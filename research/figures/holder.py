@@ -25,7 +25,7 @@ from research.figures.table import Point, Points, at, certified, curve, last
 SEED, PEOPLE, STEPS = 2, 1000, 300
 HOLDER, PRODUCT, TRUE = "Hölder (Theorem 1; certified)", "product of the means (not a bound)", "true, running sums"
 CLASSICAL = "classical (certified for everybody)"
-FRESH, KEPT = (
+FRESH, STORED = (
     "new norms in every step, noise at the 0.95-quantile",
     "everybody keeps one norm, noise at the 0.95-quantile",
 )
@@ -79,7 +79,7 @@ def compute() -> list[Point]:
     fresh = np.minimum(norms(generator, STEPS * PEOPLE).reshape(STEPS, PEOPLE), scale)
     clipped_distances = np.tile(np.minimum(norms(generator, PEOPLE), scale), (STEPS, 1))
     points, step_numbers = list[Point](), shown_steps(STEPS)
-    for title, distances in ((FRESH, fresh), (KEPT, clipped_distances)):
+    for title, distances in ((FRESH, fresh), (STORED, clipped_distances)):
         for name, values in compositions(distances, scale, step_numbers).items():
             points += curve(title, name, step_numbers, values)
     steps = shown_steps(COUNTER_STEPS, 30)
@@ -91,7 +91,7 @@ def compute() -> list[Point]:
 
 def caption(points: Points) -> str:
     """Below the drawing."""
-    ends = {name: (last(points, FRESH, name), last(points, KEPT, name)) for name in (HOLDER, PRODUCT, TRUE)}
+    ends = {name: (last(points, FRESH, name), last(points, STORED, name)) for name in (HOLDER, PRODUCT, TRUE)}
     worst = max(at(points, COUNTER, REACHED).values()) / DELTA
     return (
         f"ε after up to {STEPS} steps with sampling rate {RATE:g}, noise σ = C at the 0.95-quantile and δ = 1e-5, "

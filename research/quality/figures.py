@@ -8,7 +8,7 @@ The order of the coordinator's files differs from run to run, because it answers
 update is watched three times, and the run with the fewest returns is taken.
 
 `--record KEY` writes all figures under KEY of research/benchmarks/results/structure.json, in place of what stands
-there, and the masked way into docs/architecture.md.
+there.
 """
 
 from __future__ import annotations
@@ -127,18 +127,12 @@ def watched_ways() -> dict[str, Any]:
 
 
 def write_record(root: Path, key: str, parts: Mapping[str, Any]) -> None:
-    """Write every part under `key` of the results in place of what stands there, and the masked way into the page."""
-    from research.benchmarks.way_of_an_update import on_the_page
-
+    """Write every part under `key` of the results in place of what stands there."""
     path = root / structure.RESULTS.relative_to(ROOT)
     recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     path.write_text(json.dumps(recorded | {key: {}}), encoding="utf-8")
     for part, measured in parts.items():
         record(path, key, part, measured)
-    page = root / "docs" / "architecture.md"
-    page.write_text(
-        on_the_page(page.read_text(encoding="utf-8"), parts["way_of_an_update"]["masked"]), encoding="utf-8"
-    )
 
 
 def summary(times: Mapping[str, Any] | None) -> Iterator[str]:

@@ -22,6 +22,7 @@ from study_protocol.study.messages import LedgerHead, ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.wire.signing import LEDGER_HEAD, canonical_json, roster_fingerprint
 
+_LOST_MODEL = "a model that the ledger names is missing in the database"
 _OTHER_MODEL = "a model in the database is not the one that the signed ledger names"
 
 
@@ -255,10 +256,10 @@ def require_base(tx: Transaction, study: StudyRow, model: ModelRow, round_number
 def released_models(tx: Transaction, study: StudyRow) -> list[ModelInfo]:
     """Return the models of all rounds that released one, ascending. Raises as `require_released`."""
     _require_all_released(tx, study)
-    chosen = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version > 0).order_by(ModelRow.version)
+    statement = select(ModelRow).where(ModelRow.study_id == study.id, ModelRow.version > 0).order_by(ModelRow.version)
     return [
         ModelInfo(version=row.version, sha256=row.sha256, bytes=row.bytes, clip_norm=row.clip_norm)
-        for row in tx.session.scalars(chosen)
+        for row in tx.session.scalars(statement)
     ]
 
 
@@ -266,7 +267,11 @@ def _require_all_released(tx: Transaction, study: StudyRow) -> None:
     """Check every model at once. Raises as `require_released`."""
     releases = select(LedgerRow).where(LedgerRow.study_id == study.id, LedgerRow.kind == "released")
     models_by_version = named_models(map(entry_of, tx.session.scalars(releases)))
-    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)) if models_by_version else ()
+    if not models_by_version:
+        return
+    models = tx.session.scalars(select(ModelRow).where(ModelRow.study_id == study.id)).all()
+    if len(models) < len(models_by_version):
+        raise DatabaseDiffers(study.name, _LOST_MODEL)
     for model in models:
         released = models_by_version.get(model.version)
         expected = (model.sha256, model.bytes, model.clip_norm)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, Integer, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.tables import LARGE, NAME, SHA256, Base, hexadecimal, index_where, one_of
+from server.db.table_base import LARGE, NAME, SHA256, Base, hexadecimal, index_where, one_of
 from study_protocol.study.queries import QueryState
 
 

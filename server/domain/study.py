@@ -33,6 +33,9 @@ def move(state: StudyState, action: Action, pause_reason: str | None = None) -> 
     """
     if action == "stop":
         return "finished", None
+    if action == "pause" and pause_reason in HOSPITALS_MISSING:
+        # A study that would resume by itself stays paused once a person says so.
+        return "paused", BY_OPERATOR
     stage: _Stage = "asking" if (state, pause_reason) == ("paused", QUESTIONS_FIRST) else state
     origin, target = _MOVES[action]
     if stage == target:

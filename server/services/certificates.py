@@ -20,7 +20,7 @@ from server.db.tables import ModelRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
-from server.services.results import Averaged, averaged, certified_mean
+from server.services.results import ResultModels, averaged, certified_mean
 from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
 from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
@@ -40,7 +40,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
         Rejected: `unknown-study`, `unknown-model`, or `study-finished` (extra stop_reason `database-differs`).
     """
 
-    def work(tx: Transaction) -> tuple[Facts, int, Entry, Averaged | None]:
+    def work(tx: Transaction) -> tuple[Facts, int, Entry, ResultModels | None]:
         row, budget = rows.find_with_budget(tx, study)
         if row.stop_reason == "database-differs":
             raise DatabaseDiffers(study, FOUND_BEFORE)

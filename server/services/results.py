@@ -35,7 +35,7 @@ _REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class Averaged:
+class ResultModels:
     """The released models that a study's result is a mean of, ascending, and the weight of each."""
 
     study: str
@@ -43,7 +43,7 @@ class Averaged:
     weights: tuple[float, ...]
 
 
-def averaged(tx: Transaction, study: str) -> Averaged | None:
+def averaged(tx: Transaction, study: str) -> ResultModels | None:
     """Return what the study's result is a mean of. None: it is one model, or there is none.
 
     Raises:
@@ -57,17 +57,26 @@ def averaged(tx: Transaction, study: str) -> Averaged | None:
         return None
     models = {model.version: model for model in released_models(tx, row)}
     weights = result_rounds(require_training(settings), list(models))
-    return Averaged(study, tuple(models[number] for number in weights), tuple(weights.values())) if weights else None
+    if not weights:
+        return None
+    return ResultModels(study, tuple(models[number] for number in weights), tuple(weights.values()))
 
 
-def certified_mean(coordinator: Coordinator, result: Averaged) -> CertifiedMean | None:
+def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:
     """Return digest and origin of the result. None: a model's file is gone, so that it cannot be computed."""
     digests = tuple(model.sha256 for model in result.models)
+
+    def remembered() -> CertifiedMean | None:
+        entry = coordinator.means.get(result.study)
+        return entry[1] if entry is not None and entry[0] == digests else None
+
+    # Without the lock first: who asks for a known result must not wait while another study's is computed.
+    if (known := remembered()) is not None:
+        return known
     # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
-        known = coordinator.means.get(result.study)
-        if known is not None and known[0] == digests:
-            return known[1]
+        if (known := remembered()) is not None:
+            return known
         try:
             with _written(coordinator, result) as incoming:
                 weights = {model.version: weight for model, weight in zip(result.models, result.weights, strict=True)}
@@ -90,7 +99,7 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
         FileNotFoundError: a released model is gone.
     """
 
-    def found() -> Averaged | None:
+    def found() -> ResultModels | None:
         return coordinator.database.read("locate-result", lambda tx: averaged(tx, study))
 
     result = stopping_where_rows_differ(coordinator, found)
@@ -109,7 +118,7 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
 
 
 @contextmanager
-def _written(coordinator: Coordinator, result: Averaged) -> Generator[IncomingFile]:
+def _written(coordinator: Coordinator, result: ResultModels) -> Generator[IncomingFile]:
     """Yield the mean in a temporary file. Raises FileNotFoundError."""
     openers = [partial(_opened, coordinator, result.study, model) for model in result.models]
     metadata, limit = _metadata(openers)
@@ -123,12 +132,12 @@ def _metadata(
     openers: Sequence[Callable[[], AbstractContextManager[TensorFile]]],
 ) -> tuple[list[ModelMetadata | None], int]:
     """Return what each file says of itself, and the most bytes of their mean."""
-    found, limit = list[ModelMetadata | None](), 0
+    metadata, limit = list[ModelMetadata | None](), 0
     for opener in openers:
         with opener() as file:
-            found.append(ModelMetadata.within(file.metadata))
+            metadata.append(ModelMetadata.within(file.metadata))
             limit = encoded_size_limit(file.spec, metadata=LONGEST_METADATA)
-    return found, limit
+    return metadata, limit
 
 
 @contextmanager

@@ -217,8 +217,8 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
     code = row.pause_reason
     if code is None:
         return None
-    alone = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
-    return PauseReason(code=code, detail=in_words(code) + alone)
+    resumption = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
+    return PauseReason(code=code, detail=in_words(code) + resumption)
 
 
 def study(

@@ -226,5 +226,5 @@ def _code(card: Card) -> str | None:
     if card.certificate.model is None:
         return None
     version = card.certificate.model.version
-    one = "" if card.certificate.result is not None else f" --round {version}"
-    return f"wardround study model {card.study.study}{one} -o model.safetensors"
+    round_option = "" if card.certificate.result is not None else f" --round {version}"
+    return f"wardround study model {card.study.study}{round_option} -o model.safetensors"

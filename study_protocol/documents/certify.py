@@ -164,8 +164,8 @@ def mean_of(averaged: Mapping[int, float], sha256: str, size: int) -> CertifiedM
     if not averaged:
         return None
     weights = list(averaged.values())
-    alike = len(set(weights)) == 1
-    return CertifiedMean(sha256=sha256, bytes=size, rounds=list(averaged), weights=[] if alike else weights)
+    is_plain_mean = len(set(weights)) == 1
+    return CertifiedMean(sha256=sha256, bytes=size, rounds=list(averaged), weights=[] if is_plain_mean else weights)
 
 
 def model_info(named: NamedModel) -> ModelInfo:
@@ -269,7 +269,7 @@ def _recompute(study: str, check: str, key: str) -> tuple[HowToVerify, HowToVeri
 def _summary(
     limits: Sequence[CertifiedLimit], members: CertifiedMembers, result: CertifiedMean | None, counted_rounds: str
 ) -> list[str]:
-    made = [] if result is None else [f"The result is a mean of released models, {result_in_words(result)}."]
+    origin = [] if result is None else [f"The result is a mean of released models, {result_in_words(result)}."]
     protected = [limit for limit in limits if limit.state != "unbounded"]
     bare = [
         f"No promise is made to a single {UNIT_NOUNS[limit.level]}." for limit in limits if limit.state == "unbounded"
@@ -280,7 +280,7 @@ def _summary(
         *(limit.meaning for limit in protected if limit.definition == "classical"),
         *bare,
         f"{counted_rounds}. No round begins that could pass a limit.",
-        *(f"{line} Such a mean costs no privacy beyond these numbers." for line in made),
+        *(f"{line} Such a mean costs no privacy beyond these numbers." for line in origin),
         "Not promised: that the model is right, or fair. What is true of all patients alike can be learnt from it.",
     ]
 

@@ -92,7 +92,12 @@ def check_signature(document: OpenedCertificate, key: str, key_name: str, *, is_
         return Check(
             "signature", "good", f"made with {key_name}; nothing was changed since {stated.issued_at:%Y-%m-%d}"
         )
-    return Check("signature", "not known", f"made with {key_name}, which proves nothing about who made it")
+    return Check(
+        "signature",
+        "not known",
+        f"made with {key_name}, which proves nothing about who made it: name the fingerprint that a hospital's "
+        "`wardround doctor` prints with --coordinator-key",
+    )
 
 
 def beyond(stated: Certificate) -> str | None:

@@ -18,7 +18,7 @@ from study_protocol.wire.tensor_files import TensorFile
 from study_protocol.wire.tensors import TensorError
 
 _PIECE = 1 << 20
-_AGAIN = "A running study's result changes with each round: get file and certificate again, one after the other"
+_GET_BOTH = "A running study's result changes with each round: get file and certificate again, one after the other"
 
 
 def check_model(stated: Certificate, path: Path) -> Check:
@@ -35,7 +35,7 @@ def check_model(stated: Certificate, path: Path) -> Check:
         return _result(stated, result, path)
     if (digest, size) != (stated_model.sha256, stated_model.bytes):
         if result is not None:
-            words = f"{path} is not the study's result, {made_of(result.rounds)}: another SHA-256. {_AGAIN}"
+            words = f"{path} is not the study's result, {made_of(result.rounds)}: another SHA-256. {_GET_BOTH}"
             return Check("model", "bad", words)
         if (mean := _mean_of(stated, path)) is not None:
             return Check("model", "not known", mean)
@@ -60,20 +60,29 @@ def check_mean(stated: Certificate, released: Sequence[Path], entries: Sequence[
     if result is None:
         return Check("mean", "not known", "the certificate names no mean of models: `wardround certificate show`")
     try:
-        files = _of_rounds(stated, result, released)
-        if lacking := [number for number in result.rounds if number not in files]:
-            words = f"{len(lacking)} of its {len(result.rounds)} models are not there, the first of round {lacking[0]}"
-            return Check("mean", "not known", words)
-        if (other := _other_release(stated, files, entries)) is not None:
-            return Check("mean", "bad", f"{files[other]} is not the model of round {other} that the ledger names")
-        models, metadata = zip(*(opener(files[number]) for number in result.rounds), strict=True)
-        found = _digest(mean_file(models, metadata, result.weights or None))
+        return _mean_again(stated, result, released, entries)
     except TensorError as error:
         return Check("mean", "bad", f"a released model: {error.detail}")
-    if found != (result.sha256, result.bytes):
-        return Check("mean", "bad", f"the mean of these models is another file, of SHA-256 {found[0]}")
-    known = "" if entries is None else ", each as the ledger names it"
-    return Check("mean", "good", f"computed again from {len(files)} released models{known}: the SHA-256 that is signed")
+
+
+def _mean_again(
+    stated: Certificate, result: CertifiedMean, released: Sequence[Path], entries: Sequence[Entry] | None
+) -> Check:
+    """Raises TensorError, OSError."""
+    files = _of_rounds(stated, result, released)
+    if lacking := [number for number in result.rounds if number not in files]:
+        words = f"{len(lacking)} of its {len(result.rounds)} models are not there, the first of round {lacking[0]}"
+        return Check("mean", "not known", words)
+    if (wrong := _other_release(stated, files, entries)) is not None:
+        return Check("mean", "bad", f"{files[wrong]} is not the model of round {wrong} that the ledger names")
+    models, metadata = zip(*(opener(files[number]) for number in result.rounds), strict=True)
+    digest, size = _digest(mean_file(models, metadata, result.weights or None))
+    if (digest, size) != (result.sha256, result.bytes):
+        return Check("mean", "bad", f"the mean of these models is another file, of SHA-256 {digest}")
+    source = "" if entries is None else ", each as the ledger names it"
+    return Check(
+        "mean", "good", f"computed again from {len(files)} released models{source}: the SHA-256 that is signed"
+    )
 
 
 def _of_rounds(stated: Certificate, result: CertifiedMean, released: Sequence[Path]) -> dict[int, Path]:

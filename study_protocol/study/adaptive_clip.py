@@ -37,7 +37,7 @@ _DEFAULT_RANGE = 100.0
 # Normal numbers of float32, with room for a sum of 2³² of them.
 _LEAST_HALF, _LARGEST_HALF = 2.0**-126, 2.0**95
 # Two machines may round an exponential differently in its last digits.
-_SAME = 1 + 1e-9
+_TOLERANCE = 1 + 1e-9
 
 
 class AdaptiveClip(Message):
@@ -110,7 +110,7 @@ class AdaptiveClip(Message):
             return None if norm == first else f"the study begins with clip norm {first:g}, not {norm:g}"
         if not smallest <= norm <= largest:
             return f"clip norm {norm:g} is not between {smallest:g} and {largest:g}"
-        if not (before <= norm * self.max_factor * _SAME and norm <= before * self.max_factor * _SAME):
+        if not (before <= norm * self.max_factor * _TOLERANCE and norm <= before * self.max_factor * _TOLERANCE):
             return f"clip norm {norm:g} is more than a factor of {self.max_factor:.4g} from {before:g} before it"
         return None
 

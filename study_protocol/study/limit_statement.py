@@ -115,10 +115,10 @@ class LimitStatement(Message):
     def counted(self) -> LimitProgress | None:
         """How far the limit is used up where charges are counted, also with questions alone. None: in ε."""
         certificate = self.certificate or {}
-        used, allowed = certificate.get("used"), certificate.get("allowed")
-        if self.progress is not None or not isinstance(used, int | float) or not isinstance(allowed, int | float):
+        used, allowance = certificate.get("used"), certificate.get("allowed")
+        if self.progress is not None or not isinstance(used, int | float) or not isinstance(allowance, int | float):
             return self.progress
-        squares = SumOfSquares(used=float(used), reserved=0.0, allowed=float(allowed))
+        squares = SumOfSquares(used=float(used), reserved=0.0, allowed=float(allowance))
         return LimitProgress(enforcement="gaussian-filter", steps=None, squares=squares)
 
     @property

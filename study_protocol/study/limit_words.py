@@ -48,7 +48,7 @@ def progress_in_words(limit: LimitStatement) -> str | None:
 
 
 def running_in_words(limit: LimitStatement) -> str | None:
-    """Return ε so far with its condition. None: the guarantee is that ε, nothing is charged, or it was not computed."""
+    """Return ε so far with its condition. None: the guarantee is that ε, there is no charge, or it was not computed."""
     report = limit.running
     if report is None:
         return None
@@ -67,7 +67,7 @@ def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: b
     """Return what one limit had spent once a round was charged, and at which step of its plan.
 
     Args:
-        before: the same after the round before. None: nothing was charged then.
+        before: the same after the round before. None: there was no charge then.
     """
     name, steps, squares = f"{spent.level} {spent.definition}", spent.steps, spent.squares
     # A limit in ε does not say: with questions alone its ε is the same after every one.
@@ -99,8 +99,8 @@ def _scope(limit: LimitStatement, progress: LimitProgress) -> str:
 def squares_in_words(squares: SumOfSquares) -> str:
     """Return how much of μ² is used, such as "used 0.251 of μ² = 0.5, 50.2 %"."""
     share = min(1.0, squares.used / squares.allowed) if squares.allowed > 0 else 1.0
-    used, allowed = _of_allowed(squares.used, squares.allowed)
-    words = f"used {used} of μ² = {allowed}, {percent(share)}"
+    used, allowance = _of_allowed(squares.used, squares.allowed)
+    words = f"used {used} of μ² = {allowance}, {percent(share)}"
     return f"{words}, {significant(squares.reserved)} is reserved" if squares.reserved else words
 
 

@@ -82,7 +82,7 @@ class Schedule(Message):
     slots: _Slots | None = Field(
         default=None,
         exclude_if=lambda slots: slots is None,
-        description="seconds, ascending: a hospital answers at multiples of one, so that the time does not tell how "
+        description="seconds, ascending: a hospital answers at multiples of one, which hides how "
         "many patients it has. [] for none. Left out: 1, 2, 5, 10, … from a second for each 1,000 planned patients "
         "on",
     )

@@ -317,8 +317,8 @@ class BudgetStatement(Message):
     @property
     def takes_questions(self) -> bool:
         """Whether all rounds of a study that trains are done, and questions may follow."""
-        left = [limit.rounds_left_estimate for limit in self.limits if limit.epsilon is not None]
-        return self.state == "running" and self.can_continue and self.max_steps > 0 and 0 in left
+        rounds_left = [limit.rounds_left_estimate for limit in self.limits if limit.epsilon is not None]
+        return self.state == "running" and self.can_continue and self.max_steps > 0 and 0 in rounds_left
 
 
 class OperatorKeyCreate(Message):

@@ -22,8 +22,8 @@ def state_in_words(query: Query) -> str:
         case "waiting":
             refused = f", {query.refused} {'says' if query.refused == 1 else 'say'} no" if query.refused else ""
             until = query.reserved_until
-            kept = "" if until is None else f". Its cost is kept until {until.astimezone():%Y-%m-%d %H:%M}"
-            return f"waiting: {query.allowed} of at least {query.needed} hospitals say yes{refused}{kept}"
+            reservation = "" if until is None else f". Its cost is kept until {until.astimezone():%Y-%m-%d %H:%M}"
+            return f"waiting: {query.allowed} of at least {query.needed} hospitals say yes{refused}{reservation}"
         case "asked":
             return f"asked in round {query.round}: hospitals compute"
         case "answered":

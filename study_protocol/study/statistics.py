@@ -41,8 +41,7 @@ class Statistics(Message):
     decision_deadline_seconds: Annotated[Finite, Field(gt=0, le=90 * 86_400)] | None = Field(
         default=None,
         exclude_if=lambda seconds: seconds is None,
-        description="how long a question waits until enough hospitals have said yes. Its cost is kept meanwhile, then "
-        "it fails. Left out: a day",
+        description="how long a question waits for enough hospitals, with its cost kept. Left out: a day",
     )
 
     @property

@@ -27,23 +27,26 @@ POWER = 1.0
 LONGEST_STEP = 10.0
 # Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2) + LOST_BY_RANGES · the share of columns that
 # are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more. In
-# doubt the factor is larger.
+# doubt the factor is larger. Without, it leaves room for typical ranges that are guessed half a deviation off
+# (`research.accuracy.guessed_ranges`).
 LOST_FLOOR = 0.004
 LOST_BY_NOISE = 0.3
 LOST_BY_RANGES = 0.015
-LOST_AT_MOST, LOST_AT_MOST_IN_DOUBT = 1.0, 2.54
+LOST_AT_MOST, LOST_AT_MOST_IN_DOUBT = 2.0, 2.54
 MARGIN = 0.015
+# Accuracy lost at most where the columns tell the classes apart without error: a multiple of √(ν parameters).
+LOST_IF_PARTED = 0.15
 # Accuracy lost by n patients alone, without privacy: a median, as a multiple of √(parameters / n).
 LOST_ALONE = 0.07
 # A hospital alone did better than the study where ν was at least so much of √(parameters / n), with n its patients.
-NOISE_LIKE_ALONE = 0.123
+NOISE_LIKE_ALONE = 0.169
 # Of the error that naming the commonest class makes: a study that loses more than this share may be no better.
 LEARNABLE = 0.12
-# The forecast is not sure beyond so much noise, beyond so many number columns, where some are often alike, where more
-# than so large a share of the columns are ranges alone, which may be skewed, and beyond so many classes.
-SURE_NOISE, SURE_NUMBERS, SURE_RANGES, SURE_CLASSES = 0.1, 15, 0.25, 2
+# The forecast is not sure beyond so much noise, where more than so large a share of the columns are ranges alone, which
+# may be skewed, and beyond so many classes.
+SURE_NOISE, SURE_RANGES, SURE_CLASSES = 0.1, 0.25, 2
 
-Doubt = Literal["ranges", "alike", "classes", "noise"]
+Doubt = Literal["ranges", "classes", "noise"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,6 @@ class PublicNumbers:
     parameters  of the model: (encoded inputs + 1) · outputs
     classes     values of the label
     commonest   share of the commonest class, if it is known from elsewhere
-    numbers     columns that are numbers
     ranges      share of all columns that are numbers by a range alone, without a typical range or a logarithm
     """
 
@@ -65,7 +67,6 @@ class PublicNumbers:
     parameters: int
     classes: int = 2
     commonest: float | None = None
-    numbers: int = 0
     ranges: float = 1.0
 
 
@@ -73,17 +74,21 @@ class PublicNumbers:
 class AccuracyForecast:
     """Accuracy lost against all patients' records together without privacy, as shares of all (0.01: one point).
 
-    lost    by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to
+    lost    by the study, as was usual. lost_at_most: in four of five studies that it was not fitted to. if_parted:
+            where the columns tell the classes apart without error. Each at most what guessing loses
     alone   by the largest hospital alone, without privacy, if its patients are like the others'
+    no_better_than_guessing  lost_at_most is as much as guessing loses
     doubts  why the study may lose much more or less
     """
 
     relative_noise: float
     lost: float
     lost_at_most: float
+    if_parted: float
     alone: float
     may_be_below_alone: bool
     commonest: float | None
+    no_better_than_guessing: bool = False
     doubts: tuple[Doubt, ...] = ()
 
     @property
@@ -116,27 +121,29 @@ def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
     """Return the expected accuracy at this relative noise, of settings like those that are suggested."""
     lost = LOST_FLOOR + LOST_BY_NOISE * noise * per_class(numbers.classes) + LOST_BY_RANGES * numbers.ranges
     doubts = _doubts(numbers, noise)
-    at_most = LOST_AT_MOST_IN_DOUBT if doubts else LOST_AT_MOST
+    at_most = MARGIN + (LOST_AT_MOST_IN_DOUBT if doubts else LOST_AT_MOST) * lost
+    # Guessing is right once in so many classes.
+    most = 1 - 1 / numbers.classes
     return AccuracyForecast(
         relative_noise=noise,
-        # Guessing is right once in so many classes.
-        lost=min(lost, 1 - 1 / numbers.classes),
-        lost_at_most=min(MARGIN + at_most * lost, 1.0),
+        lost=min(lost, most),
+        lost_at_most=min(at_most, most),
+        if_parted=min(LOST_IF_PARTED * math.sqrt(noise * numbers.parameters), most),
         alone=min(LOST_ALONE * math.sqrt(numbers.parameters / numbers.largest), 1.0),
         may_be_below_alone=noise >= NOISE_LIKE_ALONE * math.sqrt(numbers.parameters / numbers.patients),
         commonest=numbers.commonest,
+        no_better_than_guessing=at_most >= most,
         doubts=doubts,
     )
 
 
 def _doubts(numbers: PublicNumbers, noise: float) -> tuple[Doubt, ...]:
-    found: dict[Doubt, bool] = {
+    is_doubtful: dict[Doubt, bool] = {
         "ranges": numbers.ranges > SURE_RANGES,
-        "alike": numbers.numbers > SURE_NUMBERS,
         "classes": numbers.classes > SURE_CLASSES,
         "noise": noise > SURE_NOISE,
     }
-    return tuple(doubt for doubt, holds in found.items() if holds)
+    return tuple(doubt for doubt, holds in is_doubtful.items() if holds)
 
 
 def per_class(classes: int) -> float:

@@ -132,7 +132,7 @@ class Training(Message):
     learning_rate: Positive = Field(
         default=1.0,
         description="of one local step, fedavg only: a plain step moves the model by about learning_rate × clip norm "
-        "at most. Too large: the loss jumps. Too small: rounds are wasted",
+        "at most",
     )
     learning_rate_schedule: LearningRateSchedule = Field(
         default=LearningRateSchedule(), description="how the learning rate falls with the rounds, fedavg only"

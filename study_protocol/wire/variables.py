@@ -37,8 +37,7 @@ def read_variables(
         fields: The lower-case names of the settings.
         from_files: The fields that WARDROUND_…_FILE may give instead.
     """
-    names = {f"{PREFIX}{field.upper()}": field for field in fields}
-    file_names = {f"{PREFIX}{field.upper()}_FILE": field for field in from_files}
+    names, file_names = _by_name(fields, ""), _by_name(from_files, "_FILE")
     field_by_name = file_names | names
     values: dict[str, str] = {}
     problems: list[str] = []
@@ -57,6 +56,10 @@ def read_variables(
             except SecretUnreadable as error:
                 problems.append(f"{name}: {error}")
     return values, problems
+
+
+def _by_name(fields: Collection[str], ending: str) -> dict[str, str]:
+    return {f"{PREFIX}{field.upper()}{ending}": field for field in fields}
 
 
 def read_secret(path: Path) -> str:

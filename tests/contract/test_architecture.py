@@ -11,7 +11,6 @@ import pytest
 
 import server.db.query_tables  # noqa: F401 - its tables belong to the page, too
 from client_sdk.guard import ledger_file
-from research.benchmarks.way_of_an_update import BEGIN, END
 from server.db.tables import Base
 from wardround.installation import PACKAGES
 
@@ -77,15 +76,6 @@ def test_every_room_is_on_the_map() -> None:
     }
     assert {"accounting/plan", "study_protocol/wire", "server/services/rounds"} <= rooms
     assert sorted(room for room in rooms if f"`{room}`" not in PAGE) == []
-
-
-def test_the_way_of_an_update_goes_through_both_sides() -> None:
-    way = PAGE.split(BEGIN)[1].split(END)[0]
-    hospital, coordinator = (re.findall(r"\S+\.py$", side, re.M) for side in way.split("\ncoordinator: "))
-    assert hospital[0] == "client_sdk/study/participation.py"
-    assert {"server/services/rounds/close.py", "server/services/rounds/release.py"} <= set(coordinator)
-    assert min(len(hospital), len(coordinator)) > 20
-    assert [path for path in (*hospital, *coordinator) if not _exists(path)] == []
 
 
 def test_every_table_has_its_journey() -> None:

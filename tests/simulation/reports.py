@@ -7,7 +7,7 @@ from typing import Any
 from simulation.baselines import Baselines
 from simulation.coordinator import LedgerEvent
 from simulation.engine import RoundShown, SimulationOutcome
-from simulation.report import SeedRun, SimulationReport
+from simulation.results.report import SeedRun, SimulationReport
 from tests.factories.settings import limit, settings
 
 LIMITS = [limit("instance", epsilon=9.0), limit("instance", "bayesian", epsilon=4.0)]

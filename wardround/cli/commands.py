@@ -43,6 +43,9 @@ GROUPS = {
 
 _HOSPITAL = (
     Command("data check", ".hospital.data:check", "Read records as `join` would, without a network.", "client"),
+    Command(
+        "try", ".researcher.trial:try_study", "Try a study on this hospital's table: the accuracy to expect.", "client"
+    ),
     Command("data columns", ".hospital.columns:data_columns", "Write a study's columns from a table.", "client"),
     Command("enrol", ".hospital.hospital:enrol", "Enrol in a study with an invitation token."),
     Command("policy template", ".lead.templates:policy_template", "Print a site policy with every entry described."),
@@ -60,9 +63,6 @@ _HOSPITAL = (
 )
 _STUDY_LEAD = (
     Command("plan", ".lead.plan:plan", "Show what a study's limits allow, or find the numbers that fit them."),
-    Command(
-        "try", ".researcher.trial:try_study", "Try a study on this hospital's table: the accuracy to expect.", "client"
-    ),
     Command("simulate", ".researcher.simulate:simulate", "Simulate a study on your own records.", "client"),
     Command("study template", ".lead.templates:study_template", "Print a settings file with every entry described."),
     Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),

@@ -1,4 +1,4 @@
-"""What the demonstration prints: one row per round, and the account at the end."""
+"""The output of the demonstration: one row per round, and the account at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wardround.demo.verdict import meaning, verdict
 BAR = 8
 WIDTH = 100
 EXACTLY = "privacy-loss distribution"
-_SHOWN = {
+_COLUMNS = {
     "plain": "Plain disclosure: the coordinator sees the Bayesian log-moments and stops by them, so the classical "
     "number does not hold against observers who see them.",
     "at-end": "Worst cases are enforced. The Bayesian log-moments are shown when the study has ended. Then the "
@@ -34,7 +34,7 @@ _SHOWN = {
 
 
 class Board:
-    """Writes to `console`; knows nothing about where numbers come from."""
+    """Writes to `console`, and does not know the source of the numbers."""
 
     def __init__(self, console: Console, settings: StudySettings) -> None:
         self._console, self._settings = console, settings
@@ -63,7 +63,7 @@ class Board:
                 f"Limit: {_limit(limit.level, limit.definition, limit.epsilon, limit.delta)}"
                 for limit in privacy.limits
             ),
-            *([f"[yellow]{_SHOWN[privacy.disclosure]}[/]"] if privacy.bayesian is not None else []),
+            *([f"[yellow]{_COLUMNS[privacy.disclosure]}[/]"] if privacy.bayesian is not None else []),
             f"coordinator {origin}",
             f"files {home}",
         ]
@@ -98,7 +98,7 @@ class Board:
         )
 
     def pinned(self, names: Sequence[str], number: str) -> None:
-        """What people do before the first round, here played by this program."""
+        """Steps of people before the first round, here done by this program."""
         self._console.print(
             f"[yellow]·[/] By telephone {', '.join(names)} found that they read the same number of the roster, "
             f"and pinned it: no coordinator can make up a hospital among them.\n  {number}",
@@ -121,7 +121,7 @@ class Board:
         self._panel("What taking part brought", lines)
 
     def files(self, lines: Mapping[str, str]) -> None:
-        """Where things lie; never wrapped, so that commands can be copied."""
+        """The places of files, never wrapped, so that commands can be copied."""
         for name, text in lines.items():
             self._console.print(f"[bold]{name}[/] {text}", soft_wrap=True, highlight=False)
 
@@ -148,8 +148,8 @@ class Board:
             _line("this study", accuracies.study, accuracies.mean),
             _line("its last model alone", accuracies.last, "with the noise of the last round"),
         ]
-        if (own := accuracies.own) is not None:
-            lines.append(_line("the same, on own patients", own.accuracy, own.in_words()))
+        if (own_accuracy := accuracies.own) is not None:
+            lines.append(_line("the same, on own patients", own_accuracy.accuracy, own_accuracy.in_words()))
         for kind, words in (("alone", "alone, no privacy"), ("private", "alone, same limits")):
             hospital_accuracies: Mapping[str, float] = baselines.get(kind, {})
             lines += [_line(f"{name} {words}", value, "") for name, value in hospital_accuracies.items()]

@@ -204,7 +204,7 @@ def open_study(
     with ThreadPoolExecutor(len(hospitals)) as pool:
         list(pool.map(enrol, hospitals))
     if settings.privacy.masking is not None:
-        compare_and_pin(name, [Hospital.open(one.home) for one in hospitals.values()])
+        compare_and_pin(name, [Hospital.open(hospital.home) for hospital in hospitals.values()])
     return operator.move_study(name, "start")
 
 

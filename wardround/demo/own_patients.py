@@ -50,11 +50,11 @@ def with_evaluation(study: StudySettings) -> StudySettings:
 
 def answer(operator: Client, study: str) -> OwnPatients | None:
     """The answer of the query; None: there was none, or it was not answered."""
-    for one in operator.queries(study).queries:
-        found = operator.query(study, one.number).answered
-        if found is None:
+    for query in operator.queries(study).queries:
+        answered = operator.query(study, query.number).answered
+        if answered is None:
             continue
-        table = next(table for table in found.published.answer.tables if table.name == "performance")
+        table = next(table for table in answered.published.answer.tables if table.name == "performance")
         place = table.columns.index("measure")
         measured = next(row for row in table.rows if row[place] == MEASURE)
         row = dict(zip(table.columns, measured, strict=True))

@@ -87,8 +87,8 @@ def _page(
     lines.append(
         f"| this study, {accuracies.mean} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |"
     )
-    if (own := accuracies.own) is not None:
-        lines.append(f"| its last model, {own.in_words()} | {own.accuracy:.4f} |")
+    if (own_accuracy := accuracies.own) is not None:
+        lines.append(f"| its last model, {own_accuracy.in_words()} | {own_accuracy.accuracy:.4f} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")
     for kind, sentence in (("private", "alone, same limits"), ("alone", "alone, no privacy")):
         lines += [f"| {name} {sentence} | {value:.4f} |" for name, value in baselines.get(kind, {}).items()]

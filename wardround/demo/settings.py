@@ -68,16 +68,16 @@ class DemoPrivacy:
 
 
 # The rule would take 100 rounds, which nobody wants to watch.
-CHOSEN = {
+SETTINGS_BY_SCHEME = {
     "breast-cancer": DemoPrivacy(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
     "heart-disease": DemoPrivacy(2.0, 1e-4, suggestion.CLIP_NORM, 1.0, None, rounds=30),
     "mnist": DemoPrivacy(3.0, 1e-5, 1.5, 0.2, 10.0, rounds=40),
 }
 # Both definitions side by side: where few gradients reach the clip norm, and the Bayesian number says something.
 WITH_BAYESIAN = {
-    "breast-cancer": replace(CHOSEN["breast-cancer"], clip_norm=3.0, learning_rate=4.0),
-    "heart-disease": replace(CHOSEN["heart-disease"], clip_norm=3.0, learning_rate=2.0),
-    "mnist": CHOSEN["mnist"],
+    "breast-cancer": replace(SETTINGS_BY_SCHEME["breast-cancer"], clip_norm=3.0, learning_rate=4.0),
+    "heart-disease": replace(SETTINGS_BY_SCHEME["heart-disease"], clip_norm=3.0, learning_rate=2.0),
+    "mnist": SETTINGS_BY_SCHEME["mnist"],
 }
 LAST_HALF = Averaging(name="tail", share=0.5)
 # Where all records are in every round, more rounds than the budget allows: it is the budget that ends the study.
@@ -177,7 +177,7 @@ def _for_patients(
     scenario: Scenario, scheme: SchemeName, epsilon: float | None, bayesian: bool, rounds: int | None
 ) -> StudySettings:
     """Local noise; or distributed noise: only the sum is seen, and it holds the noise of every honest hospital."""
-    choice = (WITH_BAYESIAN if bayesian else CHOSEN)[scenario.name]
+    choice = (WITH_BAYESIAN if bayesian else SETTINGS_BY_SCHEME)[scenario.name]
     choice = replace(choice, rounds=rounds or choice.rounds)
     limits = _limits("instance", epsilon or choice.epsilon, choice.delta, 0.0)
     study = _instance(
@@ -207,7 +207,7 @@ def _as_suggested(study: StudySettings, rounds: int) -> StudySettings:
 
 def _joint(scenario: Scenario, epsilon: float | None) -> StudySettings:
     """Both levels from the hospitals' own noise: one patient, and one whole hospital."""
-    choice, delta = JOINT[scenario.name], CHOSEN[scenario.name].delta
+    choice, delta = JOINT[scenario.name], SETTINGS_BY_SCHEME[scenario.name].delta
     return _instance(
         scenario,
         clip_norm=choice.clip_norm,

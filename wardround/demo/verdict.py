@@ -40,13 +40,13 @@ def meaning(limit: LimitStatement) -> str | None:
     """A limit's enforced ε, its tighter reading, and the chance of an attacker's right guess; None: unbounded."""
     if limit.epsilon is None or limit.attack_success is None:
         return None
-    whom = f"any one {_unit(limit)}" if limit.definition == "classical" else f"a typical {_unit(limit)}"
+    person = f"any one {_unit(limit)}" if limit.definition == "classical" else f"a typical {_unit(limit)}"
     guess = math.ceil(1000 * limit.attack_success) / 10
     running = running_in_words(limit)
     tighter = "".join(f" ({report.name}: {number(report.epsilon, 2)})" for report in limit.reports[:1])
     tighter = tighter if running is None else f" ({running})"
     return (
-        f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {whom} took part, an attacker who knows "
+        f"{limit.definition} ε = {number(limit.spent, 2)}{tighter}: whether {person} took part, an attacker who knows "
         f"all other records guesses right in at most {guess:g} % of cases on average (a coin: 50 %)"
     )
 

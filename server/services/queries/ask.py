@@ -39,12 +39,12 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
         supposed = budget.supposing(reserved(tx, row))
         authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         # Its cost is charged or kept already.
-        asked = earlier is not None and earlier.state != "failed"
+        is_repeated = earlier is not None and earlier.state != "failed"
         return QueryForecast(
             sha256=document.digest(),
             known=None if earlier is None else earlier.number,
-            allowed=asked or authorisation.is_allowed,
-            reason=None if asked else authorisation.reason,
+            allowed=is_repeated or authorisation.is_allowed,
+            reason=None if is_repeated else authorisation.reason,
             cells=cost.cells,
             sensitivity=document.question.sensitivity,
             noise_std=noise.guaranteed,
@@ -75,8 +75,10 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
-        kept = reserved(tx, row)
-        _require_fits(lock_account(tx, coordinator.signer, row).budget.supposing(kept), cost, len(kept))
+        reserved_costs = reserved(tx, row)
+        _require_fits(
+            lock_account(tx, coordinator.signer, row).budget.supposing(reserved_costs), cost, len(reserved_costs)
+        )
         query = earlier or queue(tx, row, document)
         if earlier is not None:
             # A hospital that refused may consent now.

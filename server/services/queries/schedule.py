@@ -36,8 +36,10 @@ def evaluate_last(tx: Transaction, study: StudyRow) -> None:
 
 def reserved(tx: Transaction, study: StudyRow) -> list[QueryCost]:
     """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun."""
-    kept = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
-    return [QueryDocument.model_validate(each).cost() for each in tx.session.scalars(kept.order_by(QueryRow.number))]
+    documents = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
+    return [
+        QueryDocument.model_validate(each).cost() for each in tx.session.scalars(documents.order_by(QueryRow.number))
+    ]
 
 
 def expire(tx: Transaction, study: StudyRow) -> None:
@@ -53,7 +55,7 @@ def overdue(tx: Transaction) -> tuple[ColumnElement[bool], ...]:
 
 
 def fail(tx: Transaction, study: StudyRow, query: QueryRow, reason: str) -> None:
-    """Let a query fail before its round has begun. What was kept for it is free, so training may begin again."""
+    """Let a query fail before its round has begun. Its reserved cost is free again, so training may begin."""
     query.state, query.reason, query.due_at = "failed", reason, None
     rows.append_event(tx, study, "query-failed")
     look_again(study)

@@ -129,21 +129,16 @@ def view(
     Raises:
         RowBroken: the answer is not the one that this coordinator signed.
     """
-    answers, tally = said_of(tx, study, row.number), consents(tx, study, row.number)
-    visible = [
-        HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent))
-        for answer in answers
-        if with_clients or answer.client == own_client
-    ]
+    tally = consents(tx, study, row.number)
     document = QueryDocument.model_validate(row.document)
     number = document.question.model_number
-    about = None if number is None else tx.session.get(ModelRow, (study.id, number))
+    model = None if number is None else tx.session.get(ModelRow, (study.id, number))
     return Query(
         study=study.name,
         number=row.number,
         sha256=row.sha256,
         document=document,
-        model=None if about is None else model_info(about),
+        model=None if model is None else model_info(model),
         state=row.state,
         created_at=at(row.created_at),
         reserved_until=None if row.reserved_until is None or not with_clients else at(row.reserved_until),
@@ -152,9 +147,21 @@ def view(
         allowed=len(tally.granted & tally.active),
         refused=len(tally.refused & tally.active),
         needed=tally.needed,
-        consents=visible if with_clients or own_client is not None else None,
+        consents=_visible(said_of(tx, study, row.number), own_client, with_clients=with_clients),
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
     )
+
+
+def _visible(
+    answers: Sequence[ConsentRow], own_client: str | None, *, with_clients: bool
+) -> list[HospitalsConsent] | None:
+    if not with_clients and own_client is None:
+        return None
+    return [
+        HospitalsConsent(client=answer.client, consent=Consent.model_validate(answer.consent))
+        for answer in answers
+        if with_clients or answer.client == own_client
+    ]
 
 
 def _as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:

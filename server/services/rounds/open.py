@@ -58,6 +58,13 @@ def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Stateme
         return
     if row.state != "running":
         return
+    _begin_training(coordinator, tx, row, account, ready)
+
+
+def _begin_training(
+    coordinator: Coordinator, tx: Transaction, row: StudyRow, account: LedgerAccount, ready: Statement | None
+) -> None:
+    """Open a round of training if the budget allows it, end the study if it never will, else wait for questions."""
     reason = account.budget.authorise().reason
     # Before the quorum: a spent study ends whether or not its clients are still there.
     if reason is not None and not account.budget.may_ask:
@@ -107,9 +114,13 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     query.due_at = None
     sampled = sorted(tally.granted & tally.active)
     # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
-    others = [] if query.reserved_until is not None else reserved(tx, study)
-    authorisation = account.budget.supposing(others).authorise_query(cost)
+    other_costs = [] if query.reserved_until is not None else reserved(tx, study)
+    authorisation = account.budget.supposing(other_costs).authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
+    if not opened and authorisation.reason is not None and account.budget.authorise_query(cost).is_allowed:
+        # Only what is kept for others is in its way, and that may become free.
+        query.due_at = tx.now() + settings.schedule.round_deadline_seconds
+        return
     if opened or authorisation.reason is not None or len(sampled) < tally.needed:
         # Hospitals have left since it was let in, or others were charged before one that keeps nothing.
         fail(tx, study, query, "query-opened" if opened else authorisation.reason or "too-few-clients")
@@ -118,20 +129,24 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
     query.state, query.round = "asked", number
     round = _write_round(tx, study, number, sampled, query=query.number)
-    plan = None
-    if settings.privacy.masking is not None:
-        about = document.question.model_number
-        model = None if about is None else tx.session.get_one(ModelRow, (study.id, about)).sha256
-        plan = SessionPlan.of_query(
-            settings,
-            document,
-            study=study.name,
-            round_number=number,
-            roster=study.roster_sha256,
-            model=model,
-            ledger=(account.newest.sequence, account.newest.sha256),
-        )
+    plan = None if settings.privacy.masking is None else _query_session(tx, study, round, document, account.newest)
     _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(sampled))
+
+
+def _query_session(
+    tx: Transaction, study: StudyRow, round_row: RoundRow, document: QueryDocument, charge: Entry
+) -> SessionPlan:
+    number = document.question.model_number
+    return SessionPlan.of_query(
+        rows.settings_of(study),
+        document,
+        study=study.name,
+        round_number=round_row.number,
+        roster=study.roster_sha256,
+        # An evaluation is of one model. Other questions are of the records alone.
+        model=None if number is None else tx.session.get_one(ModelRow, (study.id, number)).sha256,
+        ledger=(charge.sequence, charge.sha256),
+    )
 
 
 def _newest_model(tx: Transaction, study: StudyRow) -> ModelRow:

@@ -82,7 +82,7 @@ function questionsList() {
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
   const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join("; ");
-  return `${count(model.queries.length, "question")}, at most ${most} are charged. ${spent}. The same question again is the stored answer and costs nothing.`;
+  return `${count(model.queries.length, "question")}, at most ${most} are charged. So far: ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 
 function nothing(model) {

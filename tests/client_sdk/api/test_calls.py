@@ -110,7 +110,7 @@ def test_every_call_goes_to_an_operation_with_parameters_that_it_knows() -> None
 def test_every_operation_of_studies_rounds_and_keys_has_its_call() -> None:
     operations = served()
     reached = {operation(call, operations) for call in EVERY.values()}
-    reached |= {operation(calls.move_study("s", action), operations) for action in ("pause", "resume", "stop")}
+    reached |= {operation(calls.move_study("s", action), operations) for action in ("train", "pause", "resume", "stop")}
     reached |= {operation(calls.leave("s", "c", "withdrawn"), operations)}
     left = {path for _, path in operations.keys() - reached if path.startswith("/v1/") and "secure-sum" not in path}
     # The stream of events is read by the dashboard.

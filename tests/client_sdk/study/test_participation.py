@@ -54,7 +54,7 @@ def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[
     with ledger_of(tmp_path) as ledger:
         kinds = [(entry.kind, entry.round) for entry in ledger.entries]
         charged = [(kind, r) for r in range(1, rounds + 1) for kind in ("reserved", "settled")]
-        assert kinds == [("opened", None), *charged, ("finished", None)]
+        assert kinds == [("declared", None), ("opened", None), *charged, ("finished", None)]
         left = ledger.departures()
         assert [(d.round, d.answer) for d in left] == [(r, "accepted") for r in range(1, rounds + 1)]
         assert [d.sha256 for d in left] == [hashlib.sha256(other.updates[r]["mercy"]).hexdigest() for r in (1, 2, 3)]
@@ -308,7 +308,8 @@ def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> No
     assert other.round == 2
     assert join(here, accept_lost_ledger=True).rounds_sent == 3
     with ledger_of(tmp_path) as ledger:
-        assert [(e.kind, e.round) for e in ledger.entries][:3] == [
+        assert [(e.kind, e.round) for e in ledger.entries][:4] == [
+            ("declared", None),
             ("opened", None),
             ("charged-in-full", 2),
             ("reserved", 3),
@@ -426,7 +427,7 @@ def test_nothing_about_patients_is_logged_or_refused_aloud(tmp_path: Path, caplo
     other.meddle = None
     table = records(41)
     added = Table(table.columns, (*records(40).patients, "miller-anna"))
-    here.join("sepsis", None, added, policy=plain_policy(), dataset="icu")
+    here.join("sepsis", None, added, policy=plain_policy(changed_records="accept"), dataset="icu")
     assert other.refusals[2]["mercy"].code == "records-added"
     with ledger_of(tmp_path) as ledger:
         assert len(ledger.charges()) == 1

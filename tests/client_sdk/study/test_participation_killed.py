@@ -81,6 +81,7 @@ def laws(other: Coordinator, directory: Path) -> None:
         kinds = Counter((entry.kind, entry.round) for entry in ledger.entries)
         rounds = sorted(other.updates)
         assert kinds == {(kind, r): 1 for r in rounds for kind in ("reserved", "settled")} | {
+            ("declared", None): 1,
             ("opened", None): 1,
             ("finished", None): 1,
         }

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.errors import RecordsChanged
-from client_sdk.study.same_records import mark_of
+from client_sdk.errors import LedgerNotWritten, RecordsChanged
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.study.same_records import checked, mark_of
 from private_learning.records import Examples, Table, load
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.hospitals import records as made_up
@@ -41,12 +43,39 @@ def test_arrays_have_a_mark_of_their_rows(labels: list[Any]) -> None:
     inputs = np.arange(12.0).reshape(3, 4)
     examples = Examples.of(inputs, labels, ["a", "b", "c"])
     assert mark_of(examples.take([1, 2, 0]), KEY) == mark_of(examples, KEY)
-    assert mark_of(Examples.of(inputs + 1, labels, ["a", "b", "c"]), KEY).content != mark_of(examples, KEY).content
+    assert mark_of(Examples.of(inputs.astype(np.float32), labels, ["a", "b", "c"]), KEY) == mark_of(examples, KEY)
+    for other in (Examples.of(inputs + 1, labels, ["a", "b", "c"]), Examples.of(inputs[::-1], labels, ["a", "b", "c"])):
+        assert not mark_of(other, KEY).matches(mark_of(examples, KEY))
+
+
+def test_arrays_that_are_read_on_demand_are_the_same_records(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", train_images=np.arange(12.0).reshape(3, 4), train_labels=[0, 1, 0])
+    in_memory, on_demand = (mark_of(load(tmp_path / "x.npz", lazy=lazy), KEY) for lazy in (False, True))
+    assert in_memory.matches(on_demand)
+    assert (in_memory.inputs[:7], on_demand.inputs) == ("values:", "")
+
+
+@pytest.mark.parametrize("change", ["pixels", "swapped", "moved"])
+def test_images_are_known_again_without_decoding_them(change: str, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for label, name, grey in (("0", "a", 10), ("0", "b", 20), ("1", "c", 30)):
+        (tmp_path / label).mkdir(exist_ok=True)
+        image.new("L", (8, 8), grey).save(tmp_path / label / f"{name}.png")
+    before = mark_of(load(tmp_path), KEY)
+    if change == "pixels":
+        image.new("L", (8, 8), 11).save(tmp_path / "0" / "a.png")
+    elif change == "swapped":
+        (tmp_path / "0" / "a.png").rename(tmp_path / "kept")
+        (tmp_path / "1" / "c.png").rename(tmp_path / "0" / "a.png")
+        (tmp_path / "kept").rename(tmp_path / "1" / "c.png")
+    else:
+        (tmp_path / "0" / "a.png").rename(tmp_path / "0" / "z.png")
+    assert mark_of(load(tmp_path), KEY).matches(before) == (change == "moved")
 
 
 CHANGES = [
     (made_up(30), "40 → 30 patients"),
-    (made_up(40, seed=1), "the same 40 patients and 40 rows, with other values or columns"),
+    (made_up(40, seed=1), "the same 40 patients and 40 rows, with other values, columns or files"),
     (made_up(41).take(range(1, 41)), "40 patients as before, and not the same ones"),
     (made_up(40).take([*range(40), 0]), "the same 40 patients, 40 → 41 rows"),
 ]
@@ -97,20 +126,60 @@ def test_a_policy_accepts_growing_records(tmp_path: Path) -> None:
 def test_a_folder_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = hospital(coordinator(), tmp_path)
     with monkeypatch.context() as earlier:
-        earlier.setattr("client_sdk.guard.ledger.HospitalLedger.declare_records", lambda *_, **__: None)
+        earlier.setattr("client_sdk.guard.ledger.HospitalLedger._append_mark", lambda *_: None)
         join(here)
-    assert ledger_of(tmp_path).records_mark is None
+    assert ledger_of(tmp_path).records_marks() == []
     here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu")
-    mark = ledger_of(tmp_path).records_mark
-    assert mark is not None
+    (mark,) = ledger_of(tmp_path).records_marks()
     assert mark.patients == 30
 
 
 def test_nothing_of_the_digest_is_in_a_request(tmp_path: Path) -> None:
     other = coordinator()
     join(hospital(other, tmp_path))
-    mark = ledger_of(tmp_path).records_mark
-    assert mark is not None
+    (mark,) = ledger_of(tmp_path).records_marks()
     sent = repr(other.requests) + repr(other.updates) + repr(other.entries)
     assert mark.content not in sent
     assert mark.people not in sent
+
+
+def test_studies_on_one_data_set_keep_each_its_file(tmp_path: Path) -> None:
+    one, other = coordinator(), made_up(40, seed=1)
+    here = hospital(one, tmp_path)
+    join(here)
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
+        first, asked = mark_of(made_up(), ledger.records_key()), list[str]()
+
+        def accepts(difference: str) -> bool:
+            asked.append(difference)
+            return True
+
+        with pytest.raises(RecordsChanged):
+            checked(ledger, "later", other, None)
+        accepted = checked(ledger, "later", other, accepts)
+        assert (accepted.accepted, len(asked)) == (True, 1)
+        ledger.declare_records("later", accepted)
+        entries = ledger.entries
+        # Each goes on with its own, and a third may begin with any of them.
+        for study, records in (("sepsis", made_up()), ("later", other), ("third", made_up()), ("third", other)):
+            mark = checked(ledger, study, records, None)
+            if study != "third":
+                ledger.declare_records(study, mark)
+        assert ledger.entries == entries
+        with pytest.raises(RecordsChanged):
+            checked(ledger, "sepsis", other, None)
+        assert ledger.records_marks("sepsis")[0].matches(first)
+
+
+def test_a_study_that_was_not_joined_leaves_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = hospital(coordinator(), tmp_path)
+
+    def refuses(*_: object) -> None:
+        raise LedgerNotWritten("full")
+
+    with monkeypatch.context() as full:
+        full.setattr("client_sdk.guard.ledger.HospitalLedger._append_mark", refuses)
+        with pytest.raises(LedgerNotWritten):
+            here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu")
+    assert ledger_of(tmp_path).entries == ()
+    join(here)

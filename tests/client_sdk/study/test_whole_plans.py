@@ -102,8 +102,9 @@ def test_killed_and_started_again_it_is_reserved_once(tmp_path: Path, point: str
     assert hits
     join(other, tmp_path)
     with ledger_of(tmp_path) as ledger:
-        kinds = [entry.kind for entry in ledger.entries if entry.round is None]
-        assert kinds == ["declared", "opened", "finished"]
+        entries = [(entry.kind, entry.body["study"]) for entry in ledger.entries if entry.round is None]
+        declared = [("declared", "/terms"), ("declared", "/records")]
+        assert entries == [*declared, ("opened", "sepsis"), ("finished", "sepsis")]
         assert list(ledger.whole_plans()) == ["sepsis"]
         assert ledger.charges() == []
         assert len(ledger.sent("sepsis")) == 3

@@ -177,7 +177,7 @@ def test_dates_have_a_typical_range_too() -> None:
     ]
 
 
-@pytest.mark.parametrize("frequencies", ["75|20|5", "15 | 4 |1", "0.75|0.2|0.05"])
+@pytest.mark.parametrize("frequencies", ["75|20|5", "15 | 4 |1", "0.75|0.2|0.05", "1.5e308|4e307|1e307"])
 def test_frequencies_are_subtracted_where_the_category_is_known(frequencies: str) -> None:
     (column,) = read_columns({"column.x": f"a=1|b|3; frequencies={frequencies}; missing"})
     found = column.encode(np.array(["a=1", "3.0", None], dtype=object))
@@ -208,7 +208,8 @@ def test_frequencies_are_subtracted_where_the_category_is_known(frequencies: str
         *((f"a|b; frequencies={wrong}", "2 numbers of at least 0") for wrong in ("1", "1|2|3", "-1|2", "0|0")),
         *((f"a|b; frequencies={wrong}", "frequencies: .* is not a number") for wrong in ("a|b", "", "90 %|10 %")),
         ("a|b; frequencies=nan|1", "finite"),
-        ("a|b; frequencies=1e308|1e308", "2 numbers of at least 0"),
+        ("0..5e-324", "the range is too narrow"),
+        ("-1e308..1e308; log", "too wide for its numbers to be told apart"),
     ],
     ids=map(str, count()),
 )

@@ -206,7 +206,7 @@ def test_the_product_claims_too_little_and_running_sums_do_not() -> None:
 
 def test_holder_meets_the_truth_where_everybody_keeps_a_norm() -> None:
     points = stored("5.5")
-    ends = [table.last(points, holder.KEPT, name) for name in (holder.HOLDER, holder.TRUE, holder.PRODUCT)]
+    ends = [table.last(points, holder.STORED, name) for name in (holder.HOLDER, holder.TRUE, holder.PRODUCT)]
     assert ends[0] == pytest.approx(ends[1], rel=1e-5)
     assert ends[2] < ends[1]
     fresh = [table.last(points, holder.FRESH, name) for name in (holder.HOLDER, holder.TRUE)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from research.benchmarks.watched_round import Way
-from research.benchmarks.way_of_an_update import BEGIN, END, figures
+from research.benchmarks.way_of_an_update import figures
 from research.quality.figures import limited_by_running, read_times, summary, times_by_folder, write_record
 from research.quality.structure import RESULTS, MeasurementError
 
@@ -111,23 +111,10 @@ def test_a_run_of_the_tests_leaves_the_processor_seconds(tmp_path: Path) -> None
     assert case.processor >= 0.2
 
 
-def test_a_record_replaces_its_key_and_the_way_on_the_page(tmp_path: Path) -> None:
+def test_a_record_replaces_its_key(tmp_path: Path) -> None:
     path = tmp_path / RESULTS.relative_to(ROOT)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"before": {"structure": 1}, "after": {"structure": 2, "old": 3}}))
-    page = tmp_path / "docs" / "architecture.md"
-    page.parent.mkdir()
-    page.write_text(f"Before.\n{BEGIN}old\n{END}After.\n")
     parts = {"structure": {"modules": 4}, "way_of_an_update": ways(["client_sdk/study/a.py"], ["server/worker.py"])}
     write_record(tmp_path, "after", parts)
     assert json.loads(path.read_text()) == {"before": {"structure": 1}, "after": parts}
-    assert "hospital: 1 files, 0 returns" in page.read_text()
-    assert page.read_text().startswith("Before.\n")
-    assert page.read_text().endswith("After.\n")
-
-
-def test_the_page_shows_a_way_that_is_recorded() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text().split(BEGIN)[1].split(END)[0]
-    displayed = [line.split()[-1] for line in page.splitlines() if line.endswith(".py")]
-    recorded = [state["way_of_an_update"]["masked"] for state in json.loads(RESULTS.read_text()).values()]
-    assert displayed in [way["hospital"]["way"] + way["coordinator"]["way"] for way in recorded]

@@ -73,8 +73,8 @@ def test_a_row_without_its_accuracies_is_refused() -> None:
 def test_the_page_shows_the_numbers_of_a_line() -> None:
     text = markdown(selected_entries("II", {"clients": "100"}), [ROW])
     assert "| 100 clients, ε 8 | 97 / 86 / 92 | 8 / 2 (δ 0.001) | **93.00 ± 1.29** |" in text
-    assert "| 7.5 (client, δ 0.001) [1] | 4 |" in text
-    assert "| 100 clients, ε 8 | ∞ (client, δ 0.001) [1] |" in text
+    assert "| 7.5 [1] | 4 |" in text
+    assert "| 100 clients, ε 8 | ∞ [1] |" in text
     assert "| 1 | how |" in text
     assert "not run" in text
 
@@ -82,10 +82,11 @@ def test_the_page_shows_the_numbers_of_a_line() -> None:
 def test_no_number_on_the_page_is_below_the_one_that_was_found() -> None:
     for row in read(ROOT / RESULTS):
         text = markdown(entries(), [row])
-        numbers = re.findall(r"([^ |]+) \((?:client|instance), δ [^)]+\) \[\d+\]", text)
+        numbers = re.findall(r"([^ |]+) \[\d+\]", text)
         ordered = sorted(row.spent, key=lambda each: list(KINDS).index(each.kind))
         assert len(numbers) == len(ordered)
         for number, each in zip(numbers, ordered, strict=True):
+            assert each.delta == (row.papers.delta if each.level == "client" else 1e-5)
             if each.epsilon is not None:
                 assert each.epsilon <= float(number) <= each.epsilon * 1.001
 

@@ -68,8 +68,13 @@ def test_every_action_in_every_state(given: tuple[str, Action], expected: str) -
 def test_a_resumption_ends_any_pause_but_that_before_training() -> None:
     for reason in HOSPITALS_MISSING:
         assert move("paused", "resume", reason) == ("running", None)
-        # A second pause keeps the reason of the first.
-        assert move("paused", "pause", reason) == ("paused", reason)
+
+
+def test_a_persons_pause_ends_the_wait_for_hospitals_and_excuses_no_failure() -> None:
+    for reason in REASONS:
+        kept = BY_OPERATOR if reason in HOSPITALS_MISSING else reason
+        if reason != QUESTIONS_FIRST:
+            assert move("paused", "pause", reason) == ("paused", kept)
 
 
 def test_a_study_resumes_alone_only_after_missing_hospitals() -> None:

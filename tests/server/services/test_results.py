@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from accounting.budget.ledger import Entry
+from server.db import rows
 from server.db.blobs import models_of
-from server.services import results, views
+from server.db.session import Transaction
+from server.db.tables import ModelRow
+from server.domain.errors import Rejected
+from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.results import locate_result
 from study_protocol.documents import check
 from study_protocol.documents.check_model import check_mean, check_model
 from study_protocol.study.averaging import average_models
@@ -33,9 +39,7 @@ def averaging(coordinator: Coordinator, chosen: dict[str, Any], *rounds: int) ->
 
 def read(coordinator: Coordinator, version: int | None = None) -> bytes:
     located = (
-        results.locate_result(coordinator, "sepsis")
-        if version is None
-        else views.locate_model(coordinator, "sepsis", version)
+        locate_result(coordinator, "sepsis") if version is None else views.locate_model(coordinator, "sepsis", version)
     )
     with located.open() as file:
         return file.read(0, 1 << 20)
@@ -119,4 +123,20 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
     coordinator.blobs.remove(models_of("sepsis"), views.locate_model(coordinator, "sepsis", 2).info.sha256)
     assert opened(coordinator).certificate.result is None
     with pytest.raises(FileNotFoundError, match="backup"):
-        results.locate_result(coordinator, "sepsis")
+        locate_result(coordinator, "sepsis")
+
+
+@pytest.mark.quick("sqlite")
+def test_a_model_without_its_row_is_not_left_out_in_silence(coordinator: Coordinator) -> None:
+    """Otherwise the mean of the others would be signed as the result."""
+    averaging(coordinator, HALF, 1, 2, 3)
+
+    def lose(tx: Transaction) -> None:
+        row = rows.find_study(tx, "sepsis")
+        tx.session.execute(delete(ModelRow).where(ModelRow.study_id == row.id, ModelRow.version == 2))
+
+    coordinator.database.write("lose-model", lose)
+    for shown in (lambda: opened(coordinator), lambda: locate_result(coordinator, "sepsis")):
+        with pytest.raises(Rejected, match="ledger names is missing") as refused:
+            shown()
+        assert refused.value.code == "study-finished"

@@ -14,7 +14,9 @@ from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
 
-NEEDS_TORCH = {"demo", "join", "data check", "predict", "evaluate", "export", "simulate"}
+NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "try"}
+# They need the extra `client` in any case, which reads records and columns.
+NEEDS_TORCH |= {"data check", "data columns", "query columns"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
@@ -22,7 +24,6 @@ OF_THE_COORDINATOR = {
 }
 # An auditor's key has to stand in the study's settings: tests/wardround/cli/test_witnesses.py.
 OF_AN_AUDITOR = {"witness sign"}
-# {last}: what the command before has printed. {number}: the roster's number in it.
 # {last}: what the command before has printed. {number}, {digest}: the roster's number and a question's digest in it.
 TYPED = [
     "policy template",
@@ -60,7 +61,8 @@ TYPED = [
     ),
     "roster show stroke --home {home}/city",
     "roster pin stroke {number} --home {home}/city",
-    "study start stroke --key-file {home}/operator.key",
+    "study start stroke --questions-first --key-file {home}/operator.key",
+    "study train stroke --key-file {home}/operator.key",
     "study pause stroke --key-file {home}/operator.key",
     "study resume stroke --key-file {home}/operator.key",
     "rotate-key --home {home}/city",
@@ -121,7 +123,12 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     # What hospitals leave behind has to be there; training it needs torch.
     finished(run, here, tmp_path)
     write_settings(
-        tmp_path / "mlp.json", training={"task": "mlp"}, masked=True, masking=MASKING, schedule={"min_clients": 4}
+        tmp_path / "mlp.json",
+        training={"task": "mlp"},
+        masked=True,
+        masking=MASKING,
+        schedule={"min_clients": 4},
+        statistics={"max_queries": 5, "max_cells": 10},
     )
     (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):

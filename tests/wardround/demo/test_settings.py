@@ -13,7 +13,7 @@ from study_protocol.study.plan_of import plan_of
 from tests.factories.demonstration import scenario_or_skip
 from wardround.demo import scenarios
 from wardround.demo.scenarios import Scenario
-from wardround.demo.settings import CHOSEN, settings
+from wardround.demo.settings import SETTINGS_BY_SCHEME, settings
 
 
 @pytest.fixture(params=["breast-cancer", "heart-disease", "mnist"])
@@ -40,7 +40,7 @@ def test_the_budget_ends_the_study_after_the_rounds_that_were_planned(scheme: Sc
         number += 1
         budget.reserve(number)
         budget.settle(number, None)
-    assert number == CHOSEN["breast-cancer"].rounds
+    assert number == SETTINGS_BY_SCHEME["breast-cancer"].rounds
     assert budget.authorise().reason == "budget-exhausted"
     assert all(account.epsilon() <= epsilon for account in budget.accounts)
 
@@ -48,7 +48,7 @@ def test_the_budget_ends_the_study_after_the_rounds_that_were_planned(scheme: Sc
 def test_the_noise_agrees_with_the_closed_form():
     """Balle & Wang 2018, theorem 8: δ of a Gaussian mechanism with ratio μ = √T/σ."""
     study = settings(scenarios.breast_cancer(), "parallel", 2.0)
-    (limit,), rounds = study.privacy.limits, CHOSEN["breast-cancer"].rounds
+    (limit,), rounds = study.privacy.limits, SETTINGS_BY_SCHEME["breast-cancer"].rounds
     assert limit.enforcement == "gaussian-filter"
     normal = NormalDist()
 
@@ -65,7 +65,7 @@ def test_the_noise_agrees_with_the_closed_form():
 def test_a_sampled_study_is_a_fixed_plan_that_its_steps_end():
     plan = plan_of(settings(scenario_or_skip("mnist"), "parallel"))
     assert [limit.enforcement for limit in plan.limits] == ["fixed-plan"]
-    assert plan.rounds == CHOSEN["mnist"].rounds
+    assert plan.rounds == SETTINGS_BY_SCHEME["mnist"].rounds
     Budget.open(plan)
 
 

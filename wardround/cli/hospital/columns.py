@@ -94,11 +94,11 @@ def read_table(path: Path, options: FormatOptions, patient: str | None, leave_ou
             f"{path.name} holds no table: images and arrays need settings of their own (study template)"
         )
     table = _sampled(table)
-    named = None if patient is not None else patient_column(table)
-    if named is not None and named not in leave_out:
+    repeated = None if patient is not None else patient_column(table)
+    if repeated is not None and repeated not in leave_out:
         raise ConfigurationError(
-            f"column {named} seems to name patients, and some have several rows: add --patient {named}, or "
-            f"--leave-out {named} if every row is another patient"
+            f"column {repeated} seems to name patients, and some have several rows: add --patient {repeated}, or "
+            f"--leave-out {repeated} if every row is another patient"
         )
     return table
 
@@ -113,12 +113,12 @@ def _sampled(table: Table) -> Table:
     people = people_of(table)
     counts = np.bincount(people)
     # In an order that does not depend on the order of the rows.
-    drawn = np.random.default_rng(0).permutation(len(counts))
-    kept = np.zeros(len(counts), bool)
-    kept[drawn[np.cumsum(counts[drawn]) <= MAX_ROWS]] = True
-    taken = table.take(np.flatnonzero(kept[people]))
-    say(f"note: of {len(table):,} rows {len(taken):,} are used, drawn at random", err=True)
-    return taken
+    order = np.random.default_rng(0).permutation(len(counts))
+    is_in_sample = np.zeros(len(counts), bool)
+    is_in_sample[order[np.cumsum(counts[order]) <= MAX_ROWS]] = True
+    sample = table.take(np.flatnonzero(is_in_sample[people]))
+    say(f"note: of {len(table):,} rows {len(sample):,} are used, drawn at random", err=True)
+    return sample
 
 
 def known_column(table: Table, name: str) -> str:

@@ -112,9 +112,9 @@ def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
     if not path.exists():
         return {}
     with HospitalLedger.open(path, read_only=True) as ledger:
-        if ledger.records_mark is None:
+        if not ledger.records_marks():
             return {}
-        difference = change(ledger, read)[1]
+        difference = change(ledger, None, read)[1]
     if difference:
         say(f"warning: {difference}", err=True)
     return {"changed": difference or None}

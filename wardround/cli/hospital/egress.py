@@ -22,7 +22,7 @@ Summary = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class DayOfDepartures:
-    """What left, or may have left, for one study on one day. The total has no day, study and kind.
+    """Bytes that left, or may have left, for one study on one day. The total has no day, study and kind.
 
     count   messages
     bytes   of all of them together

@@ -1,4 +1,4 @@
-"""What a query costs the patients of a hospital: in the study's budget, and in the hospital's own."""
+"""The cost of a query for the patients of a hospital: in the study's budget, and in the hospital's own."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _OVER = ("answered", "failed")
 
 
 def cost_in_words(client: Client, directory: Path, query: Query) -> list[str]:
-    """Return ε before and after the query, one line for each limit. Nothing for a query that is over.
+    """Return ε before and after the query, one line for each limit. Empty for a query that is over.
 
     The study's numbers are the coordinator's. Those of the hospital are computed from its own ledger.
     """
     if query.state in _OVER:
         return []
-    own = list(_own(directory, query))
-    why = [
+    own_lines = list(_own(directory, query))
+    reasons = [
         "the two differ: the own budget counts all studies on these records, by this hospital's own rule and delta "
         "(wardround own-budget)"
     ]
-    return [*_of_study(client, query), *own, *(why if own else [])]
+    return [*_of_study(client, query), *own_lines, *(reasons if own_lines else [])]
 
 
 def _of_study(client: Client, query: Query) -> Iterator[str]:
@@ -57,8 +57,8 @@ def _of_plan(limit: LimitStatement | None, query: Query) -> str:
     cost = query.document.cost()
     if cost.bears == "evaluated":
         return " (of the whole plan)"
-    used, allowed = progress.squares.used, progress.squares.allowed
-    before, after = (f"{100 * part / allowed:.1f}" for part in (used, used + cost.noise_multiplier**-2))
+    used, allowance = progress.squares.used, progress.squares.allowed
+    before, after = (f"{100 * part / allowance:.1f}" for part in (used, used + cost.noise_multiplier**-2))
     return f" (of the whole plan). Used of the part for questions: {before} % → {after} %"
 
 

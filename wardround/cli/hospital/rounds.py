@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
@@ -111,31 +112,37 @@ def spent_line(event: RoundEvent) -> str:
 
 def first_words(event: RoundEvent) -> list[str]:
     """Return the explanations that follow the first line of numbers. They are shown once."""
-    lines = [
-        f"ε {limit.level} {limit.definition} begins at {number(limit.fixed_term)}: at a fixed order the conversion to "
-        f"(ε, δ) has a fixed term, which the first round pays for all. Every further round adds less{_tight(limit)}"
-        for limit in event.study_budget
-        if limit.fixed_term is not None and limit.epsilon is not None
-    ]
-    lines += [
-        f"ε {limit.level} {limit.definition}: {number(limit.spent)} holds whenever the study stops, from the first "
-        f"round on, because it counts all steps and questions that may still come. So far {number(limit.tight)}, "
-        f"{RUNNING_CONDITION}"
-        for limit in event.study_budget
-        if limit.progress is not None and limit.tight is not None
-    ]
+    lines = [*_first_terms(event.study_budget), *_whole_plans(event.study_budget)]
     if any(_counts_otherwise(event, limit) for limit in event.local.own):
         lines.append(
             "the limits of this hospital (own) count all studies on these records, by a rule of their own. The "
             "study counts itself by another: the two ε of the same rounds differ, and both hold"
         )
-    other_delta_limits = [limit for limit in event.local.own if _differs(event, limit)]
-    if other_delta_limits:
+    if any(_differs(event, limit) for limit in event.local.own):
         lines.append(
             "the limits of this hospital use another delta than the study. Two ε at different delta cannot be "
             "compared. To compare them, write the study's delta into policy.toml before the first round of a data set"
         )
     return lines
+
+
+def _first_terms(limits: Iterable[LimitSpent]) -> list[str]:
+    return [
+        f"ε {limit.level} {limit.definition} begins at {number(limit.fixed_term)}: at a fixed order the conversion to "
+        f"(ε, δ) has a fixed term, which the first round pays for all. Every further round adds less{_tight(limit)}"
+        for limit in limits
+        if limit.fixed_term is not None and limit.epsilon is not None
+    ]
+
+
+def _whole_plans(limits: Iterable[LimitSpent]) -> list[str]:
+    return [
+        f"ε {limit.level} {limit.definition}: {number(limit.spent)} holds whenever the study stops, from the first "
+        f"round on, because it counts all steps and questions that may still come. So far {number(limit.tight)}, "
+        f"{RUNNING_CONDITION}"
+        for limit in limits
+        if limit.progress is not None and limit.tight is not None
+    ]
 
 
 def _tight(limit: LimitSpent) -> str:
@@ -157,10 +164,10 @@ def _differs(event: RoundEvent, local_limit: LimitSpent) -> bool:
 
 def _counts_otherwise(event: RoundEvent, local_limit: LimitSpent) -> bool:
     """Return whether the study states another ε at the same level and delta."""
-    same = [
+    comparable = [
         limit for limit in event.study_budget if (limit.level, limit.delta) == (local_limit.level, local_limit.delta)
     ]
-    stated = {number(limit.spent) for limit in same if limit.spent}
+    stated = {number(limit.spent) for limit in comparable if limit.spent}
     return bool(local_limit.spent and stated) and number(local_limit.spent) not in stated
 
 

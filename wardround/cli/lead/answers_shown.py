@@ -159,12 +159,12 @@ def _show_condition(limits: Sequence[LimitStatement]) -> None:
 
 
 def _show_squares(forecast: QueryForecast, limits: Sequence[LimitStatement]) -> None:
-    taken = (forecast.sensitivity / forecast.noise_std) ** 2
+    cost = (forecast.sensitivity / forecast.noise_std) ** 2
     for limit in limits:
         squares = None if limit.progress is None else limit.progress.squares
         if squares is not None:
-            alone = squares.model_copy(update={"used": taken, "reserved": 0.0})
-            say(f"{limit.level} {limit.definition}, this question alone: {squares_in_words(alone)}")
+            single = squares.model_copy(update={"used": cost, "reserved": 0.0})
+            say(f"{limit.level} {limit.definition}, this question alone: {squares_in_words(single)}")
             say(f"{limit.level} {limit.definition}, so far: {squares_in_words(squares)}")
 
 
@@ -199,7 +199,7 @@ def _figure(value: float | None) -> str:
 
 
 def _median_cells(columns: Sequence[str], row: Sequence[float | str | None], start: float) -> list[str]:
-    """Return cells that say which time is not reached. An interval from `start` on says that nothing is known."""
+    """Return cells that say which time is not reached. An interval from `start` on means an unknown value."""
     low = row[columns.index("low")]
     unknown = "not reached" if isinstance(low, float) and low > start else "not known"
     return [

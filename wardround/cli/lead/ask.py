@@ -60,6 +60,9 @@ CoordinatorKey = Annotated[
     ),
 ]
 
+# Between two looks while the coordinator is away. People take hours to decide, and a coordinator is upgraded meanwhile.
+_OUTAGE_SECONDS = 15.0
+
 
 def ask(
     study: StudyName,
@@ -184,11 +187,25 @@ def _in_form_of(client: Client, study: str, document: QueryDocument) -> QueryDoc
 
 
 def _ask_and_verify(client: Client, study: str, document: QueryDocument, *, wait: bool) -> tuple[Query, str]:
-    """Return the query, and a sentence about the key that verified its answer."""
+    """Return the query, and a sentence about the key that verified its answer. An outage while it waits is waited out.
+
+    Raises:
+        ConnectionFailed: the coordinator cannot be reached, and has not said that it knows the question.
+    """
     from client_sdk.api.answered import Answered
+    from client_sdk.errors import ConnectionFailed
 
     reporter = _StateReporter()
-    result = client.ask(study, document, wait=wait, on_state=reporter)
+    while True:
+        try:
+            # The same question again is the same query.
+            result = client.ask(study, document, wait=wait, on_state=reporter)
+            break
+        except ConnectionFailed as error:
+            if not reporter.last_state:
+                raise
+            say(f"{error}. The question stays asked, and costs nothing twice: waiting. Ctrl-C ends the wait", err=True)
+            client.sleep(_OUTAGE_SECONDS)
     if not isinstance(result, Answered):
         return result, ""
     key_words = (
@@ -201,14 +218,14 @@ class _StateReporter:
     """A callback that prints the state of a query whenever it changes."""
 
     def __init__(self) -> None:
-        self._last_state = ""
+        self.last_state = ""
 
     def __call__(self, query: Query) -> None:
         from study_protocol.study.query_words import state_in_words
 
         state = state_in_words(query)
-        if state != self._last_state:
-            self._last_state = state
+        if state != self.last_state:
+            self.last_state = state
             say(f"query {query.number}: {state}", err=True)
 
 

@@ -224,7 +224,7 @@ class SuggestOptions:
 def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) -> Suggested:
     """Return the suggestion from the file or from the numbers. Raises ConfigurationError: too few numbers."""
     from client_sdk.errors import ConfigurationError
-    from wardround.cli.lead.suggest import begun, suggested
+    from wardround.cli.lead.suggest import begun, suggested, with_masks
 
     if settings is None:
         if not numbers.patients or None in asdict(numbers).values():
@@ -232,26 +232,27 @@ def _suggested(settings: Path | None, numbers: SuggestOptions, **chosen: Any) ->
                 "--suggest needs a settings file, or --patients, --hospitals, --columns, --epsilon and --delta"
             )
         values = begun(**asdict(numbers))
-    elif replace(numbers, patients=[]) == SuggestOptions():
+    elif replace(numbers, patients=[], masked=False) == SuggestOptions():
         values = read_settings(settings).as_json()
+        values = with_masks(values) if numbers.masked else values
     else:
         raise ConfigurationError(
-            "beside a settings file --suggest takes only --patients, --rounds, --commonest and --questions: leave out "
-            "the other options, or the file"
+            "beside a settings file --suggest takes only --patients, --masked, --rounds, --commonest and --questions: "
+            "write the other numbers into the file"
         )
     return suggested(values, patients=numbers.patients, **chosen)
 
 
 def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -> None:
     from wardround.cli.lead.suggest import as_json as as_values
-    from wardround.cli.lead.suggest import in_words, loose_delta, warnings
+    from wardround.cli.lead.suggest import in_words, loose_delta, placeholders, warnings
     from wardround.cli.lead.templates import hand_out, study_text
 
     if as_json:
         print_json(as_values(suggestion))
     if output is not None or not as_json:
         hand_out(study_text(suggestion.settings.as_json()), output)
-    accuracy = (*in_words(suggestion.forecast), *warnings(suggestion.forecast))
+    accuracy = (*in_words(suggestion.forecast), *placeholders(suggestion.settings), *warnings(suggestion.forecast))
     for line in (*suggestion.reasons, *loose_delta(suggestion.settings), *accuracy):
         say(line, err=True)
     note_bounds(suggestion.settings)
@@ -259,13 +260,14 @@ def _show_suggested(suggestion: Suggested, output: Path | None, as_json: bool) -
 
 def _accuracy(settings: StudySettings, commonest: float | None, rounds: int) -> None:
     """Print the accuracy to expect of the settings, if it is known."""
-    from wardround.cli.lead.suggest import expected, in_words, loose_delta, warnings
+    from wardround.cli.lead.suggest import expected, in_words, loose_delta, placeholders, warnings
 
     for line in loose_delta(settings):
         say(line, err=True)
     outlook = expected(settings, commonest, rounds)
     if outlook is not None:
-        for line in (*in_words(outlook[0]), *(f"warning: {remark}" for remark in outlook[1]), *warnings(outlook[0])):
+        remarks = (f"warning: {remark}" for remark in outlook[1])
+        for line in (*in_words(outlook[0]), *placeholders(settings), *remarks, *warnings(outlook[0])):
             say(line, err=True)
 
 

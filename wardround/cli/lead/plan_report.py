@@ -99,8 +99,8 @@ def _rows(limit_forecast: LimitForecast) -> list[list[str]]:
         rule = f"order {limit_forecast.order:g} (at least {limit_forecast.least_order:g})"
     # Without such a number the rounds differ, or there is only one.
     varies = "varies" if limit_forecast.rounds > 1 else ""
-    further = varies if math.isnan(limit_forecast.further_round) else number(limit_forecast.further_round)
-    rows = [[name, worst, str(limit_forecast.rounds), first, further, rule]]
+    further_epsilon = varies if math.isnan(limit_forecast.further_round) else number(limit_forecast.further_round)
+    rows = [[name, worst, str(limit_forecast.rounds), first, further_epsilon, rule]]
     rows += [[f"  {name} *", number(stated.epsilon), "", "", "", ""] for name, stated in limit_forecast.reports]
     if limit_forecast.guess is not None:
         rows.append(

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from client_sdk.errors import ConfigurationError
 from study_protocol.queries.ready import READY, READY_OF_MODEL, Declared
-from study_protocol.queries.variables import Range, Variable
+from study_protocol.queries.variables import MISSING, OTHER_LABEL, Range, Variable
 from study_protocol.wire.values import Message
 
 if TYPE_CHECKING:
+    from private_learning.tasks.declared_columns import CategoryColumn
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.queries import QueryDocument
 
@@ -84,6 +85,8 @@ def _from_file(path: Path) -> tuple[Declared, ...]:
 
 
 def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
+    from pydantic import ValidationError
+
     from private_learning.tasks.columns import NumberColumn, read_columns
     from private_learning.tasks.task import TaskError
     from study_protocol.study.settings import StudySettings
@@ -93,14 +96,28 @@ def _from_settings(settings: AnySettings) -> tuple[Declared, ...]:
         task_columns = read_columns(parameters)
     except TaskError:
         return ()
-    return tuple(
-        Range(column=column.name, low=column.low, high=column.high, missing_values=column.missing_values)
-        if isinstance(column, NumberColumn)
-        else Variable(column=column.name, categories=column.categories, missing_values=column.missing_values)
-        for column in task_columns
-        # Questions cannot read dates.
-        if not (isinstance(column, NumberColumn) and column.dates)
-    )
+    try:
+        return tuple(
+            Range(column=column.name, low=column.low, high=column.high, missing_values=column.missing_values)
+            if isinstance(column, NumberColumn)
+            else _variable(column)
+            for column in task_columns
+            # Questions cannot read dates.
+            if not (isinstance(column, NumberColumn) and column.dates)
+        )
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"no question can be about all of the study's columns: {_first_line(error)}. Pass --columns with the others"
+        ) from error
+
+
+def _variable(column: CategoryColumn) -> Variable:
+    """Return a column of categories as questions read it: they have cells of their own for other and missing."""
+    categories = tuple(name for name in column.categories if name not in (OTHER_LABEL, MISSING))
+    codes = dict.fromkeys((*column.missing_values, *({MISSING} & set(column.categories))))
+    if not categories:
+        return Variable(column=column.name, presence=True, missing_values=tuple(codes))
+    return Variable(column=column.name, categories=categories, missing_values=tuple(codes))
 
 
 def _first_line(error: ValueError) -> str:

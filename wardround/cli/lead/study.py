@@ -6,18 +6,16 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from study_protocol.documents.phrases import made_of
-from study_protocol.secure_sum.promises import sums
-from study_protocol.study.limit_words import spent_in_words
-from study_protocol.study.reasons import HOSPITALS_MISSING, QUESTIONS_FIRST, TAKES_QUESTIONS, ending, explained
+from study_protocol.study.reasons import TAKES_QUESTIONS, explained
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.lead.initial_model import initial_model, initial_weights
+from wardround.cli.lead.study_shown import after_pause, enrolled, round_row, show_study, state_in_words
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.shared import (
@@ -32,7 +30,6 @@ from wardround.cli.shared.shared import (
     print_json,
     reader,
     say,
-    since,
     table,
 )
 
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     from client_sdk.api.calls import Action
     from client_sdk.study.result import StudyModel
     from study_protocol.study.any_settings import AnySettings
-    from study_protocol.study.messages import RoundList, RoundView, Study, StudyList
+    from study_protocol.study.messages import RoundList, StudyList
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # With more hospitals than this in a round, a note says that a ring costs less.
@@ -107,7 +104,7 @@ def create(
                 raise refused_by_older(refused, frozen) from refused
             if created.model is None and first is not None:
                 client.put_initial_model(study, first)
-            _show(client.study(study), as_json)
+            show_study(client.study(study), as_json)
 
 
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
@@ -163,7 +160,7 @@ def _move(
     questions_first: bool = False,
 ) -> None:
     with plain_errors(), operator(server, key_file) as client:
-        _show(client.move_study(study, action, questions_first=questions_first), as_json)
+        show_study(client.move_study(study, action, questions_first=questions_first), as_json)
 
 
 def delete(study: StudyName, server: Server = None, key_file: KeyFile = None) -> None:
@@ -178,9 +175,9 @@ def show(
 ) -> None:
     """Show a study's state and settings."""
     with plain_errors(), reader(study, server, key_file, home) as client:
-        shown = client.study(study)
-        asks = shown.settings.statistics is not None and not as_json and client.budget(study).takes_questions
-        _show(shown, as_json, state=TAKES_QUESTIONS if asks else None)
+        current = client.study(study)
+        asks = current.settings.statistics is not None and not as_json and client.budget(study).takes_questions
+        show_study(current, as_json, state=TAKES_QUESTIONS if asks else None)
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
@@ -190,7 +187,7 @@ def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJso
     if as_json:
         print_json([study.model_dump(mode="json") for study in studies])
         return
-    rows = [[s.study, s.title, s.stop_reason or _state(s), str(s.rounds), _enrolled(s)] for s in studies]
+    rows = [[s.study, s.title, s.stop_reason or state_in_words(s), str(s.rounds), enrolled(s)] for s in studies]
     table("Studies", ["study", "title", "state", "rounds", "hospitals"], rows)
 
 
@@ -213,13 +210,13 @@ def rounds(
     table(
         f"Rounds of {study}",
         ["round", "state", "guaranteed", "measured", "who is missing"],
-        [_row(*pair) for pair in zip(newest_rounds, [None, *all_rounds][-len(newest_rounds) - 1 :], strict=False)],
+        [round_row(*pair) for pair in zip(newest_rounds, [None, *all_rounds][-len(newest_rounds) - 1 :], strict=False)],
     )
     # Each reason is printed once.
     for reason in dict.fromkeys(round_view.reason for round_view in newest_rounds if round_view.reason is not None):
         say(explained(reason))
     if now.pause_reason is not None:
-        say(_after_pause(now, now.pause_reason.code))
+        say(after_pause(now, now.pause_reason.code))
 
 
 def model(
@@ -332,76 +329,6 @@ def _many_neighbours(settings: AnySettings) -> str | None:
     )
 
 
-def _show(study: Study, as_json: bool, state: str | None = None) -> None:
-    from study_protocol.terms import limit_with_rule
-
-    if as_json:
-        print_json(study)
-        return
-    settings, privacy = study.settings, study.settings.privacy
-    witness_names = [item.name for item in settings.schedule.witnesses]
-    rows = [
-        ["state", state or _state(study)],
-        ["rounds", f"{study.rounds} begun, at most {settings.rounds} of training that are charged"],
-        ["hospitals", f"{_enrolled(study)}. A round needs {settings.schedule.min_clients} at least"],
-        ["scheme", privacy.rules.display_name],
-        *_training(settings),
-        *([f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)] for limit in privacy.limits),
-        *([["slots", f"{', '.join(f'{item:g}' for item in slots)} s"]] if (slots := settings.schedule.slots) else []),
-        *([["outside witnesses", ", ".join(witness_names)]] if witness_names else []),
-        *(["under masks", line] for line in sums(privacy.masking)),
-        ["settings", f"sha256 {study.settings_sha256}"],
-    ]
-    table(f"Study {study.study}", ["", ""], rows)
-
-
-def _training(settings: AnySettings) -> list[list[str]]:
-    from study_protocol.study.noise_schedule import schedule_in_words
-    from study_protocol.study.settings import StudySettings
-    from study_protocol.terms import clip_norm_in_words, share_in_words
-
-    rows: list[list[str]] = []
-    if isinstance(settings, StudySettings):
-        privacy, training = settings.privacy, settings.training
-        rows = [
-            ["training", f"{training.task}, {training.algorithm}, local steps: {training.local_steps}"],
-            ["disclosure", privacy.disclosure],
-            ["noise", f"multiplier {privacy.noise_multiplier:g} at clip norm {clip_norm_in_words(privacy)}"],
-        ]
-        if privacy.noise_stages is not None:
-            rows.append(["noise by round", schedule_in_words(privacy.noise_stages)])
-    if settings.statistics is not None:
-        asked = settings.statistics
-        share = share_in_words(asked)
-        rows.append(["queries", f"at most {asked.max_queries}, each of at most {asked.max_cells} numbers{share}"])
-    return rows
-
-
-def _state(study: Study) -> str:
-    if study.pause_reason is not None and study.pause_reason.code == QUESTIONS_FIRST:
-        return f"asking since {since(study.state_since)}: {study.pause_reason.detail}"
-    if study.pause_reason is not None:
-        return f"paused since {since(study.state_since)}: {study.pause_reason.detail}"
-    if study.stop_reason is not None:
-        return f"{study.state}: {ending(study.stop_reason)}"
-    if study.resumed_at is not None:
-        return f"{study.state}. It resumed by itself ({since(study.resumed_at)}): enough hospitals were back"
-    return study.state
-
-
-def _after_pause(study: Study, code: str) -> str:
-    paused = f"paused since {since(study.state_since)} ({code})"
-    if code == QUESTIONS_FIRST:
-        return f"{paused}. Begin training: wardround study train {study.study}"
-    if code in HOSPITALS_MISSING:
-        paused += ". It resumes by itself when enough hospitals are back"
-    return f"{paused}. After the repair, run: wardround study resume {study.study}"
-
-
-def _enrolled(study: Study) -> str:
-    return f"{study.clients} of {study.invited} invited have enrolled"
-
-
 def _pages(page: Callable[[Any], P]) -> Iterator[P]:
     """Yield all pages of a list. page: takes None, then the `next` of the page before."""
     current = page(None)
@@ -409,21 +336,3 @@ def _pages(page: Callable[[Any], P]) -> Iterator[P]:
     while current.next is not None:
         current = page(current.next)
         yield current
-
-
-def _row(round_view: RoundView, before: RoundView | None) -> list[str]:
-    spent, past = round_view.spent or [], (before and before.spent) or []
-    is_abandoned = round_view.state == "abandoned"
-    pairs = zip_longest(spent, past[: len(spent)])
-    words = ", ".join(spent_in_words(*pair, is_abandoned=is_abandoned) for pair in pairs)
-    values = {} if round_view.metrics is None else round_view.metrics.values
-    measured = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
-    reason = round_view.reason or round_view.state
-    return [str(round_view.round), reason, words, measured, "\n".join(_missing(round_view))]
-
-
-def _missing(round_view: RoundView) -> Iterator[str]:
-    """Yield the hospitals whose answer was not received, each with the reason."""
-    for each in round_view.clients or []:
-        if each.state != "received":
-            yield f"{each.client}: {each.refusal.detail if each.refusal is not None else each.state}"

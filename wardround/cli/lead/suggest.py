@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from accounting.plan.plan import Plan
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.suggestion import AccuracyForecast, PublicNumbers
 
 MAX_COLUMNS = 1000
+PLACEHOLDER = "0..100; typical=20..60"
 # Settings with a step that differs from the suggested one by more than this factor were not measured.
 _FAR = 4.0
 # Why the forecast is not sure, in words.
@@ -23,7 +25,6 @@ _DOUBTS: dict[str, str] = {
         "Number columns have a range alone. If their values are skewed, the study may lose 20 points more. Give a "
         'typical range, and log for skewed values: "0..400; typical=2..40; log"'
     ),
-    "alike": "There are more than 15 number columns. If many are alike, the study loses more",
     "classes": "Few data sets with more than two classes were measured",
     "noise": "The noise is larger than in the data sets that were measured",
 }
@@ -58,7 +59,7 @@ def suggested(
     questions  share of the budget for questions on all patients. None: as the settings say
 
     Raises:
-        ConfigurationError: the rule was not measured for such a study. The message says for which it was.
+        ConfigurationError: the rule was not measured for such a study, or the model would be no better than guessing.
         Unreachable: no noise keeps the limits.
     """
     from accounting.budget.solve import least_noise
@@ -72,34 +73,55 @@ def suggested(
     round_count = suggestion.ROUNDS if rounds is None else rounds
     numbers = numbers_of(before, patients, commonest)
     whole = json.loads(json.dumps(before.as_json()))
+    whole["privacy"] |= privacy_by_rule(numbers.patients, round_count)
     # The mean size of a batch is the denominator. The bound of a hospital's sum holds the largest batch.
-    radius = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
-    whole["privacy"] |= {
-        "clip_norm": suggestion.CLIP_NORM,
-        "sampling_rate": 1.0,
-        "expected_batch_size": numbers.patients,
-        "max_steps": round_count,
-    }
-    whole["robustness"]["sum_radius"] = radius
+    whole["robustness"]["sum_radius"] = suggestion.CLIP_NORM * numbers.largest if len(set(patients)) > 1 else None
     if questions is not None:
         _share(whole, questions)
     tightest_plan, reasons = with_tightest(plan_of(as_settings(whole)))
     plan = least_noise(tightest_plan)
     if questions is not None:
-        alone = least_noise(replace(tightest_plan, queries=None)).noise_multiplier
-        reasons.append(
-            f"note: questions have {questions:g} of the budget, which training cannot take: {round_count} rounds need "
-            f"noise multiplier {plan.noise_multiplier:.4g}, and {alone:.4g} without questions"
-        )
+        reasons.append(_price_of_questions(questions, round_count, tightest_plan, plan))
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
-    whole["training"]["optimiser"] = {
-        "name": "plain",
-        "learning_rate": suggestion.learning_rate(noise, round_count),
-        "averaging": suggestion.AVERAGING.model_dump(mode="json"),
-    }
-    return Suggested(
-        changed_settings(as_settings(whole), plan)[0], suggestion.forecast_accuracy(numbers, noise), reasons
+    whole["training"]["optimiser"] = optimiser_by_rule(suggestion.learning_rate(noise, round_count))
+    expectation = suggestion.forecast_accuracy(numbers, noise)
+    _require_learnable(numbers, expectation)
+    return Suggested(changed_settings(as_settings(whole), plan)[0], expectation, reasons)
+
+
+def privacy_by_rule(patients: float, rounds: int) -> dict[str, Any]:
+    """Return entries of `privacy` for so many patients of one hospital."""
+    from study_protocol.study.suggestion import CLIP_NORM
+
+    return {"clip_norm": CLIP_NORM, "sampling_rate": 1.0, "expected_batch_size": patients, "max_steps": rounds}
+
+
+def optimiser_by_rule(learning_rate: float) -> dict[str, Any]:
+    """Return the entry `training.optimiser`."""
+    from study_protocol.study.suggestion import AVERAGING
+
+    return {"name": "plain", "learning_rate": learning_rate, "averaging": AVERAGING.model_dump(mode="json")}
+
+
+def _price_of_questions(share: float, round_count: int, candidate: Plan, plan: Plan) -> str:
+    from accounting.budget.solve import least_noise
+
+    unshared = least_noise(replace(candidate, queries=None)).noise_multiplier
+    return (
+        f"note: questions have {share:g} of the budget, which training cannot take: {round_count} rounds need "
+        f"noise multiplier {plan.noise_multiplier:.4g}, and {unshared:.4g} without questions"
     )
+
+
+def _require_learnable(numbers: PublicNumbers, forecast: AccuracyForecast) -> None:
+    """Raises ConfigurationError: not even half of such studies are expected to be better than guessing."""
+    from client_sdk.errors import ConfigurationError
+
+    if forecast.lost >= 1 - 1 / numbers.classes:
+        raise ConfigurationError(
+            f"no settings are suggested: with {numbers.hospitals * numbers.patients:,.0f} patients the model would be "
+            "no better than guessing at these limits. It takes more patients, a larger ε or fewer columns"
+        )
 
 
 def _share(whole: dict[str, Any], share: float) -> None:
@@ -135,9 +157,9 @@ def begun(
         raise ConfigurationError(_unmeasured(f"scheme {scheme}"))
     if len(patients) not in (1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    values = study_values(masked=masked or _SCHEMES[scheme])
+    values = study_values()
     digits = len(str(columns))
-    names = {f"column.input-{number:0{digits}}": "0..1" for number in range(1, columns + 1)}
+    names = {f"column.input-{number:0{digits}}": PLACEHOLDER for number in range(1, columns + 1)}
     values["training"]["task_parameters"] = {"label": "outcome", "classes": classes, **names}
     limit = {"level": "instance", "definition": "classical", "epsilon": epsilon, "delta": delta}
     mean = sum(patients) / len(patients)
@@ -149,12 +171,25 @@ def begun(
         "expected_batch_size": mean,
     }
     values["schedule"]["min_clients"] = hospitals
-    if "masking" in values["privacy"]:
-        # With five or more hospitals, one may be missing.
-        min_hospitals = hospitals if hospitals <= 4 else hospitals - 1
-        values["privacy"]["masking"] |= {"min_survivors": min_hospitals, "allow_three": hospitals == 3}
-        values["schedule"]["min_clients"] = min_hospitals
-    return values
+    return with_masks(values) if masked or _SCHEMES[scheme] else values
+
+
+def with_masks(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with masks for their number of hospitals. Masks that they have stay."""
+    from wardround.cli.lead.templates import MASKING
+
+    privacy = values["privacy"]
+    if privacy.get("masking"):
+        return dict(values)
+    hospitals = round(privacy["expected_clients"] / privacy["client_sampling_rate"])
+    # With five or more hospitals, one may be missing.
+    fewest = hospitals if hospitals <= 4 else hospitals - 1
+    masking = {**MASKING, "min_survivors": fewest, "allow_three": hospitals == 3}
+    return {
+        **values,
+        "privacy": {**privacy, "masking": masking},
+        "schedule": {**values["schedule"], "min_clients": fewest},
+    }
 
 
 def expected(
@@ -226,9 +261,17 @@ def loose_delta(settings: StudySettings) -> list[str]:
 
 def in_words(forecast: AccuracyForecast) -> list[str]:
     """Return the forecast in words, one sentence for each part."""
+    if forecast.no_better_than_guessing:
+        return [
+            "accuracy: so much noise may leave nothing of the model, so that it is no better than guessing. More "
+            "patients, a larger ε or fewer columns are needed"
+        ]
+    parted = f". If the columns tell the classes apart without error, it is up to {_points(forecast.if_parted)}"
     return [
         f"accuracy: expect to lose {_points(forecast.lost)} points against one model of all patients without privacy. "
-        f"Four of five studies that were measured lost at most {_points(forecast.lost_at_most)}",
+        f"Four of five studies that were measured lost at most {_points(forecast.lost_at_most)}"
+        + parted
+        * (forecast.if_parted > forecast.lost_at_most),
         f"the largest hospital alone, without privacy, would lose about {_points(forecast.alone)} points if its "
         "patients are like the others'. It loses much more if they are not",
     ]
@@ -270,6 +313,16 @@ def as_json(suggestion: Suggested) -> dict[str, Any]:
             "may_be_below_commonest": suggestion.forecast.may_be_below_commonest,
         },
     }
+
+
+def placeholders(settings: StudySettings) -> list[str]:
+    """Return a warning if columns are those of `begun`."""
+    if PLACEHOLDER not in settings.training.task_parameters.values():
+        return []
+    return [
+        "warning: the placeholder columns have a typical range. Without it, or without log where values are skewed, a "
+        "study may lose 20 points more: run `wardround plan` again with your columns"
+    ]
 
 
 def _points(share: float) -> str:
@@ -339,8 +392,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     if len(patients) not in (0, 1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
     task: Any = tasks.load(training.task, training.task_parameters)
-    number_columns = [column for column in task.columns if isinstance(column, NumberColumn)]
-    ranges = sum(not (column.typical or column.log) for column in number_columns)
+    ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in task.columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     numbers = PublicNumbers(
         hospitals=hospitals,
@@ -348,7 +400,6 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
         largest=max(patients, default=mean),
         parameters=(task.features + 1) * (1 if task.classes == 2 else task.classes),
         classes=task.classes,
-        numbers=len(number_columns),
         ranges=ranges / len(task.columns),
     )
     return replace(numbers, commonest=commonest)

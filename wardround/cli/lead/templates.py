@@ -67,7 +67,7 @@ _PRIVACY: Mapping[str, Any] = {
 }
 # A Bayesian limit needs more for as many rounds, and questions about all patients need a part of the limit.
 _MORE_NOISE = 8.3
-_MASKING: Mapping[str, Any] = {
+MASKING: Mapping[str, Any] = {
     "colluders": 1,
     "min_survivors": 4,
     "mask_updates": True,
@@ -162,7 +162,7 @@ def statistics_values(*, masked: bool = False) -> dict[str, Any]:
     privacy = {"scheme": "statistics", "limits": limits}
     return {
         "statistics": dict(_STATISTICS),
-        "privacy": privacy | ({"masking": dict(_MASKING)} if masked else {}),
+        "privacy": privacy | ({"masking": dict(MASKING)} if masked else {}),
         "schedule": {"min_clients": 4, "round_deadline_seconds": 60.0},
     }
 
@@ -192,7 +192,7 @@ def study_values(
     training["optimiser"] = {"name": "plain", "learning_rate": 1.0 if client_level else rate}
     privacy, clients = dict(_PRIVACY), 4
     if masked:
-        privacy["masking"] = dict(_MASKING)
+        privacy["masking"] = dict(MASKING)
     if client_level:
         training |= {"algorithm": "fedavg", "local_steps": 5, "learning_rate": 0.5 * rate}
         privacy |= _CLIENT_LEVEL

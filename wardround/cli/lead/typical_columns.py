@@ -53,7 +53,11 @@ def _show(lines: Mapping[str, str], unsure: Sequence[str]) -> None:
     for name, text in lines.items():
         say(f'"{name}" = "{text}"')
     if unsure:
-        say(f"too much noise to say anything of {', '.join(unsure)}: keep what is declared", err=True)
+        say(
+            f"too much noise to say anything of {', '.join(unsure)}, or too few categories were "
+            "asked about: keep what is declared",
+            err=True,
+        )
 
 
 def _query(path: Path) -> Query:
@@ -122,30 +126,32 @@ def _number(
 def _category(column: CategoryColumn, means: _Figures) -> Declared | None:
     from private_learning.tasks.typical import with_frequencies
 
-    shares = [means.get(f"{column.name}: {category}") for category in column.categories[:-1]]
-    sure = [share[0] for share in shares if share is not None and share[1] <= _MAX_SHARE_ERROR]
-    if len(sure) < len(shares):
+    read = {name: means[label] for name in column.categories if (label := f"{column.name}: {name}") in means}
+    shares = {name: value for name, (value, error) in read.items() if error <= _MAX_SHARE_ERROR}
+    # The rest is that of one category, if only one was not asked for.
+    if len(shares) < len(column.categories) - 1:
         return None
-    counts = [round(1000 * share) for share in (*sure, max(1 - sum(sure), 0.0))]
+    rest = max(1 - sum(shares.values()), 0.0)
+    counts = [round(1000 * shares.get(name, rest)) for name in column.categories]
     return with_frequencies(column, counts) if any(counts) else None
 
 
 def _of_quantiles(
     question: Quantiles, answer: Answer, declared: Mapping[str, Declared]
 ) -> Iterator[tuple[str, Declared | None]]:
-    """Raises ConfigurationError: the quantiles say nothing of a typical range, or are of groups."""
+    """Raises ConfigurationError: the quantiles give no typical range, or are of groups."""
     from client_sdk.errors import ConfigurationError
     from private_learning.tasks.declared_columns import NumberColumn
     from private_learning.tasks.typical import with_typical
 
-    column, asked = declared.get(question.number.column), question.quantiles
-    if question.by is not None or min(asked) > 0.1 or 0.5 not in asked or max(asked) < 0.9:
+    column, quantiles = declared.get(question.number.column), question.quantiles
+    if question.by is not None or min(quantiles) > 0.1 or 0.5 not in quantiles or max(quantiles) < 0.9:
         raise ConfigurationError(
             f"quantiles of {question.number.column}: ask for 0.05, 0.5 and 0.95, without groups (by)"
         )
     if isinstance(column, NumberColumn):
         estimates = _estimates(_table(answer, "quantiles"))
-        values = [estimates[share] for share in (min(asked), 0.5, max(asked)) if share in estimates]
+        values = [estimates[share] for share in (min(quantiles), 0.5, max(quantiles)) if share in estimates]
         yield column.name, with_typical(column, *values) if len(values) == 3 else None
 
 

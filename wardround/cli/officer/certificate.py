@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -131,19 +132,22 @@ def verify(
         if released is not None:
             entries = None if ledger is None else read_export(ledger)[0]
             checks.append(check_mean(document.certificate, sorted(released.glob("*.safetensors")), entries))
+    _print_checks(document.certificate, checks, as_json)
+    results = {result_of_check.result for result_of_check in checks}
+    if results != {"good"}:
+        raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
+
+
+def _print_checks(stated: Certificate, checks: Sequence[Check], as_json: bool) -> None:
     if as_json:
         print_json([{"what": done.subject, "result": done.result, "words": done.words} for done in checks])
     else:
-        stated = document.certificate
         title = f"Certificate of {stated.study}, round {stated.round}, issued {stated.issued_at:%Y-%m-%d %H:%M} UTC"
         table(
             title,
             ["check", "result", "what was found"],
             [[result_of_check.subject, result_of_check.result, result_of_check.words] for result_of_check in checks],
         )
-    results = {result_of_check.result for result_of_check in checks}
-    if results != {"good"}:
-        raise typer.Exit(_BAD if "bad" in results else _NOT_KNOWN)
 
 
 def opened(body: bytes, source: str) -> OpenedCertificate:

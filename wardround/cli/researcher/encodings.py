@@ -17,12 +17,12 @@ from private_learning.tasks.columns import PREFIX
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats
 from private_learning.tasks.tables import TableTask
 from private_learning.tasks.typical import column_text, fitted_column, known_values
-from simulation.report import SeedRun, SeedSpread, SimulationReport
+from simulation.results.report import SeedRun, SeedSpread, SimulationReport
 from simulation.runs import Simulation
 from study_protocol.study.settings import StudySettings
 from wardround.cli.shared.shared import print_json, say, table
 
-OWN = "as declared"
+DECLARED = "as declared"
 _RANGES, _TYPICAL, _LOGARITHMS = "ranges alone", "typical ranges and frequencies", "with logarithms"
 # No further seed begins after so many seconds. One seed says nothing about the spread.
 _SECONDS, _MIN_SEEDS = 90.0, 3
@@ -78,7 +78,7 @@ def compare_encodings(
     runs: dict[str, list[SeedRun]] = {name: [] for name in ways}
     begin = clock()
     for seed in seeds:
-        if clock() - begin >= seconds and runs[OWN]:
+        if clock() - begin >= seconds and runs[DECLARED]:
             break
         for name, changed in simulations.items():
             runs[name].append(changed.run(seed))
@@ -111,7 +111,7 @@ def encodings_of(settings: StudySettings, files: Sequence[Records]) -> Iterator[
 def _ways(columns: Sequence[Declared], tables: Sequence[Table]) -> dict[str, Sequence[Declared]]:
     values = {column.name: _values(column, tables) for column in columns}
     return {
-        OWN: columns,
+        DECLARED: columns,
         _RANGES: tuple(_plain(column) for column in columns),
         _TYPICAL: tuple(fitted_column(column, values[column.name], logarithm=False) or column for column in columns),
         _LOGARITHMS: tuple(fitted_column(column, values[column.name]) or column for column in columns),

@@ -21,7 +21,7 @@ from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from simulation.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
+    from simulation.results.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
 SettingsFile = Annotated[Path, typer.Argument(help="the study's settings, as for `study create`")]
@@ -123,8 +123,7 @@ def simulate(
         runner = backend_called(backend, workers, address)
         file = backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
-        _require_table_alone(compare_encodings, plot or output or checkpoints)
-        _require_writable(plot, output)
+        _require_files(compare_encodings, plot, output, checkpoints)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
@@ -132,12 +131,13 @@ def simulate(
             _hand_out(_run(simulation, range(first_seed, first_seed + seeds)), seeds, plot, output, as_json)
 
 
-def _require_table_alone(compares_encodings: bool, file: Path | None) -> None:
+def _require_files(compares_encodings: bool, plot: Path | None, output: Path | None, checkpoints: Path | None) -> None:
     """Raises ConfigurationError: a comparison of encodings writes no file."""
     from client_sdk.errors import ConfigurationError
 
-    if compares_encodings and file is not None:
+    if compares_encodings and (plot or output or checkpoints):
         raise ConfigurationError("--compare-encodings goes without --plot, --output and --checkpoints")
+    _require_writable(plot, output)
 
 
 def _compared(simulation: Simulation, first_seed: int, seeds: int, compares_encodings: bool, as_json: bool) -> bool:
@@ -151,7 +151,7 @@ def _compared(simulation: Simulation, first_seed: int, seeds: int, compares_enco
 
 
 def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: Path | None, as_json: bool) -> None:
-    from simulation.chart import draw
+    from simulation.results.chart import draw
 
     # Print first: a full disk cannot lose what is printed.
     if as_json:
@@ -205,7 +205,7 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from simulation.engine import RoundShown
-    from simulation.report import SimulationReport
+    from simulation.results.report import SimulationReport
 
     for note in simulation.notes(seeds[0]):
         say(f"note: {note}", err=True)
@@ -238,7 +238,7 @@ def _run(simulation: Simulation, seeds: range) -> SimulationReport:
 
 
 def _show(report: SimulationReport) -> None:
-    from simulation.chart import compared
+    from simulation.results.chart import compared
 
     _show_points(report)
     metric = report.metric

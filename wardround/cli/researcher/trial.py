@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from client_sdk.study.guessed_columns import GuessedColumns
     from client_sdk.study.guessed_label import GuessedTask
     from private_learning.records import Table
-    from simulation.report import SeedSpread
+    from simulation.results.report import SeedSpread
     from simulation.trial import Trial, TrialResult
     from wardround.cli.researcher.trial_settings import TrialSettings
 
@@ -81,7 +81,7 @@ def try_study(
 ) -> None:
     """Try a study on this hospital's table: guess settings, simulate several hospitals, show the accuracy to expect.
 
-    Nothing leaves this machine. The settings are written to a file for the study lead.
+    All data stays on this machine. The settings are written to a file for the study lead.
     """
     begun = time.monotonic()
     with plain_errors():
@@ -142,8 +142,8 @@ def _rows_per_patient(records: Table) -> int:
     from client_sdk.study.guessed_columns import people_of
 
     counts = np.bincount(people_of(records))
-    several = int(counts.max()) > 1
-    return min(max(int(np.quantile(counts, 0.95)), 2), _MAX_ROWS_PER_PATIENT) if several else 1
+    has_several = int(counts.max()) > 1
+    return min(max(int(np.quantile(counts, 0.95)), 2), _MAX_ROWS_PER_PATIENT) if has_several else 1
 
 
 def _settings(
@@ -300,10 +300,10 @@ def _sentence(whole: TrialResult, epsilon: float) -> str:
 
     metric = whole.metrics[0]
     rows = (STUDY, POOLED, ALONE, CONSTANT)
-    study, pooled, alone, constant = (_spread(whole.spread(row, metric)) for row in rows)
+    study, pooled, one_hospital, constant = (_spread(whole.spread(row, metric)) for row in rows)
     return (
         f"{whole.hospitals} hospitals of your size: {metric} with ε {epsilon:g}: {study}; without privacy {pooled}; "
-        f"your hospital alone {alone}; {_constant_in_words(metric)} {constant}"
+        f"your hospital alone {one_hospital}; {_constant_in_words(metric)} {constant}"
     )
 
 
@@ -314,15 +314,15 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
     sign = -1 if metric in _HIGHER_IS_WORSE else 1
     reached, constant = whole.spread(STUDY, metric), whole.spread(CONSTANT, metric)
     pooled = whole.spread(POOLED, metric)
-    few, many = dealt.spread(ALONE, metric), whole.spread(ALONE, metric)
+    small, large = dealt.spread(ALONE, metric), whole.spread(ALONE, metric)
     if reached and constant and pooled and sign * (reached.mean - constant.mean) <= 0:
         useless = sign * (pooled.mean - constant.mean) <= 0
         cure = "other columns" if useless else "more hospitals, a higher ε or fewer columns"
         yield f"warning: the model is no better than {_constant_in_words(metric)}. What would help: {cure}"
-    if few and many:
+    if small and large:
         yield (
-            f"more patients: without privacy, {metric} goes from {few.mean:.3g} to {many.mean:.3g} when a hospital has "
-            f"{whole.patients:,} patients and not {dealt.patients:,} (measured)"
+            f"more patients: without privacy, {metric} goes from {small.mean:.3g} to {large.mean:.3g} when a hospital "
+            f"has {whole.patients:,} patients and not {dealt.patients:,} (measured)"
         )
 
 

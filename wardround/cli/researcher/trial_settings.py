@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.suggestion import AccuracyForecast
 
+# Also of a few patients: a larger one would say little.
 _LARGEST_DELTA = 1e-5
 # Entries that come from the records, beside columns.
 _FROM_RECORDS = re.compile(
@@ -79,8 +79,8 @@ class TrialSettings:
         }
         load(self.task, self.parameters)
         if self.task == DEFAULT_TASK:
-            found = suggested(values, patients=[patients])
-            return found.settings, found.forecast
+            suggestion = suggested(values, patients=[patients])
+            return suggestion.settings, suggestion.forecast
         return _like_suggested(values, patients), None
 
     @property
@@ -103,20 +103,24 @@ class TrialSettings:
         from wardround.cli.lead.templates import study_text
 
         values = self.of_size(patients).as_json()
+        head, words = f"Written by `wardround try`. {WARNING}.", task.words
         if names_only:
-            from private_learning.tasks.columns import PREFIX
-
-            described = {name.removeprefix(PREFIX): text for name, text in self.parameters.items() if PREFIX in name}
-            kept = {
-                name: "VALUES" if name in _WORDS else value
-                for name, value in self.parameters.items()
-                if PREFIX not in name and name not in _RANGES
-            }
-            kept |= {PREFIX + name: text for name, text in without_numbers(described).items()}
-            values["training"]["task_parameters"] = kept
-        head = _NAMES_ALONE if names_only else f"Written by `wardround try`. {WARNING}."
+            values["training"]["task_parameters"] = self._names()
+            head, words = _NAMES_ALONE, task.name
         lines = [f"{line}  {CHECK}" if _FROM_RECORDS.match(line) else line for line in study_text(values).splitlines()]
-        return "\n".join([f"# {head}", f"# Assumed: {task.words if not names_only else task.name}.", *lines]) + "\n"
+        return "\n".join([f"# {head}", f"# Assumed: {words}.", *lines]) + "\n"
+
+    def _names(self) -> dict[str, Any]:
+        """Return the task's parameters with placeholders for what the records told."""
+        from private_learning.tasks.columns import PREFIX
+
+        described = {name.removeprefix(PREFIX): text for name, text in self.parameters.items() if PREFIX in name}
+        public = {
+            name: "VALUES" if name in _WORDS else value
+            for name, value in self.parameters.items()
+            if PREFIX not in name and name not in _RANGES
+        }
+        return public | {PREFIX + name: text for name, text in without_numbers(described).items()}
 
 
 _NAMES_ALONE = (
@@ -132,19 +136,14 @@ def _like_suggested(values: dict[str, Any], patients: int) -> StudySettings:
     from study_protocol.study import suggestion
     from study_protocol.study.plan_of import plan_of
     from wardround.cli.lead.enforcement import with_tightest
-    from wardround.cli.lead.suggest import as_settings
+    from wardround.cli.lead.suggest import as_settings, optimiser_by_rule, privacy_by_rule
     from wardround.cli.lead.templates import SMALLER_STEPS
     from wardround.cli.shared.settings_file import changed_settings
 
     training = values["training"]
     model = load(training["task"], training["task_parameters"]).model()
     parameters = sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
-    values["privacy"] |= {
-        "clip_norm": suggestion.CLIP_NORM,
-        "sampling_rate": 1.0,
-        "expected_batch_size": float(patients),
-        "max_steps": suggestion.ROUNDS,
-    }
+    values["privacy"] |= privacy_by_rule(float(patients), suggestion.ROUNDS)
     plan = least_noise(with_tightest(plan_of(as_settings(values)))[0])
     numbers = suggestion.PublicNumbers(round(values["privacy"]["expected_clients"]), patients, patients, parameters)
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, suggestion.ROUNDS)
@@ -152,9 +151,5 @@ def _like_suggested(values: dict[str, Any], patients: int) -> StudySettings:
     if (smaller := SMALLER_STEPS.get(training["task"])) is not None:
         # A squared error is steep: with longer steps than the template's the model oscillates.
         rate = min(rate, 1.0) * smaller
-    training["optimiser"] = {
-        "name": "plain",
-        "learning_rate": rate,
-        "averaging": json.loads(suggestion.AVERAGING.model_dump_json()),
-    }
+    training["optimiser"] = optimiser_by_rule(rate)
     return changed_settings(as_settings(values), plan)[0]

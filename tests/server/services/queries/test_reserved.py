@@ -10,7 +10,9 @@ import pytest
 
 from accounting.budget.budget import Budget, replay
 from server.db.ledger_store import entries
+from server.db.query_tables import QueryRow
 from server.db.rows import find_study
+from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
@@ -199,6 +201,27 @@ def test_a_question_that_is_decided_does_not_expire(coordinator: Coordinator, cl
     clock.sleep(4000.0)
     work(coordinator)
     assert state(coordinator, number)[0] == "asked"
+
+
+@pytest.mark.quick("sqlite")
+def test_a_question_that_keeps_nothing_waits_for_what_others_keep(coordinator: Coordinator, clock: FakeClock) -> None:
+    """As those of an older database, and scheduled evaluations: it takes nothing from others, and is not lost."""
+    hospitals = asking(coordinator)
+    old = asked(coordinator, question(2.0))
+
+    def keep_nothing(tx: Transaction) -> None:
+        tx.session.get_one(QueryRow, (find_study(tx, "sepsis").id, old)).reserved_until = None
+
+    coordinator.database.write("keep-nothing", keep_nothing)
+    kept = [asked(coordinator, question(2.0, title=f"question {n}")) for n in range(rounds_beside(0) // 4)]
+    agree(coordinator, hospitals, old)
+    work(coordinator)
+    assert state(coordinator, old) == ("waiting", None)
+    answer(coordinator, hospitals, kept[0])
+    assert state(coordinator, kept[0]) == ("answered", None)
+    clock.sleep(3601.0)
+    work(coordinator)
+    assert [state(coordinator, old)[0], state(coordinator, kept[1])[0]] == ["asked", "failed"]
 
 
 @pytest.mark.slow

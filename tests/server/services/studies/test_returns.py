@@ -78,6 +78,15 @@ def test_an_operators_pause_stays(coordinator: Coordinator) -> None:
     assert pause_reason(coordinator) == BY_OPERATOR
 
 
+@pytest.mark.quick("sqlite")
+def test_an_operators_pause_ends_the_wait_for_hospitals(coordinator: Coordinator, clock: FakeClock) -> None:
+    hospitals = deserted(coordinator, clock)
+    lifecycle.act(coordinator, "sepsis", "pause")
+    for hospital in hospitals:
+        hospital.assignment()
+    assert pause_reason(coordinator) == BY_OPERATOR
+
+
 @pytest.mark.slow
 def test_it_does_not_flap(coordinator: Coordinator, clock: FakeClock) -> None:
     """Hospitals that ask for rounds and answer none: the study waits longer each time."""

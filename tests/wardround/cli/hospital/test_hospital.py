@@ -8,11 +8,23 @@ from pathlib import Path
 import pytest
 import segno
 
+from client_sdk.errors import ConfigurationError
 from client_sdk.study.pinning import as_digits
 from tests.factories.commands import Run, finished, opened
 from tests.factories.live_coordinator import Live
+from wardround.cli.hospital.hospital import policy_in_force
 
 BLOCK = "█"
+
+
+def test_a_policy_s_file_comes_before_the_hospital_s_own(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text('[statistics]\nqueries = "refuse"\n')
+    (tmp_path / "other.toml").write_text('studies = ["sepsis"]\n')
+    own, other = policy_in_force(None, tmp_path), policy_in_force(tmp_path / "other.toml", tmp_path)
+    assert own != other
+    (tmp_path / "other.toml").write_text('studeis = ["sepsis"]\n')
+    with pytest.raises(ConfigurationError, match="studeis"):
+        policy_in_force(tmp_path / "other.toml", tmp_path)
 
 
 def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, ConnectionFailed
 from tests.factories.signed_answers import answered, document, shown
-from wardround.cli.lead.ask import errors_of_counts, hand_out
+from wardround.cli.lead.ask import _ask_and_verify, errors_of_counts, hand_out
 
 ASKED = document()
 
@@ -61,3 +63,30 @@ def test_a_table_that_is_not_there_is_named_before_anything_is_printed(
         hand_out(answered(ASKED), False, tmp_path / "answer.csv", "x")
     assert capsys.readouterr().out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_question_that_is_known_waits_for_a_coordinator_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    looks: list[str] = ["waits", "away", "away", "there"]
+    pauses: list[float] = []
+
+    def ask(_study: str, _document: Any, *, wait: bool, on_state: Any) -> Any:
+        assert wait
+        look = looks.pop(0)
+        if look == "waits":
+            on_state(shown(ASKED))
+        if look != "there":
+            raise ConnectionFailed("it did not answer")
+        return answered(ASKED)
+
+    client: Any = SimpleNamespace(ask=ask, sleep=pauses.append)
+    assert _ask_and_verify(client, "registry", ASKED, wait=True)[0] == answered(ASKED)
+    assert (looks, len(pauses)) == ([], 3)
+    assert "it did not answer. The question stays asked" in capsys.readouterr().err
+
+
+def test_a_question_that_never_arrived_ends_with_the_reason() -> None:
+    def ask(*_: Any, **__: Any) -> Any:
+        raise ConnectionFailed("it did not answer")
+
+    with pytest.raises(ConnectionFailed):
+        _ask_and_verify(SimpleNamespace(ask=ask, sleep=None), "registry", ASKED, wait=True)  # type: ignore[arg-type]

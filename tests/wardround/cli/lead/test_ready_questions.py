@@ -60,6 +60,31 @@ def test_columns_are_those_of_the_file_or_those_that_the_study_trains_on(tmp_pat
     assert declared(None, study) == (AGE, SEX.model_copy(update={"missing_values": ("u",)}))
 
 
+@pytest.mark.parametrize("name", ["table-one", "missingness", "typical"])
+def test_categories_that_questions_have_cells_for_are_counted_there(name: str) -> None:
+    parameters = {
+        "label": "ill",
+        "column.ward": "medicine|other|surgery",
+        "column.smoker": "yes|no|missing; missing; missing-values=-1",
+        "column.only": "missing|other",
+        "column.age": "18..90",
+    }
+    columns = declared(None, settings(training={"task_parameters": parameters}))
+    assert {column.column: column for column in columns} == {
+        "ward": Variable(column="ward", categories=("medicine", "surgery")),
+        "smoker": Variable(column="smoker", categories=("yes", "no"), missing_values=("-1", "missing")),
+        "only": Variable(column="only", presence=True, missing_values=("missing",)),
+        "age": AGE,
+    }
+    assert ready_question(name, columns, 6.0).question.columns
+
+
+def test_a_column_that_no_question_can_read_is_named() -> None:
+    parameters = {"label": "ill", "column.ward": "|".join(f"ward {number}" for number in range(80))}
+    with pytest.raises(ConfigurationError, match=r"no question can be about all of the study's columns: .*--columns"):
+        declared(None, settings(training={"task_parameters": parameters}))
+
+
 @pytest.mark.parametrize("study", [None, statistics_settings(), settings(training={"task_parameters": {"label": "x"}})])
 def test_a_study_without_columns_needs_a_file(study: Any) -> None:
     with pytest.raises(ConfigurationError, match="this study declares no columns: pass --columns"):

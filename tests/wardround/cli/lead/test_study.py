@@ -199,6 +199,7 @@ def test_a_task_that_cannot_be_built_leaves_the_name_free(here: Live, run: Run, 
         (
             "from private_learning.tasks import Classification\n"
             "class Own(Classification):\n"
+            "    classes = 2\n"
             "    def __init__(self, parameters): pass\n"
             "    def dataset(self, data): pass\n"
             "    def model(self): raise RuntimeError('no backbone')",

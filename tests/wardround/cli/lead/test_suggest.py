@@ -90,6 +90,21 @@ def test_every_number_of_training_is_there_and_the_public_ones_are_kept(run: Run
     assert not found.beyond_bounds
 
 
+def test_masks_are_added_to_a_file_as_to_numbers(run: Run, tmp_path: Path) -> None:
+    numbers = suggested(run, tmp_path, "--masked")
+    plain, masked = tmp_path / "plain.toml", tmp_path / "masked.toml"
+    run("plan", "--suggest", *PUBLIC, "-o", str(plain))
+    run("plan", str(plain), "--suggest", "--masked", "-o", str(masked))
+    assert read_settings(masked) == numbers
+    # Masks that a person chose stay.
+    chosen = tmp_path / "chosen.toml"
+    chosen.write_text(masked.read_text().replace("step_deadline_seconds = 60.0", "step_deadline_seconds = 90.0"))
+    run("plan", str(chosen), "--suggest", "--masked", "-o", str(tmp_path / "kept.toml"))
+    kept = read_settings(tmp_path / "kept.toml").privacy.masking
+    assert kept is not None
+    assert kept.step_deadline_seconds == 90.0
+
+
 def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path) -> None:
     path = write_settings(
         tmp_path / "study.json",
@@ -119,6 +134,7 @@ def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path
         ((*PUBLIC, "--patients", "3"), "once for each hospital"),
         ((*PUBLIC, "--columns", "5000"), "from 1 to 1,000"),
         ((*PUBLIC, "--epsilon", "-1"), "limits"),
+        ((*PUBLIC, "--epsilon", "0.01"), "would be no better than guessing"),
     ],
 )
 def test_what_cannot_be_suggested_is_one_line(run: Run, arguments: tuple[str, ...], why: str) -> None:
@@ -226,7 +242,13 @@ def test_a_delta_of_a_patient_or_more_is_warned_of() -> None:
 
 
 FORECAST = AccuracyForecast(
-    relative_noise=0.5, lost=0.012, lost_at_most=0.03, alone=0.05, may_be_below_alone=False, commonest=0.5
+    relative_noise=0.5,
+    lost=0.012,
+    lost_at_most=0.03,
+    if_parted=0.08,
+    alone=0.05,
+    may_be_below_alone=False,
+    commonest=0.5,
 )
 
 
@@ -234,7 +256,23 @@ def test_a_forecast_is_said_in_points() -> None:
     lost, alone = in_words(FORECAST)
     assert "expect to lose 1.2 points" in lost
     assert "Four of five studies that were measured lost at most 3.0" in lost
+    assert lost.endswith("If the columns tell the classes apart without error, it is up to 8.0")
+    assert "without error" not in in_words(replace(FORECAST, if_parted=0.02))[0]
+    (nothing,) = in_words(replace(FORECAST, no_better_than_guessing=True))
+    assert "no better than guessing" in nothing
     assert "would lose about 5.0 points" in alone
+
+
+def test_placeholders_are_forecast_as_if_they_were_described_well(run: Run, tmp_path: Path) -> None:
+    """What is promised for them is warned of until they are replaced, and then as for other ranges."""
+    path = tmp_path / "study.toml"
+    first = run("plan", "--suggest", *PUBLIC, "--commonest", "0.5", "-o", str(path)).stderr
+    assert "not sure" not in first
+    assert "the placeholder columns have a typical range" in " ".join(first.split())
+    path.write_text(path.read_text().replace("; typical=20..60", ""))
+    second = run("plan", str(path), "--commonest", "0.5").stderr
+    assert "not sure" in second
+    assert "placeholder" not in second
 
 
 @pytest.mark.parametrize(
@@ -242,7 +280,7 @@ def test_a_forecast_is_said_in_points() -> None:
     [
         ({}, []),
         ({"may_be_below_alone": True}, ["a hospital alone, without privacy, may do better"]),
-        ({"doubts": ("alike", "classes")}, ["this forecast is not sure. There are more than 15"]),
+        ({"doubts": ("noise", "classes")}, ["this forecast is not sure. The noise is larger"]),
         ({"commonest": None}, ["the share of the commonest class is not given"]),
     ],
     ids=["none", "alone", "unsure", "unknown"],

@@ -210,6 +210,7 @@ def limit(**given: Any) -> LimitStatement:
 def statement(*limits: LimitStatement, **given: Any) -> BudgetStatement:
     return BudgetStatement.model_construct(
         study="sepsis",
+        state="running",
         round=3,
         limits=list(limits),
         ledger=BudgetLedger.model_construct(entries=7, head="sha256:ab"),
@@ -319,9 +320,9 @@ def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: p
 
 def test_a_plan_whose_steps_are_done_goes_on_with_questions(capsys: pytest.CaptureFixture[str]) -> None:
     done = COUNTED["progress"] | {"steps": {"used": 254, "reserved": 0, "allowed": 254}}
-    show(statement(limit(**COUNTED | {"progress": done}), can_continue=True))
+    show(statement(limit(**COUNTED | {"progress": done, "rounds_left_estimate": 0})))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "may continue with questions" in shown
+    assert "round 3: training done, takes questions" in shown
     assert "0.0 % of the steps, 95.0 % of μ²" in shown
 
 

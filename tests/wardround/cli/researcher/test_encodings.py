@@ -16,7 +16,7 @@ from simulation.records import Dealer, HowSplit, Source
 from simulation.runs import Simulation
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import settings
-from wardround.cli.researcher.encodings import OWN, compare_encodings, encodings_of
+from wardround.cli.researcher.encodings import DECLARED, compare_encodings, encodings_of
 
 DRAW = np.random.default_rng(1)
 CRP = np.exp(2 + DRAW.normal(size=160))
@@ -44,15 +44,15 @@ def simulation(chosen: StudySettings, share: float = 0.25) -> Simulation:
 
 def test_ways_begin_with_the_study_s_own_and_none_is_twice() -> None:
     ways = dict(encodings_of(study(), (RECORDS,)))
-    assert list(ways) == [OWN, "typical ranges and frequencies", "with logarithms"]
-    assert ways[OWN] == {}
+    assert list(ways) == [DECLARED, "typical ranges and frequencies", "with logarithms"]
+    assert ways[DECLARED] == {}
     assert ways["typical ranges and frequencies"] == {"crp": "0..400; typical=1..26", "ward": "a|b; frequencies=90|10"}
     assert ways["with logarithms"]["crp"] == "0..400; typical=1..26; log"
     own = ways["with logarithms"]
     shaped = dict(encodings_of(study(crp="0..400; typical=1..200", ward=own["ward"]), (RECORDS,)))
     assert shaped["ranges alone"] == {"crp": "0..400", "ward": "a|b"}
-    assert list(shaped) == [OWN, "ranges alone", "typical ranges and frequencies", "with logarithms"]
-    assert next(encodings_of(study(crp=own["crp"], ward=own["ward"]), (RECORDS,))) == (OWN, {})
+    assert list(shaped) == [DECLARED, "ranges alone", "typical ranges and frequencies", "with logarithms"]
+    assert next(encodings_of(study(crp=own["crp"], ward=own["ward"]), (RECORDS,))) == (DECLARED, {})
     for columns in (*ways.values(), *shaped.values()):
         read_columns({f"column.{name}": text for name, text in columns.items()} | {"column.other": "0..1"})
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from client_sdk.errors import TrainingStopped
 from simulation.local_work import ClientStopped
-from simulation.report import SeedRun
+from simulation.results.report import SeedRun
 from simulation.runs import Simulation
 from tests.factories.record_files import write_records
 from wardround.cli.lead.templates import study_text, study_values

@@ -1,4 +1,4 @@
-"""`wardround try` and `wardround data columns` as a person types them: the answer, the file, and what is refused."""
+"""`wardround try` as a person types it: the answer, the file, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from client_sdk.study.guessed_columns import guess_columns
@@ -17,6 +18,7 @@ from simulation.trial import Trial
 from tests.factories.record_files import write_records
 from wardround.cli.main import build
 from wardround.cli.researcher.trial import _planned, _trial_of  # pyright: ignore[reportPrivateUsage]
+from wardround.cli.researcher.trial import try_study as command
 from wardround.cli.researcher.trial_settings import TrialSettings
 from wardround.cli.shared.settings_file import read_settings
 
@@ -225,24 +227,17 @@ def test_hopeless_records_are_answered_before_any_computation(
     assert not out.exists()
 
 
+def test_a_label_with_a_wrong_number_of_columns_for_its_task_is_refused(records: Path, out: Path) -> None:
+    with pytest.raises(typer.Exit):
+        command(records, ["ill"], task="multi-label", patient="patient", output=out)
+    with pytest.raises(typer.Exit):
+        command(records, ["age"], event="age", patient="patient", output=out)
+    assert not out.exists()
+
+
 def test_a_folder_and_a_wrong_encoding(tmp_path: Path, out: Path) -> None:
     done = wardround("try", tmp_path, "--label", "ill", "-o", out)
     assert (done.exit_code, "is a folder: name one table" in done.output) == (1, True)
     (tmp_path / "records.csv").write_bytes("größe,ill\n1,0\n".encode("cp1252"))
     done = wardround("try", tmp_path / "records.csv", "--label", "ill", "-o", out)
     assert (done.exit_code, "encoding" in done.output) == (1, True)
-
-
-def test_data_columns_writes_lines_for_settings(records: Path, tmp_path: Path) -> None:
-    done = wardround("data", "columns", records, "--label", "ill", "--patient", "patient")
-    assert done.exit_code == 0, done.output
-    entries = tomllib.loads(done.stdout)
-    assert "column.age" in entries
-    assert "column.ill" not in entries
-    assert "no privacy budget covers them" in done.stderr
-    written = tmp_path / "columns.toml"
-    assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 0
-    assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 1
-    alone = wardround("data", "columns", records, "--patient", "patient", "-o", written, "--force", "--names-only")
-    assert alone.exit_code == 0
-    assert set(tomllib.loads(written.read_text()).values()) <= {"LOW..HIGH", "CATEGORIES"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from simulation.chart import chart_of, compared, draw
+from simulation.results.chart import chart_of, compared, draw
 from tests.simulation.reports import report, run
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from simulation.report import SeedSpread
+from simulation.results.report import SeedSpread
 from tests.simulation.reports import report, run
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from simulation.report import SeedSpread, SimulationReport
+from simulation.results.report import SeedSpread, SimulationReport
 
 _WIDTH, _HEIGHT = 560, 220
 _SCALE = 2

@@ -1,0 +1,1 @@
+"""The results of simulations: their report, and its chart."""
