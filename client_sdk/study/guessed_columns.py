@@ -28,6 +28,8 @@ MIN_PATIENTS = 10
 _MAX_CATEGORIES, _MAX_STEPS, _MAX_CODED = 20, 5, 30
 # Shares of the cells: of a type that a column has, of missing ones that leave too little, of listed categories.
 _OF_ONE_TYPE, _MOSTLY_MISSING, _LISTED = 0.9, 0.95, 0.5
+# Share of rare categories from which groups are advised.
+_WORTH_GROUPING = 0.05
 _LONG_TEXT, _MAX_STAND_INS = 40, 2
 _NEGATIVE_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0)
 # An identifier is another for most rows. One that its name gives away may repeat.
@@ -36,6 +38,8 @@ _IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|nbr|num|mrn|pid|uid|guid|key|
 _PATIENT = re.compile(r"patient|subject|person|mrn|uniquepid|^(pid|pat)$")
 _NOT_A_PATIENT = re.compile(r"age|sex|weight|height|type|stay|unit|visit|encounter")
 _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$")
+
+_UNWRITABLE = "its words cannot be written between bars, or are numbers with a separator of thousands"
 
 Codes = NDArray[np.int64]
 
@@ -60,12 +64,15 @@ class _LeftOut(Exception):
     """A column is no input, for the reason in the text."""
 
 
-def guess_columns(table: Table, targets: Collection[str], left_out: Collection[str] = ()) -> GuessedColumns:
+def guess_columns(
+    table: Table, targets: Collection[str], left_out: Collection[str] = (), kept: Collection[str] = ()
+) -> GuessedColumns:
     """Return descriptions of all columns but the targets, and those that are left out, with a reason for each.
 
     Args:
         targets: columns that a model would learn to predict. They are neither described nor reported.
         left_out: columns that a person leaves out.
+        kept: columns whose numbers are no identifiers, as a person says.
     """
     lines, reasons, remarks = dict[str, str](), dict.fromkeys(left_out, "as you said"), list[str]()
     columns = dict(table.columns)
@@ -74,19 +81,20 @@ def guess_columns(table: Table, targets: Collection[str], left_out: Collection[s
         if name in targets or name in reasons:
             continue
         try:
-            declared = _declared(name, column, people)
+            declared = _declared(name, column, people, is_kept=name in kept)
             text = column_text(declared)
             if read_columns({PREFIX + name: text}) != (declared,):
-                raise _LeftOut("its words cannot be written between bars")
+                raise _LeftOut(_UNWRITABLE)
         except TaskError:
-            reasons[name] = "its words cannot be written between bars"
+            reasons[name] = _UNWRITABLE
         except _LeftOut as reason:
             reasons[name] = str(reason)
         else:
             lines[name] = text
             columns[name], emptied = _emptied(declared, column)
             if emptied:
-                remarks.append(f"column {name}: {emptied} cells are rare or no numbers, and count as missing")
+                why = _why_emptied(declared, emptied / len(column))
+                remarks.append(f"column {name}: {emptied:,} of {len(column):,} cells {why}")
     return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
 
 
@@ -160,7 +168,7 @@ def is_identifier(name: str, values: Floats) -> bool:
     return share > _DISTINCT and (is_counted_up or float(np.median(np.abs(values))) >= _LONG_NUMBER)
 
 
-def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
+def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: bool) -> Declared:
     """Raises _LeftOut."""
     words, codes = words_of(column)
     present = codes >= 0
@@ -171,9 +179,12 @@ def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
     if len(np.unique(codes[present])) == 1:
         raise _LeftOut("one value throughout")
     odd: list[int] = np.unique(codes[read_numbers(column).wrong]).tolist()
-    stand_ins = [words[code] for code in odd if patients_of(codes, people, len(words))[code] >= MIN_PATIENTS]
+    counts = patients_of(codes, people, len(words))
+    stand_ins = [words[code] for code in odd if counts[code] >= MIN_PATIENTS]
     # More words beside numbers are codes of a list, such as one of diagnoses.
     if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
+        if not is_kept and is_identifier(name, _numbers_of(column, stand_ins)):
+            raise _LeftOut("an identifier")
         return _number(name, column, people, stand_ins)
     if 1 - read_days(column).wrong.sum() / present.sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
@@ -181,11 +192,8 @@ def _declared(name: str, column: Column, people: NDArray[np.int64]) -> Declared:
 
 
 def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: list[str]) -> Declared:
-    numbers = read_numbers(column, stand_ins)
-    values = numbers.values[~np.isnan(numbers.values)]
-    if is_identifier(name, values):
-        raise _LeftOut("an identifier")
-    stand_ins = [*stand_ins, *(f"{code:.15g}" for code in _codes_in(values))]
+    codes = _codes_in(_numbers_of(column, stand_ins))
+    stand_ins = [*stand_ins, *(f"{code:.15g}" for code in codes)]
     numbers = read_numbers(column, stand_ins)
     present = ~np.isnan(numbers.values)
     values = numbers.values[present]
@@ -199,6 +207,11 @@ def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: lis
     missing = float(np.clip(_rounded(float(np.clip(np.median(values), *ends))), *ends)) if absent else None
     ranged = NumberColumn(name, *ends, missing, tuple(stand_ins))
     return fitted_column(ranged, values) or ranged
+
+
+def _numbers_of(column: Column, stand_ins: list[str]) -> Floats:
+    values = read_numbers(column, stand_ins).values
+    return values[~np.isnan(values)]
 
 
 def _steps(name: str, values: Floats, people: NDArray[np.int64]) -> tuple[str, ...] | None:
@@ -259,6 +272,12 @@ def _emptied(declared: Declared, column: Column) -> tuple[Column, int]:
     cells = column.as_texts.tolist()
     texts = [None if is_wrong else cell for cell, is_wrong in zip(cells, wrong.tolist(), strict=True)]
     return Column.of_texts(texts, column.spelling, column.name), int(wrong.sum())
+
+
+def _why_emptied(declared: Declared, share: float) -> str:
+    are = "are no numbers" if isinstance(declared, NumberColumn) else "are rare categories"
+    cure = "leave them empty" if share < _WORTH_GROUPING else "put them into public groups, or leave them empty"
+    return f"{are} and count as missing here. A study refuses them: {cure}"
 
 
 def _rounded(value: float) -> float:

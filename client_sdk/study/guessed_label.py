@@ -104,7 +104,7 @@ def _kind(labels: Sequence[str], event: str | None, task: str | None) -> str | N
 
 def giveaways(lines: Mapping[str, str], table: Table, task: GuessedTask) -> dict[str, str]:
     """Return columns that tell the label nearly alone -> the reason why they are no inputs. table: the task's rows."""
-    reason = "it gives the label away: is it known before the outcome?"
+    reason = "it gives the label away. If it is known before the outcome: --keep"
     reasons: dict[str, str] = {}
     for name, text in lines.items():
         (declared,) = read_columns({PREFIX + name: text})
@@ -178,6 +178,9 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
         raise ConfigurationError(
             f"fewer than two values of column {label} have {MIN_PATIENTS} patients: there is too little to learn from"
         )
+    if len(frequent) == 2 and words[frequent[0]].casefold() in _YES - {"1"}:
+        # "no" is class 0, as elsewhere.
+        frequent.reverse()
     names = [words[code] for code in frequent]
     place = np.full(len(words), -1, np.int64)
     place[frequent] = np.arange(len(frequent))

@@ -39,6 +39,11 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
     return backends[name]
 
 
+def quickest(work: LocalWork) -> Backend:
+    """Return vectorised where the model allows it, else forked. Bytes may be others than the service's."""
+    return Vectorised(work) if reason_against(work) is None else Forked(work)
+
+
 def _auto(work: LocalWork, workers: int | None) -> Backend:
     if len(work.population) >= MANY_CLIENTS and reason_against(work) is None:
         return Vectorised(work)

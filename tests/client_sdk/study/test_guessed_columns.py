@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client_sdk.study.guessed_columns import guess_columns, patient_column, rounded_range
 from private_learning.records import Table
@@ -48,7 +51,10 @@ def test_frequent_words_are_categories_and_rare_ones_are_not_written() -> None:
     words = ["medical"] * 200 + ["surgical"] * 195 + ["rarissima"] * 5
     found = guess_columns(Table.of({"ward": words, "ill": [0, 1] * 200}), ["ill"])
     assert found.lines["ward"] == "medical|surgical; missing; frequencies=50|50"
-    assert found.remarks == ("column ward: 5 cells are rare or no numbers, and count as missing",)
+    assert found.remarks == (
+        "column ward: 5 of 400 cells are rare categories and count as missing here. "
+        "A study refuses them: leave them empty",
+    )
     columns = read_columns({PREFIX + "ward": found.lines["ward"]})
     assert encode_columns(columns, found.table.columns)[:, -1].sum() == 5
 
@@ -79,7 +85,16 @@ def test_few_whole_numbers_are_categories_with_frequencies() -> None:
         ("x", [f"2020-01-{row % 28 + 1:02}" for row in range(N)], "dates"),
         ("record_id", list(DRAW.permutation(N) + 100), "an identifier"),
         ("x", list(range(1000, 1000 + N)), "an identifier"),
-        ("x", ["a|b", "c|d"] * (N // 2), "its words cannot be written between bars"),
+        (
+            "x",
+            ["a|b", "c|d"] * (N // 2),
+            "its words cannot be written between bars, or are numbers with a separator of thousands",
+        ),
+        (
+            "x",
+            ["1,000", "900"] * (N // 2),
+            "its words cannot be written between bars, or are numbers with a separator of thousands",
+        ),
         ("x", [f"w{row % 80}" for row in range(N)], "fewer than two categories have 10 patients"),
     ],
 )
@@ -119,3 +134,32 @@ def test_a_column_of_patients_with_several_rows(name: str, values: list[int], na
 def test_a_range_of_one_number_is_none() -> None:
     assert rounded_range(np.array([0.0] * 199 + [5.0])) is None
     assert rounded_range(np.linspace(3, 97, 300)) == (0.0, 100.0)
+
+
+def test_a_column_that_a_person_keeps_is_no_identifier() -> None:
+    table = Table.of({"visit_nr": list(range(1000, 1400)), "ill": [0, 1] * 200})
+    assert guess_columns(table, ["ill"]).left_out["visit_nr"] == "an identifier"
+    assert "visit_nr" in guess_columns(table, ["ill"], kept=["visit_nr"]).lines
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    numbers=st.lists(st.floats(-1e5, 1e5).map(lambda x: round(x, 4)), min_size=120, max_size=120),
+    low=st.floats(-9e8, -4e5),
+    high=st.floats(4e5, 9e8),
+    rare=st.text(st.characters(categories=["Lu"]), min_size=8, max_size=12),
+)
+def test_no_extreme_value_and_no_rare_word_is_described(
+    numbers: list[float], low: float, high: float, rare: str
+) -> None:
+    words = ["common"] * 60 + ["usual"] * 53 + [rare] * 9
+    table = Table.of({"crp": [low, *numbers, high], "ward": words, "ill": [0, 1] * 61})
+    lines = guess_columns(table, ["ill"]).lines
+    assert not any(rare in text for text in lines.values())
+    ends = known_ends(lines["crp"]) if "crp" in lines else ()
+    assert all(-4e5 < end < 4e5 for end in ends)
+
+
+def known_ends(text: str) -> tuple[float, ...]:
+    """Return every number of a description of a number column."""
+    return tuple(map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)))

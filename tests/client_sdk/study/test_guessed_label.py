@@ -27,12 +27,13 @@ def table(label: Any, **others: Any) -> Table:
     [
         ([0, 1] * 100, "logistic-regression", {"label": "y", "classes": 2}),
         (["no", "yes"] * 100, "logistic-regression", {"label": "y", "label-values": "no|yes"}),
+        (["ja", "nein"] * 100, "logistic-regression", {"label": "y", "label-values": "nein|ja"}),
         ([1, 2, 3, 4] * 50, "logistic-regression", {"label": "y", "label-values": "1|2|3|4"}),
         ([True, False] * 100, "logistic-regression", {"label": "y", "label-values": "False|True"}),
         (MEASURED, "regression", {"label": "y", "low": 0.0, "high": 100.0}),
         ([*range(20)] * 10, "regression", {"label": "y", "low": 0.0, "high": 19.0}),
     ],
-    ids=["counted", "words", "codes", "truths", "measured", "many numbers"],
+    ids=["counted", "words", "yes before no", "codes", "truths", "measured", "many numbers"],
 )
 def test_the_label_says_the_task(label: Any, task: str, parameters: dict[str, Any]) -> None:
     found = guess_task(table(label), ["y"])

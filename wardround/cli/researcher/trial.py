@@ -41,6 +41,9 @@ Label = Annotated[
 Event = Annotated[
     str | None, typer.Option("--event", help="column that says whether the time in --label ended with the event")
 ]
+Keep = Annotated[
+    list[str], typer.Option("--keep", help="column that stays although it nearly tells the label. Repeatable")
+]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="logistic-regression, mlp, regression, discrete-survival or multi-label")
 ]
@@ -49,11 +52,9 @@ Epsilon = Annotated[float, typer.Option(help="ε of the study for every patient"
 Seconds = Annotated[float, typer.Option(help="no further seed begins when it would end later than this", min=1.0)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="settings file to write")]
 
-_MAX_SEEDS, _TEST_SHARE, _MAX_ROWS_PER_PATIENT = 10, 0.2, 5
-# Numbers of the encoded table, at most: of a wider one fewer patients are drawn.
-_MAX_CELLS = 500_000
-# From so many on a process for each processor is faster.
-_MANY_CELLS = 100_000
+_MIN_SEEDS, _MAX_SEEDS, _TEST_SHARE, _MAX_ROWS_PER_PATIENT = 3, 10, 0.2, 5
+# Patients of a simulation, at least where the table has more. Numbers of the encoded table, at most before it is timed.
+_FEW_PATIENTS, _MAX_CELLS = 1_000, 2_000_000
 _INTERRUPTED = 130
 _HIGHER_IS_WORSE = ("rmse",)
 
@@ -65,6 +66,7 @@ def try_study(
     task: TaskName = None,
     patient: Patient = None,
     leave_out: LeaveOut = [],  # noqa: B006 (typer reads the default and copies it)
+    keep: Keep = [],  # noqa: B006
     hospitals: Hospitals = 4,
     epsilon: Epsilon = 2.0,
     seconds: Seconds = 80.0,
@@ -86,7 +88,7 @@ def try_study(
         require_writable(output, replaces=force)
         options = FormatOptions(separator, encoding, decimal, dates)
         read = read_table(records, options, patient, leave_out)
-        guessed, guessed_task = _guess(read, label, event, task, leave_out)
+        guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
             say(f"assumed: {guessed_task.words}")
             show_remarks(guessed)
@@ -104,21 +106,29 @@ def try_study(
 
 
 def _guess(
-    read: Table, label: list[str], event: str | None, task: str | None, leave_out: list[str]
+    read: Table, label: list[str], event: str | None, task: str | None, leave_out: list[str], keep: list[str]
 ) -> tuple[GuessedColumns, GuessedTask]:
     """Return inputs and task, with the records that have a label. Raises ConfigurationError: they are hopeless."""
     from dataclasses import replace
 
+    from client_sdk.errors import ConfigurationError
     from client_sdk.study.guessed_columns import guess_columns
     from client_sdk.study.guessed_label import giveaways, guess_task
 
     guessed_task = guess_task(read, label, event, task)
     left_out = [known_column(read, name) for name in leave_out]
+    kept = [known_column(read, name) for name in keep]
+    if both := sorted({*kept} & {*left_out, *guessed_task.targets}):
+        raise ConfigurationError(f"--keep {both[0]}: the column is also left out or predicted. Name it once")
     usable = read.take(guessed_task.rows)
     if len(usable) < len(read):
         say(f"note: {len(read) - len(usable):,} of {len(read):,} rows have no usable label and are left out", err=True)
-    guessed = guess_columns(usable, guessed_task.targets, left_out)
-    leaks = giveaways(guessed.lines, guessed.table, guessed_task)
+    guessed = guess_columns(usable, guessed_task.targets, left_out, kept)
+    for name in kept:
+        if name in guessed.left_out:
+            raise ConfigurationError(f"--keep {name}: it cannot be an input ({guessed.left_out[name]})")
+    asked = {name: text for name, text in guessed.lines.items() if name not in kept}
+    leaks = giveaways(asked, guessed.table, guessed_task)
     lines = {name: text for name, text in guessed.lines.items() if name not in leaks}
     guessed = replace(guessed, lines=lines, left_out={**guessed.left_out, **leaks})
     require_inputs(guessed.lines, guessed.left_out)
@@ -154,53 +164,81 @@ def _run(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, in
         Exit: it was stopped in the first seed.
     """
     import logging
-    from functools import cache
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from simulation.backends.choice import backend_called
-    from simulation.records import Dealer, HowSplit, Source
-    from simulation.trial import Trial
-
     for name in ("study_protocol.randomness.source", "private_learning.tasks.dataset"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    dealer = Dealer(
-        Source((_narrowed(records, settings),), None, None), HowSplit("iid"), settings.hospitals, _TEST_SHARE
-    )
-    backend = backend_called("loop" if len(records) * settings.width < _MANY_CELLS else "forked")
-    trial, seed, longest = Trial(dealer, cache(settings.of_size), backend), 0, 0.0
+    try:
+        trial, seeds = _planned(records, settings, end)
+    except KeyboardInterrupt:
+        raise _stopped() from None
+    seed, longest, spare = 0, 0.0, 0.35 * (end - time.monotonic())
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("simulated", total=None)
-        while seed < _MAX_SEEDS and (seed == 0 or time.monotonic() + longest <= end):
+        # A seed that takes longer than it seemed may still be needed for a spread.
+        while seed < seeds and (seed == 0 or time.monotonic() + longest <= end + (spare if seed < _MIN_SEEDS else 0)):
             before = time.monotonic()
-            progress.update(bar, description=f"seed {seed}", completed=0, total=2 * settings.of_size(1000).rounds)
+            description = f"seed {seed + 1} of {seeds}"
+            progress.update(bar, description=description, completed=0, total=2 * settings.of_size(1000).rounds)
             try:
                 trial.run(seed, lambda _: progress.update(bar, advance=1))
             except KeyboardInterrupt:
                 if seed:
                     break
-                say("stopped: nothing was written", err=True)
-                raise typer.Exit(_INTERRUPTED) from None
+                raise _stopped() from None
             seed, longest = seed + 1, max(longest, time.monotonic() - before)
     return trial, seed
 
 
-def _narrowed(records: Table, settings: TrialSettings) -> Table:
+def _stopped() -> typer.Exit:
+    say("stopped: nothing was written", err=True)
+    return typer.Exit(_INTERRUPTED)
+
+
+def _planned(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, int]:
+    """Return a trial and its number of seeds, so that 3 end in time: of fewer patients if need be."""
+    people = len(set(records.patients))
+    kept = min(people, max(_MAX_CELLS // settings.width, _FEW_PATIENTS))
+    while True:
+        trial = _trial_of(_narrowed(records, kept), settings)
+        each = trial.seconds()
+        affordable = int((end - time.monotonic()) / each)
+        if affordable >= _MIN_SEEDS or kept <= _FEW_PATIENTS:
+            break
+        # Rather too few than to time a third size.
+        kept = max(int(0.8 * kept * max(affordable, 0.5) / _MIN_SEEDS), _FEW_PATIENTS)
+    if kept < people:
+        say(f"note: {kept:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
+    if settings.rows > 1:
+        say(
+            f"note: of each patient one row is trained on. In the study it is up to {settings.rows}, which is no worse",
+            err=True,
+        )
+    return trial, min(max(affordable, 1), _MAX_SEEDS)
+
+
+def _trial_of(records: Table, settings: TrialSettings) -> Trial:
+    from dataclasses import replace
+    from functools import cache
+
+    from simulation.backends.choice import quickest
+    from simulation.records import Dealer, HowSplit, Source
+    from simulation.trial import Trial
+
+    dealer = Dealer(Source((records,), None, None), HowSplit("iid"), settings.hospitals, _TEST_SHARE)
+    return Trial(dealer, cache(replace(settings, rows=1).of_size), quickest, settings.rows)
+
+
+def _narrowed(records: Table, most: int) -> Table:
     import numpy as np
 
-    max_patients = max(_MAX_CELLS // (settings.width * settings.rows), 1000)
     patients = list(dict.fromkeys(records.patients))
-    if len(patients) <= max_patients:
+    if len(patients) <= most:
         return records
-    sample: set[str] = {
-        patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:max_patients].tolist()
-    }
-    say(
-        f"note: {max_patients:,} of {len(patients):,} patients are simulated, so noise weighs more than in the study",
-        err=True,
-    )
-    return records.take([row for row, name in enumerate(records.patients) if name in sample])
+    drawn: set[str] = {patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()}
+    return records.take([row for row, name in enumerate(records.patients) if name in drawn])
 
 
 def _what_helps(settings: TrialSettings, patients: int) -> list[str]:
@@ -228,8 +266,9 @@ def _show(trial: Trial, seeds: int, epsilon: float, helps: list[str]) -> None:
         say(f"no model was released, or it has no metric ({', '.join(whole.measured[STUDY][0]) or 'none'})")
         return
     heads = ["", *(f"{each.hospitals} hospitals of {each.patients:,} patients" for each in (dealt, whole))]
+    counted = f"{seeds} seeds" if seeds > 1 else "1 seed"
     for metric in whole.metrics:
-        table(f"{metric} on held-out patients, {seeds} seeds", heads, list(_rows(dealt, whole, metric, epsilon)))
+        table(f"{metric} on held-out patients, {counted}", heads, list(_rows(dealt, whole, metric, epsilon)))
     say(
         f"first column: your records dealt out to {dealt.hospitals} hospitals. Second: every hospital as large as yours"
         ", with the same patients. What other hospitals' patients would add cannot be seen in it"

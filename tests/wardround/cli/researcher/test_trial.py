@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from pathlib import Path
 
@@ -10,10 +11,15 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from client_sdk.study.guessed_columns import guess_columns
+from client_sdk.study.guessed_label import guess_task
+from private_learning.records import Table
 from simulation.trial import Trial
 from tests.factories.record_files import write_records
 from wardround.cli.main import build
+from wardround.cli.researcher.trial import _planned, _trial_of  # pyright: ignore[reportPrivateUsage]
 from wardround.cli.researcher.trial import try_study as command
+from wardround.cli.researcher.trial_settings import TrialSettings
 from wardround.cli.shared.settings_file import read_settings
 
 
@@ -98,6 +104,67 @@ def test_names_alone_tell_no_number(records: Path, out: Path) -> None:
     parameters = tomllib.loads(out.read_text())["training"]["task_parameters"]
     columns = {text for name, text in parameters.items() if name.startswith("column.")}
     assert columns <= {"LOW..HIGH", "LOW..HIGH; missing=MIDDLE", "CATEGORIES", "CATEGORIES; missing"}
+
+
+def leaking(path: Path) -> Path:
+    rows = [f"{20 + row * 7 % 60},{row * row % 7 % 2},{row * row % 7 % 2}" for row in range(240)]
+    path.write_text("\n".join(["age,code,ill", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep", "code"]])
+def test_a_column_that_tells_the_label_is_kept_where_a_person_says_so(
+    keep: list[str], tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trial, "seconds", interrupted)
+    done = wardround("try", leaking(tmp_path / "table.csv"), "--label", "ill", *keep, "-o", out)
+    assert (done.exit_code, "nothing was written" in done.output) == (130, True)
+    assert ("left out: code (it gives the label away" in done.output) == (not keep)
+    done = wardround("try", tmp_path / "table.csv", "--label", "ill", "--keep", "ill", "-o", out)
+    assert (done.exit_code, "--keep ill: the column is also" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("each", "seeds", "sizes"),
+    # Seconds of a seed for every 1,000 patients, of 20 s in all.
+    [(0.5, 10, [3000]), (2.0, 3, [3000]), (6.0, 3, [3000, 1000]), (50.0, 1, [3000, 1000])],
+)
+def test_seeds_and_patients_follow_from_the_first_rounds(
+    each: float, seeds: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = list[int]()
+
+    def seconds(trial: Trial) -> float:
+        (records,) = trial.dealer.source.files
+        timed.append(len(records))
+        return each * len(records) / 1000
+
+    monkeypatch.setattr(Trial, "seconds", seconds)
+    table = Table.of({"age": [20 + row % 60 for row in range(3000)], "ill": [row * row % 7 % 2 for row in range(3000)]})
+    task = guess_task(table, ["ill"])
+    settings = TrialSettings.of(task, guess_columns(table, ["ill"]), 4, 2.0, 3000, 1)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(time, "monotonic", lambda: 0.0)
+        assert _planned(table, settings, 20.0)[1] == seeds
+    assert timed == sizes
+
+
+def test_of_a_patient_one_row_is_trained_on_and_all_held_out_rows_are_predicted() -> None:
+    table = Table.of(
+        {
+            "age": [20 + row % 60 for row in range(300)],
+            "ill": [row * row % 7 % 2 for row in range(300)],
+            "who": [row // 3 for row in range(300)],
+        },
+        patient_column="who",
+    )
+    settings = TrialSettings.of(guess_task(table, ["ill"]), guess_columns(table, ["ill"]), 4, 2.0, 100, 3)
+    _, parts, copies, test = _trial_of(table, settings)._dealt(0)  # pyright: ignore[reportPrivateUsage]
+    assert (len(parts.dataset), parts.dataset.grouped, [*map(len, parts.rows)]) == (80, False, [20] * 4)
+    assert ([*map(len, copies.rows)], len(test)) == ([80] * 4, 60)
 
 
 def test_an_interrupted_trial_writes_nothing(records: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
