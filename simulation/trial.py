@@ -141,8 +141,8 @@ class Trial:
         """Return the task, the hospitals with a part each, the same with all patients each, and the test records."""
         first = self.settings(1_000)
         task = of_study(first.training)
-        several = first.training.model_copy(update={"rows_per_patient": self.rows})
-        dealt = self.dealer.deal(task, first.model_copy(update={"training": several}), seed)
+        training = first.training.model_copy(update={"rows_per_patient": self.rows})
+        dealt = self.dealer.deal(task, first.model_copy(update={"training": training}), seed)
         assert dealt.test is not None
         dataset, everyone = _one_row(dealt.population.dataset, seed), np.arange(len(dealt.population.dataset))
         parts, copies = (
@@ -175,10 +175,10 @@ def _one_row(dataset: TaskDataset, seed: int) -> TaskDataset:
     if not dataset.grouped:
         return dataset
     real = present(dataset.targets, 2).numpy()
-    drawn = torch.as_tensor((np.random.default_rng([seed, _ROWS]).random(real.shape) * real).argmax(1))
+    places = torch.as_tensor((np.random.default_rng([seed, _ROWS]).random(real.shape) * real).argmax(1))
     each = torch.arange(len(dataset))
     return replace(
-        dataset, inputs=in_memory(dataset.inputs)[each, drawn], targets=dataset.targets[each, drawn], grouped=False
+        dataset, inputs=in_memory(dataset.inputs)[each, places], targets=dataset.targets[each, places], grouped=False
     )
 
 

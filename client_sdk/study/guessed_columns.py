@@ -171,13 +171,7 @@ def is_identifier(name: str, values: Floats) -> bool:
 def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: bool) -> Declared:
     """Raises _LeftOut."""
     words, codes = words_of(column)
-    present = codes >= 0
-    if not present.any():
-        raise _LeftOut("no values")
-    if present.mean() < 1 - _MOSTLY_MISSING:
-        raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
-    if len(np.unique(codes[present])) == 1:
-        raise _LeftOut("one value throughout")
+    _require_different_values(codes)
     odd: list[int] = np.unique(codes[read_numbers(column).wrong]).tolist()
     counts = patients_of(codes, people, len(words))
     stand_ins = [words[code] for code in odd if counts[code] >= MIN_PATIENTS]
@@ -186,9 +180,20 @@ def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: 
         if not is_kept and is_identifier(name, _numbers_of(column, stand_ins)):
             raise _LeftOut("an identifier")
         return _number(name, column, people, stand_ins)
-    if 1 - read_days(column).wrong.sum() / present.sum() >= _OF_ONE_TYPE:
+    if 1 - read_days(column).wrong.sum() / (codes >= 0).sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
     return _category(name, words, codes, people)
+
+
+def _require_different_values(codes: Codes) -> None:
+    """Raises _LeftOut: all or most values are missing, or they are the same."""
+    present = codes >= 0
+    if not present.any():
+        raise _LeftOut("no values")
+    if present.mean() < 1 - _MOSTLY_MISSING:
+        raise _LeftOut(f"more than {_MOSTLY_MISSING:.0%} are missing")
+    if len(np.unique(codes[present])) == 1:
+        raise _LeftOut("one value throughout")
 
 
 def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: list[str]) -> Declared:

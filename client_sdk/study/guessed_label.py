@@ -170,17 +170,11 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
         )
     if distinct > _MAX_CLASSES:
         raise _too_many_classes(label, distinct, int((codes >= 0).sum()))
-    # Rare values are left out, so that no word of few patients stands in the settings.
-    frequent = sorted(
-        (int(code) for code in np.flatnonzero(counts >= MIN_PATIENTS)), key=lambda code: _order(words[code])
-    )
+    frequent = _frequent_in_order(words, counts)
     if len(frequent) < 2:
         raise ConfigurationError(
             f"fewer than two values of column {label} have {MIN_PATIENTS} patients: there is too little to learn from"
         )
-    if len(frequent) == 2 and words[frequent[0]].casefold() in _YES - {"1"}:
-        # "no" is class 0, as elsewhere.
-        frequent.reverse()
     names = [words[code] for code in frequent]
     place = np.full(len(words), -1, np.int64)
     place[frequent] = np.arange(len(frequent))
@@ -193,6 +187,15 @@ def _classes(table: Table, label: str, task: str) -> GuessedTask:
     reading += f". {rare} more with fewer than {MIN_PATIENTS} patients are left out" if rare else ""
     reading += _other_reading(table, label)
     return GuessedTask(task, parameters, (label,), rows, outcome[rows].astype(np.float64), reading)
+
+
+def _frequent_in_order(words: list[str], counts: NDArray[np.int64]) -> list[int]:
+    """Return places of the words that enough patients have, so that no word of few stands in the settings."""
+    places: list[int] = np.flatnonzero(counts >= MIN_PATIENTS).tolist()
+    frequent = sorted(places, key=lambda code: _order(words[code]))
+    # "no" is class 0, as elsewhere.
+    is_yes_first = len(frequent) == 2 and words[frequent[0]].casefold() in _YES - {"1"}
+    return frequent[::-1] if is_yes_first else frequent
 
 
 def _too_many_classes(label: str, distinct: int, cells: int) -> ConfigurationError:

@@ -42,9 +42,9 @@ def moved(
         raise _another(membership, url)
     old = (membership.coordinator_key, membership.url, membership.origin)
     changed = [
-        known.model_copy(update={"url": url, "origin": origin})
-        for known in identity.memberships()
-        if (known.coordinator_key, known.url, known.origin) == old
+        membership.model_copy(update={"url": url, "origin": origin})
+        for membership in identity.memberships()
+        if (membership.coordinator_key, membership.url, membership.origin) == old
     ]
     # The named one last: where this is cut short, the same call goes on.
     for changed_membership in sorted(changed, key=lambda known: known.study == membership.study):

@@ -305,7 +305,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "doubted": lambda row: bool(row["doubts"]),
         "sure": lambda row: not row["doubts"],
     }
-    return {name: _counts([row for row in rows if chosen(row)]) for name, chosen in groups.items()}
+    return {name: _counts([row for row in rows if is_of(row)]) for name, is_of in groups.items()}
 
 
 def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

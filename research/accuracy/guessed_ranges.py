@@ -51,8 +51,8 @@ class Family:
         random = np.random.default_rng(self.columns * self.patients)
         count = round(self.hospitals * self.patients / 0.8)
         shared = random.standard_normal((count, 5))[:, np.arange(self.columns) % 5]
-        own = random.standard_normal((count, self.columns))
-        values = np.sqrt(self.alike) * shared + np.sqrt(1 - self.alike) * own
+        noise = random.standard_normal((count, self.columns))
+        values = np.sqrt(self.alike) * shared + np.sqrt(1 - self.alike) * noise
         risk = values @ random.standard_normal(self.columns)
         chance = 1 / (1 + np.exp(np.clip(-self.slope * risk / risk.std(), -60, 60)))
         return values, (random.random(count) < chance).astype(np.int64)

@@ -34,7 +34,7 @@ _ERRORS = ("0..3", "0..5", "0..20", "0..500", "0..0.03", "0..0.15", "0..0.4", "0
 
 
 @dataclass(frozen=True)
-class Case:
+class HandMadeCase:
     """A set: its files below the data folder, its header or None (its own), label and columns by hand."""
 
     files: tuple[str, ...]
@@ -44,7 +44,7 @@ class Case:
 
 
 CASES = {
-    "heart disease": Case(
+    "heart disease": HandMadeCase(
         tuple(
             f"heart_disease_4_hospitals/processed.{name}.data"
             for name in ("cleveland", "hungarian", "switzerland", "va")
@@ -67,7 +67,7 @@ CASES = {
             "thal": "3|6|7; missing",
         },
     ),
-    "breast cancer": Case(
+    "breast cancer": HandMadeCase(
         ("breast_cancer_wdbc/wdbc.data",),
         f"id diagnosis {' '.join(f'{part}_{kind}' for kind in ('mean', 'se', 'worst') for part in _PARTS.split())}",
         "diagnosis",
@@ -77,7 +77,7 @@ CASES = {
             for part, limits in zip(_PARTS.split(), each, strict=True)
         },
     ),
-    "adult": Case(
+    "adult": HandMadeCase(
         ("adult/adult.data",),
         "age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain "
         "capital-loss hours-per-week native-country income",
@@ -93,7 +93,7 @@ CASES = {
             "hours-per-week": "10..80",
         },
     ),
-    "abalone": Case(
+    "abalone": HandMadeCase(
         ("abalone/abalone.data",),
         "sex length diameter height whole_weight shucked_weight viscera_weight shell_weight rings",
         "sex",
@@ -108,7 +108,7 @@ CASES = {
             "rings": "3..20",
         },
     ),
-    "intensive care": Case(
+    "intensive care": HandMadeCase(
         ("eicu_demo/apacheapsvar.csv.gz",),
         None,
         "intubated",
@@ -129,7 +129,7 @@ CASES = {
 }
 
 
-def written(case: Case, data: Path, path: Path) -> Table:
+def written(case: HandMadeCase, data: Path, path: Path) -> Table:
     """Write the set as one CSV and read it as a hospital would."""
     rows = [row for name in case.files for row in _rows(data / name)]
     header, rows = (rows[0], rows[1:]) if case.header is None else (case.header.split(), rows)
@@ -168,29 +168,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}. All where none is named")
     parser.add_argument("--seeds", type=int, default=3)
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     data, folder = Path(os.environ["WARDROUND_DATA"]), Path(os.environ.get("TMPDIR", "/tmp"))
     print("| set | `try` | by hand | difference, points | without privacy | processor seconds of `try` |", flush=True)
     print("|---|---|---|---|---|---|")
-    for name in chosen.names or CASES:
+    for name in options.names or CASES:
         case = CASES[name]
         table = written(case, data, folder / f"{name.replace(' ', '-')}.csv")
         begun = time.process_time()
-        trials = [measured(table, case.label, None, chosen.seeds)]
+        trials = [measured(table, case.label, None, options.seeds)]
         seconds = time.process_time() - begun
-        trials.append(measured(table, case.label, case.columns, chosen.seeds))
-        found: list[float] = []
+        trials.append(measured(table, case.label, case.columns, options.seeds))
+        accuracies: list[float] = []
         for trial in trials:
             assert trial.dealt_out is not None
             spread = trial.dealt_out.spread(STUDY, "accuracy")
             assert spread is not None
-            found.append(spread.mean)
+            accuracies.append(spread.mean)
         assert trials[0].dealt_out is not None
         pooled = trials[0].dealt_out.spread(POOLED, "accuracy")
         assert pooled is not None
-        difference = 100 * (found[0] - found[1])
+        points = 100 * (accuracies[0] - accuracies[1])
         print(
-            f"| {name} | {found[0]:.3f} | {found[1]:.3f} | {difference:+.1f} | {pooled.mean:.3f} | {seconds:.0f} |",
+            f"| {name} | {accuracies[0]:.3f} | {accuracies[1]:.3f} | {points:+.1f} "
+            f"| {pooled.mean:.3f} | {seconds:.0f} |",
             flush=True,
         )
 

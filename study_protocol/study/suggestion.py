@@ -123,16 +123,16 @@ def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:
     doubts = _doubts(numbers, noise)
     at_most = MARGIN + (LOST_AT_MOST_IN_DOUBT if doubts else LOST_AT_MOST) * lost
     # Guessing is right once in so many classes.
-    most = 1 - 1 / numbers.classes
+    guessing = 1 - 1 / numbers.classes
     return AccuracyForecast(
         relative_noise=noise,
-        lost=min(lost, most),
-        lost_at_most=min(at_most, most),
-        if_parted=min(LOST_IF_PARTED * math.sqrt(noise * numbers.parameters), most),
+        lost=min(lost, guessing),
+        lost_at_most=min(at_most, guessing),
+        if_parted=min(LOST_IF_PARTED * math.sqrt(noise * numbers.parameters), guessing),
         alone=min(LOST_ALONE * math.sqrt(numbers.parameters / numbers.largest), 1.0),
         may_be_below_alone=noise >= NOISE_LIKE_ALONE * math.sqrt(numbers.parameters / numbers.patients),
         commonest=numbers.commonest,
-        no_better_than_guessing=at_most >= most,
+        no_better_than_guessing=at_most >= guessing,
         doubts=doubts,
     )
 

@@ -116,23 +116,33 @@ def _guess(
     from client_sdk.study.guessed_label import giveaways, guess_task
 
     guessed_task = guess_task(read, label, event, task)
-    left_out = [known_column(read, name) for name in leave_out]
-    kept = [known_column(read, name) for name in keep]
-    if both := sorted({*kept} & {*left_out, *guessed_task.targets}):
-        raise ConfigurationError(f"--keep {both[0]}: the column is also left out or predicted. Name it once")
+    left_out, inputs = _named_columns(read, guessed_task, leave_out, keep)
     usable = read.take(guessed_task.rows)
     if len(usable) < len(read):
         say(f"note: {len(read) - len(usable):,} of {len(read):,} rows have no usable label and are left out", err=True)
-    guessed = guess_columns(usable, guessed_task.targets, left_out, kept)
-    for name in kept:
+    guessed = guess_columns(usable, guessed_task.targets, left_out, inputs)
+    for name in inputs:
         if name in guessed.left_out:
             raise ConfigurationError(f"--keep {name}: it cannot be an input ({guessed.left_out[name]})")
-    asked = {name: text for name, text in guessed.lines.items() if name not in kept}
+    asked = {name: text for name, text in guessed.lines.items() if name not in inputs}
     leaks = giveaways(asked, guessed.table, guessed_task)
     lines = {name: text for name, text in guessed.lines.items() if name not in leaks}
     guessed = replace(guessed, lines=lines, left_out={**guessed.left_out, **leaks})
     require_inputs(guessed.lines, guessed.left_out)
     return guessed, guessed_task
+
+
+def _named_columns(
+    read: Table, guessed_task: GuessedTask, leave_out: list[str], keep: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return columns that a person leaves out and keeps. Raises ConfigurationError: a column lacks or stands twice."""
+    from client_sdk.errors import ConfigurationError
+
+    left_out = [known_column(read, name) for name in leave_out]
+    inputs = [known_column(read, name) for name in keep]
+    if both := sorted({*inputs} & {*left_out, *guessed_task.targets}):
+        raise ConfigurationError(f"--keep {both[0]}: the column is also left out or predicted. Name it once")
+    return left_out, inputs
 
 
 def _rows_per_patient(records: Table) -> int:
@@ -200,17 +210,17 @@ def _stopped() -> typer.Exit:
 def _planned(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, int]:
     """Return a trial and its number of seeds, so that 3 end in time: of fewer patients if need be."""
     people = len(set(records.patients))
-    kept = min(people, max(_MAX_CELLS // settings.width, _FEW_PATIENTS))
+    most = min(people, max(_MAX_CELLS // settings.width, _FEW_PATIENTS))
     while True:
-        trial = _trial_of(_narrowed(records, kept), settings)
+        trial = _trial_of(_narrowed(records, most), settings)
         each = trial.seconds()
         affordable = int((end - time.monotonic()) / each)
-        if affordable >= _MIN_SEEDS or kept <= _FEW_PATIENTS:
+        if affordable >= _MIN_SEEDS or most <= _FEW_PATIENTS:
             break
         # Rather too few than to time a third size.
-        kept = max(int(0.8 * kept * max(affordable, 0.5) / _MIN_SEEDS), _FEW_PATIENTS)
-    if kept < people:
-        say(f"note: {kept:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
+        most = max(int(0.8 * most * max(affordable, 0.5) / _MIN_SEEDS), _FEW_PATIENTS)
+    if most < people:
+        say(f"note: {most:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
     if settings.rows > 1:
         say(
             f"note: of each patient one row is trained on. In the study it is up to {settings.rows}, which is no worse",
@@ -237,8 +247,10 @@ def _narrowed(records: Table, most: int) -> Table:
     patients = list(dict.fromkeys(records.patients))
     if len(patients) <= most:
         return records
-    drawn: set[str] = {patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()}
-    return records.take([row for row, name in enumerate(records.patients) if name in drawn])
+    sample: set[str] = {
+        patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()
+    }
+    return records.take([row for row, name in enumerate(records.patients) if name in sample])
 
 
 def _what_helps(settings: TrialSettings, patients: int) -> list[str]:
