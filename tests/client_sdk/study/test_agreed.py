@@ -12,6 +12,7 @@ import pytest
 from client_sdk.errors import BadAssignment, ConfigurationError, LostLedger, OwnBudgetExceeded
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_views import RecordsMark
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.study_count import require_within_study
 from client_sdk.study.agreed import accept_loss, freeze, require_split_known, settings_shown
@@ -22,6 +23,7 @@ from tests.factories.settings import limit, settings, statistics_settings
 from tests.factories.signed_answers import PUBLIC, document
 
 STUDY = settings()
+MARK = RecordsMark("content", "people", 40, 40)
 MEMBERSHIP: Any = SimpleNamespace(study="sepsis", client="mercy", coordinator_key=PUBLIC)
 
 
@@ -55,7 +57,7 @@ def test_settings_are_held_against_their_digest_and_those_of_the_joining(ledger:
     assert settings_shown(shown(), ledger, MEMBERSHIP) == STUDY
     with pytest.raises(BadAssignment, match="do not have the digest"):
         settings_shown(shown(digest="0" * 64), ledger, MEMBERSHIP)
-    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None)
+    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None, MARK)
     assert settings_shown(shown(), ledger, MEMBERSHIP) == STUDY
     with pytest.raises(BadAssignment, match="not those that this hospital joined under"):
         settings_shown(shown(settings(max_steps=4)), ledger, MEMBERSHIP)
@@ -65,18 +67,18 @@ def test_settings_are_held_against_their_digest_and_those_of_the_joining(ledger:
 
 
 def test_what_was_agreed_to_is_written_once(ledger: HospitalLedger) -> None:
-    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None)
+    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None, MARK)
     first = ledger.opened("sepsis")
     assert first is not None
     assert (first["client"], first["dataset"], first["settings_sha256"]) == ("mercy", "icu", STUDY.digest())
     assert (first["coordinator_key"], first["gradients"]) == (PUBLIC, None)
-    freeze(able(settings(max_steps=4)), ledger, MEMBERSHIP, SitePolicy(), "ward", None)
+    freeze(able(settings(max_steps=4)), ledger, MEMBERSHIP, SitePolicy(), "ward", None, MARK)
     assert ledger.opened("sepsis") == first
-    assert len(ledger.entries) == 1
+    assert [entry.kind for entry in ledger.entries] == ["declared", "opened"]
 
 
 def test_a_ledger_that_knows_every_round_has_nothing_to_accept(ledger: HospitalLedger) -> None:
-    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None)
+    freeze(able(), ledger, MEMBERSHIP, SitePolicy(), "icu", None, MARK)
     ledger.charge("sepsis", 1, Charge.of(STUDY, [1]), (), "a" * 64)
     accept_loss(coordinator(1), ledger, MEMBERSHIP, STUDY)
     accept_loss(coordinator(), ledger, MEMBERSHIP, STUDY)
@@ -116,7 +118,7 @@ def test_lost_rounds_are_charged_as_training_up_to_the_plan_and_leave_room_for_q
 
 def test_questions_alone_cost_no_training(ledger: HospitalLedger) -> None:
     chosen = statistics_settings()
-    freeze(able(chosen), ledger, MEMBERSHIP, SitePolicy(), "icu", None)
+    freeze(able(chosen), ledger, MEMBERSHIP, SitePolicy(), "icu", None, MARK)
     accept_loss(coordinator(1, queries=(document("count"), document("table"))), ledger, MEMBERSHIP, chosen)
     assert len(ledger.charges()) == 2
 

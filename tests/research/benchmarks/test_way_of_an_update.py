@@ -8,10 +8,7 @@ import pytest
 
 from research.benchmarks.watched_round import ASIDE, ROOT, Way, settings
 from research.benchmarks.way_of_an_update import (
-    BEGIN,
-    END,
     figures,
-    on_the_page,
     returns,
     room_of,
     rooms_on_the_way,
@@ -69,11 +66,3 @@ def test_the_record_counts_its_own_lists() -> None:
     for recorded in json.loads(RESULTS.read_text())["after"]["way_of_an_update"].values():
         way = Way(recorded["hospital"]["way"], recorded["coordinator"]["way"])
         assert figures(way) == recorded
-
-
-def test_the_page_holds_the_way_and_nothing_else_changes() -> None:
-    found = figures(Way(["client_sdk/study/participation.py"], ["server/worker.py"]))
-    once = on_the_page(f"before\n{BEGIN}old\n{END}after\n", found)
-    assert once.startswith(f"before\n{BEGIN}\n```\nhospital: 1 files, 0 returns {{}}\n")
-    assert once.endswith(f"server/worker.py\n```\n\n{END}after\n")
-    assert on_the_page(once, found) == once

@@ -227,7 +227,8 @@ def test_a_rotation_without_an_identity_of_its_own_is_refused(here: Live, study:
     assert code_of(here.signed(who, "PUT", f"/v1/studies/{study}/clients/north/key", body)) == (401, "bad-token")
 
 
-@pytest.mark.parametrize("ahead", [6, 30, 59])
+# The clocks may differ by 5 seconds. A loaded machine takes a few more before it looks.
+@pytest.mark.parametrize("ahead", [15, 30, 59])
 def test_a_token_lives_for_its_minute_and_no_longer(here: Live, study: str, ahead: int) -> None:
     here.open_study(study)
     who = here.enrol(study, "north")

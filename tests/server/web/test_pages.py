@@ -64,7 +64,7 @@ def _reasons(text: str) -> set[str]:
     given = re.findall(r'(?:Abandon|InputsLost)\([^"\n]*"([a-z-]+)"', text) + re.findall(
         r'"([a-z-]+-lost|not-finite)"', text
     )
-    failed = "".join(re.findall(r'query\.state, query\.reason = "failed", (.*)', text))
+    failed = "".join(re.findall(r'(?:query\.state, query\.reason = "failed", |fail\(tx, study, query, )(.*)', text))
     return {*given, *re.findall(r'"([a-z-]+)"', failed)} | {kind.reason for kind in (NotFinite, OutOfBounds)}
 
 
