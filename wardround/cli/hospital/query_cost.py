@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from study_protocol.wire.rounded import percent
 from wardround.cli.shared.shared import number
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from study_protocol.study.limit_statement import LimitStatement
     from study_protocol.study.queries import Query
 
-# Of queries that are charged, or never will be.
 _OVER = ("answered", "failed")
 
 
@@ -52,14 +52,14 @@ def _of_study(client: Client, query: Query) -> Iterator[str]:
 def _of_plan(limit: LimitStatement | None, query: Query) -> str:
     """Return how much of the part for questions it takes, where the whole plan is stated from the first charge on."""
     progress = None if limit is None else limit.progress
-    if progress is None or progress.steps is None or progress.squares is None:
+    if progress is None or progress.steps is None or progress.squares is None or not progress.squares.allowed:
         return ""
     cost = query.document.cost()
     if cost.bears == "evaluated":
         return " (of the whole plan)"
-    used, allowance = progress.squares.used, progress.squares.allowed
-    before, after = (f"{100 * part / allowance:.1f}" for part in (used, used + cost.noise_multiplier**-2))
-    return f" (of the whole plan). Used of the part for questions: {before} % → {after} %"
+    sums = (progress.squares.used, progress.squares.used + cost.noise_multiplier**-2)
+    before, after = (percent(part / progress.squares.allowed) for part in sums)
+    return f" (of the whole plan). Used of the part for questions: {before} → {after}"
 
 
 def _own(directory: Path, query: Query) -> Iterator[str]:
