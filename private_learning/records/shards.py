@@ -82,7 +82,7 @@ class _Shards:
         return decoded([(file, self.endings[row]) for file, row in zip(files, numbers, strict=True)], self.form)
 
     def stored(self, row: int) -> bytes:
-        with self.paths[self.shard[row]].open("rb") as opened:
+        with self.paths[int(self.shard[row])].open("rb") as opened:
             return _bytes(opened, _Member(int(self.offset[row]), int(self.size[row])))
 
 
