@@ -40,7 +40,10 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
 # A body that only consists of mistakes does not get an answer of its own length.
 MAX_FIELDS = 16
-PARAMETERS = ("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit")
+PARAMETERS = (
+    *("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit", "since", "search"),
+    "questions_first",
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger("wardround.api")

@@ -44,6 +44,11 @@ from study_protocol.study.messages import (
 from study_protocol.study.reasons import HOSPITALS_MISSING, in_words
 
 _REPORTING = threading.Lock()
+_RESUMES = " The study resumes by itself when enough hospitals are back."
+_RESUMES_AGAIN = (
+    " It resumed by itself, and rounds failed again: it tries anew later if these cost nothing, else "
+    "`wardround study resume STUDY`."
+)
 
 
 @dataclass(frozen=True)
@@ -217,7 +222,7 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
     code = row.pause_reason
     if code is None:
         return None
-    resumption = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
+    resumption = "" if code not in HOSPITALS_MISSING else _RESUMES_AGAIN if row.resumed_alone else _RESUMES
     return PauseReason(code=code, detail=in_words(code) + resumption)
 
 
