@@ -12,7 +12,7 @@ const STATES = {
   draft: ["calm", "Draft", "The operator has not given the initial model yet."],
   enrolling: ["calm", "Hospitals are joining", "Rounds begin when the operator starts the study."],
   running: ["live", "Running", ""],
-  paused: ["care", "Paused", "No new round of training begins until the study resumes."],
+  paused: ["care", "Paused", ""],
 };
 
 // Of endings. A normal end is good news.

@@ -137,7 +137,7 @@ def train(study: StudyName, server: Server = None, key_file: KeyFile = None, as_
 
 
 def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Pause training. The running round ends, and no other begins. Questions are still answered."""
+    """Pause training: no new round begins. Questions are still answered, unless the study is of questions alone."""
     _move(study, "pause", server, key_file, as_json)
 
 
