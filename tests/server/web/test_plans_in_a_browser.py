@@ -62,7 +62,7 @@ def test_the_card_of_a_plan_shows_the_guarantee_first(tabs: Tabs, here: Live) ->
     assert lines[0].lower() == "guarantee: each patient, classical"
     assert limit["spent"] <= float(lines[1].removeprefix("ε ")) < limit["spent"] + 1e-3
     assert "of the whole plan of 100 steps and its whole share for questions, whenever the study stops" in lines[2]
-    assert lines[3].startswith("Step 10 of 100, step 11 is under way; questions: used 0 of μ² = 0.0")
+    assert lines[3].startswith("Step 10 of 100, step 11 is under way; share for questions: used 0 of μ² = 0.0")
     assert lines[4].startswith("ε so far 0.")
     assert lines[4].endswith(CONDITION)
     assert float(lines[4].split()[3].rstrip(",")) < limit["spent"]
@@ -129,5 +129,17 @@ def test_the_list_shows_the_share_of_steps_that_is_left(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
     assert "89 %" in page.locator("#list tr", has_text="Study planned").inner_text()
     assert "100 %" in page.locator("#list tr", has_text="Study young").inner_text()
-    # Once the steps are done, what is left is the share of questions.
+    # Once the steps are done, what is left is the share for questions.
     assert "100 % for questions" in page.locator("#list tr", has_text="Study trained").inner_text()
+
+
+def test_the_cost_of_a_question_is_a_share_of_what_bounds_it(tabs: Tabs) -> None:
+    words = (
+        "async (steps) => (await import('/static/numbers.js')).shareWords("
+        "{ document: { question: { kind: 'table', noise_multiplier: 6 } } },"
+        "{ progress: { steps, squares: { used: 0, allowed: 0.5 } } })"
+    )
+    page = tabs.open("/dashboard")
+    # 1/6² of 0.5, rounded up.
+    assert page.evaluate(words, None) == "5.56 % of μ²"
+    assert page.evaluate(words, {"used": 0, "allowed": 9}) == "5.56 % of the share for questions"

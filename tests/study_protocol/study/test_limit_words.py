@@ -112,7 +112,7 @@ def test_the_share_of_questions_is_rounded_to_the_side_of_less() -> None:
     ask(budget, cost(20.0))
     words = progress_in_words(stated(budget))
     assert words is not None
-    assert words.startswith("step 0 of 20; questions: used 0.002501 of μ² = 0.0")
+    assert words.startswith("step 0 of 20; share for questions: used 0.002501 of μ² = 0.0")
     running = running_in_words(stated(budget))
     assert running is not None
     assert running.endswith(f"{CONDITION}, and if the questions did not depend on them either")
@@ -163,7 +163,11 @@ def test_an_unprotected_level_guarantees_nothing() -> None:
     [
         ({}, "instance classical 2.000"),
         ({"steps": 3}, "instance classical 2.000, step 3"),
-        ({"steps": 3, "squares": 0.00250001}, "instance classical 2.000, step 3, Σ Δ²/s² 0.002501"),
+        (
+            {"steps": 3, "squares": 0.00250001},
+            "instance classical 2.000, step 3, share for questions: μ² used 0.002501",
+        ),
+        ({"squares": 0.00250001}, "instance classical 2.000, μ² used 0.002501"),
     ],
 )
 def test_a_round_says_at_which_step_it_was(used: dict[str, Any], expected: str) -> None:
