@@ -46,7 +46,8 @@ def progress_in_words(limit: LimitStatement) -> str | None:
         steps += f", step {last} is under way" if progress.steps.reserved == 1 else f", steps to {last} are under way"
     if (lost := progress.steps.abandoned) > 0:
         steps += f", {lost} {'is' if lost == 1 else 'are'} lost with abandoned rounds"
-    return steps if progress.squares is None else f"{steps}; {SHARE}: {squares_in_words(progress.squares)}"
+    # After the guarantee, which names the share. Signed certificates hold these words: others would make them unknown.
+    return steps if progress.squares is None else f"{steps}; questions: {squares_in_words(progress.squares)}"
 
 
 def running_in_words(limit: LimitStatement) -> str | None:

@@ -62,7 +62,7 @@ def test_the_card_of_a_plan_shows_the_guarantee_first(tabs: Tabs, here: Live) ->
     assert lines[0].lower() == "guarantee: each patient, classical"
     assert limit["spent"] <= float(lines[1].removeprefix("ε ")) < limit["spent"] + 1e-3
     assert "of the whole plan of 100 steps and its whole share for questions, whenever the study stops" in lines[2]
-    assert lines[3].startswith("Step 10 of 100, step 11 is under way; share for questions: used 0 of μ² = 0.0")
+    assert lines[3].startswith("Step 10 of 100, step 11 is under way; questions: used 0 of μ² = 0.0")
     assert lines[4].startswith("ε so far 0.")
     assert lines[4].endswith(CONDITION)
     assert float(lines[4].split()[3].rstrip(",")) < limit["spent"]

@@ -112,7 +112,7 @@ def test_the_share_of_questions_is_rounded_to_the_side_of_less() -> None:
     ask(budget, cost(20.0))
     words = progress_in_words(stated(budget))
     assert words is not None
-    assert words.startswith("step 0 of 20; share for questions: used 0.002501 of μ² = 0.0")
+    assert words.startswith("step 0 of 20; questions: used 0.002501 of μ² = 0.0")
     running = running_in_words(stated(budget))
     assert running is not None
     assert running.endswith(f"{CONDITION}, and if the questions did not depend on them either")

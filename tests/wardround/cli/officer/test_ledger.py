@@ -308,7 +308,7 @@ def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: p
         "instance classical: ε 2.000 at δ = 1e-5, of the whole plan of 254 steps and its whole share for questions, "
         "whenever the study stops"
     )
-    progress = "step 12 of 254, step 13 is under way; share for questions: used 0.0025 of μ² = 0.0503, 5.0 %"
+    progress = "step 12 of 254, step 13 is under way; questions: used 0.0025 of μ² = 0.0503, 5.0 %"
     running = (
         "instance classical: ε so far 0.261, if the study ended here for reasons that do not depend on its results"
     )
