@@ -189,3 +189,13 @@ def test_another_rule_than_the_ledger_s_is_refused(ledger: HospitalLedger) -> No
 def test_no_number_is_named_where_none_would_do() -> None:
     assert min_epsilon(lambda _: False, 0.5) is None
     assert min_epsilon(lambda epsilon: epsilon >= math.e, 0.5) == 2.72
+
+
+@pytest.mark.parametrize(("delta", "differs"), [(1e-6, True), (1e-5, False)])
+def test_another_delta_than_the_studys_is_said_before_the_first_round(
+    ledger: HospitalLedger, delta: float, differs: bool
+) -> None:
+    study = settings(limits=[limit("instance", epsilon=2.0, delta=1e-5)])
+    words = own_limit_in_words(policy("instance", 4.0, delta=delta), ledger, "sepsis", study)
+    assert f"instance epsilon 4 at delta {delta:g}, over all studies" in words
+    assert ("The study's delta is 1e-05, and ε at different delta cannot be compared" in words) == differs
