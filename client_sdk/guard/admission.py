@@ -91,8 +91,6 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
         charges = [*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))]
         # What is reserved for whole plans counts beside what is charged round by round.
         spent = math.fsum(plan.epsilon for plan in plans) + epsilon_spent(charges, limit)
-            [*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))], limit
-        )
     except AccountingError:
         return limit_words
     so_far = "What is charged so far is" if rounds_known else "With all rounds of this study it is"

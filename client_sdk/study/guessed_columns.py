@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,7 +42,11 @@ _NEGATIVE_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0)
 # An identifier is another for most rows. One that its name gives away may repeat.
 _DISTINCT, _DISTINCT_OF_NAMED, _LONG_NUMBER, _MIN_ROWS = 0.9, 0.2, 1e6, 20
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|nbr|num|mrn|pid|uid|guid|key|index|row)$|identifier|patient|subject")
-_PATIENT = re.compile(r"patient|subject|person|mrn|uniquepid|^(pid|pat)$")
+_PATIENT = re.compile(
+    r"patient|subject|person|mrn|uniquepid|^(pid|pat)$|paciente|paziente|pseudonym|(fall|case|pat)[^a-z]*(id|nr|nummer)$"
+)
+# Letters and at least five digits, as CH-002732. Codes of diagnoses have fewer, and times have colons.
+_NAMES_A_PATIENT = re.compile(r"(?=.*[^\W\d_])(?:[^\d\s:]*\d){5}[\w-]*")
 _NOT_A_PATIENT = re.compile(r"age|sex|weight|height|type|stay|unit|visit|encounter")
 _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$")
 
@@ -107,15 +111,18 @@ def guess_columns(
 
 
 def patient_column(table: Table) -> str | None:
-    """Return a column that by its name and cells identifies patients of whom some have several rows, or None."""
+    """Return a column that by its name or cells identifies patients of whom some have several rows, or None."""
     for name, column in table.columns.items():
         small = name.casefold()
-        if not _PATIENT.search(small) or _NOT_A_PATIENT.search(small):
+        if _NOT_A_PATIENT.search(small):
             continue
-        _, codes = words_of(column)
+        words, codes = words_of(column)
         present = codes[codes >= 0]
-        distinct = len(np.unique(present))
-        if len(present) > len(column) / 2 and len(present) * _DISTINCT_OF_NAMED < distinct < len(present):
+        distinct: list[int] = np.unique(present).tolist()
+        repeats = len(present) * _DISTINCT_OF_NAMED < len(distinct) < len(present)
+        if not repeats or len(present) <= len(column) / 2:
+            continue
+        if _PATIENT.search(small) or all(_NAMES_A_PATIENT.fullmatch(words[code]) for code in distinct):
             return name
     return None
 
@@ -148,9 +155,9 @@ def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
     return np.bincount(pairs[0], minlength=count)
 
 
-def numeric_share(column: Column) -> float:
-    """Return the share of numbers among the cells that are not missing, or 0."""
-    numbers = read_numbers(column)
+def numeric_share(column: Column, stand_ins: Sequence[str] = ()) -> float:
+    """Return the share of numbers among the cells that are not missing or such a word, or 0."""
+    numbers = read_numbers(column, stand_ins)
     count = int((~numbers.missing).sum())
     return 0.0 if not count else 1 - int(numbers.wrong.sum()) / count
 
@@ -186,7 +193,7 @@ def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: 
     counts = patients_of(codes, people, len(words))
     stand_ins = [words[code] for code in odd if counts[code] >= MIN_PATIENTS]
     # More words beside numbers are codes of a list, such as one of diagnoses.
-    if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
+    if len(stand_ins) <= _MAX_STAND_INS and _are_numbers(column, stand_ins, len(np.unique(codes[codes >= 0]))):
         values = read_numbers(column, stand_ins).values
         if not is_kept and is_identifier(name, values[~np.isnan(values)]):
             raise _LeftOut("an identifier")
@@ -194,6 +201,17 @@ def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: 
     if 1 - read_days(column).wrong.sum() / (codes >= 0).sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
     return _category(name, words, codes, people)
+
+
+def _are_numbers(column: Column, stand_ins: list[str], distinct: int) -> bool:
+    """Return whether the cells are numbers, beside few words for a missing one, such as "not measured".
+
+    Where such words are many, the numbers have to be too many to be categories.
+    """
+    if numeric_share(column) >= _OF_ONE_TYPE:
+        return True
+    are_many = distinct > _MAX_CODED and numeric_share(column) > 1 - _MOSTLY_MISSING
+    return are_many and numeric_share(column, stand_ins) >= _OF_ONE_TYPE
 
 
 def _require_different_values(codes: Codes) -> None:

@@ -90,6 +90,18 @@ def test_many_numbered_categories_are_written() -> None:
     assert str(line).startswith("|".join(map(str, range(1, 31))))
 
 
+@pytest.mark.parametrize("share", [0.05, 0.0999, 0.1, 0.1001, 0.4, 0.9])
+def test_a_word_for_a_missing_number_may_stand_in_any_share_of_the_cells(share: float) -> None:
+    words = ["unk"] * round(share * N)
+    texts = [*words, *(f"{value:.0f}" for value in DRAW.lognormal(4.7, 0.8, N - len(words)))]
+    line, reason = guessed(texts, "door_minutes")
+    assert reason is None
+    assert str(line).endswith("missing-values=unk")
+    # Among few numbers it is a category of a list.
+    few, _ = guessed(["1", "2"] * (N // 2 - len(words) // 2) + ["unk"] * (len(words) // 2 * 2), "grade")
+    assert str(few).startswith("1|2")
+
+
 def test_frequent_words_are_categories_and_rare_ones_are_not_written() -> None:
     words = ["medical"] * 200 + ["surgical"] * 195 + ["rarissima"] * 5
     found = guess_columns(Table.of({"ward": words, "ill": [0, 1] * 200}), ["ill"])
@@ -168,9 +180,16 @@ def test_columns_that_a_person_leaves_out() -> None:
         ("patient_nbr", list(range(N)), False),
         ("patient_age", [row // 2 for row in range(N)], False),
         ("visits", [row // 2 for row in range(N)], False),
+        ("Fall_ID", [row // 2 for row in range(N)], True),
+        ("Pseudonym", [f"PS{row // 2}" for row in range(N)], True),
+        ("key", [f"CH-{row // 2:06}" for row in range(N)], True),
+        ("key", [f"CH-{row:06}" for row in range(N)], False),
+        ("diagnosis", [f"F{row // 2 % 90}.{row % 3}" for row in range(N)], False),
+        ("time", [f"2024-05-01T{row // 2 % 24:02}:{row % 60:02}:00" for row in range(N)], False),
+        ("inr", [f"{row // 2 / 100}" for row in range(N)], False),
     ],
 )
-def test_a_column_of_patients_with_several_rows(name: str, values: list[int], named: bool) -> None:
+def test_a_column_of_patients_with_several_rows(name: str, values: list[Any], named: bool) -> None:
     assert patient_column(Table.of({name: values})) == (name if named else None)
 
 
