@@ -191,7 +191,11 @@ def test_an_unprotected_level_guarantees_nothing() -> None:
     [
         ({}, "instance classical 2.000"),
         ({"steps": 3}, "instance classical 2.000, step 3"),
-        ({"steps": 3, "squares": 0.00250001}, "instance classical 2.000, step 3, Σ Δ²/s² 0.002501"),
+        (
+            {"steps": 3, "squares": 0.00250001},
+            "instance classical 2.000, step 3, share for questions: μ² used 0.002501",
+        ),
+        ({"squares": 0.00250001}, "instance classical 2.000, μ² used 0.002501"),
     ],
 )
 def test_a_round_says_at_which_step_it_was(used: dict[str, Any], expected: str) -> None:
