@@ -85,9 +85,14 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
     if not isinstance(settings, StudySettings):
         return f"{limit_words}. Each question is compared with it when it is asked{differs}"
     terms, rounds_known = ledger.terms(policy.limits), ledger.rounds_known(name)
-    limit, study = section.at(level, terms, ledger.whole_plans().values()), PlannedStudy.of(settings)
+    plans = [plan for plan in ledger.whole_plans().values() if plan.level == level]
+    limit, study = section.at(level, terms, plans), PlannedStudy.of(settings)
     try:
-        spent = epsilon_spent([*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))], limit)
+        charges = [*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))]
+        # What is reserved for whole plans counts beside what is charged round by round.
+        spent = math.fsum(plan.epsilon for plan in plans) + epsilon_spent(charges, limit)
+            [*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))], limit
+        )
     except AccountingError:
         return limit_words
     so_far = "What is charged so far is" if rounds_known else "With all rounds of this study it is"
