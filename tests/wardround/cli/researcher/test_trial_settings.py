@@ -65,3 +65,8 @@ def test_names_alone_hold_no_word_of_the_records() -> None:
         "column.sex": "CATEGORIES",
     }
     assert "is read" not in text
+
+
+def test_names_alone_do_not_depend_on_the_number_of_patients() -> None:
+    few, many = replace(trial_settings(), rows=3), replace(trial_settings(), rows=5, delta=1e-7)
+    assert few.text(90, TASK, names_only=True) == many.text(70_000, TASK, names_only=True)
