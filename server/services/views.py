@@ -41,7 +41,7 @@ from study_protocol.study.messages import (
     Spent,
     Study,
 )
-from study_protocol.study.reasons import HOSPITALS_MISSING, in_words
+from study_protocol.study.reasons import ANSWERING, HOSPITALS_MISSING, in_words
 
 _REPORTING = threading.Lock()
 
@@ -217,7 +217,10 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
     code = row.pause_reason
     if code is None:
         return None
-    resumption = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
+    if code in HOSPITALS_MISSING:
+        resumption = " The study resumes by itself when enough hospitals are back."
+    else:
+        resumption = "" if code in ANSWERING else " No round of training begins until an operator resumes the study."
     return PauseReason(code=code, detail=in_words(code) + resumption)
 
 

@@ -41,7 +41,8 @@ _UNSOUND = (
 )
 
 REASONS: Mapping[str, str] = {
-    BY_OPERATOR: "An operator paused the study: no round of training begins. Questions are answered.",
+    BY_OPERATOR: "An operator paused the study. Training stays paused until an operator resumes it. Questions are "
+    "answered.",
     QUESTIONS_FIRST: "The study takes questions, and training has not begun. `wardround study train STUDY` begins it.",
     "stopped": "An operator stopped the study.",
     "too-few-clients": f"Fewer hospitals answered than schedule.min_clients requires. {_JOIN} {_ROUND}",
