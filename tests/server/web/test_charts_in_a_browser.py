@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.web.conftest import Tabs
 
-LIMIT = {"level": "instance", "definition": "classical", "epsilon": 8.0, "spent": 1.5, "reserved": 0.0}
+LIMIT = {"level": "instance", "definition": "classical", "epsilon": 8.0, "spent": 1.5, "reserved": 0.0, "reports": []}
 FORECAST = """async ([limit, points]) => {
     const { lossRows } = await import('/static/chart_data.js');
     const words = { progress: null, running: null };
