@@ -14,7 +14,7 @@
     });
     for (const axis of svg.querySelectorAll('.role-axis-label')) {
       const labels = [...axis.querySelectorAll('text')].map((text) => [text.textContent, getComputedStyle(text).opacity !== '0']);
-      const drawn = labels.filter(([, isDrawn]) => isDrawn).map(([words]) => words);
+      const drawn = labels.filter(([words, isDrawn]) => words && isDrawn).map(([words]) => words);
       if (new Set(drawn).size < drawn.length) faults.push(`${place}: an axis repeats a label: ${drawn.join(', ')}`);
       // Numbers between others are left out where room is short. A row that lost its name cannot be read.
       for (const [words, isDrawn] of labels) if (!isDrawn && /[a-z]{3}/i.test(words)) faults.push(`${place}: “${words}” is not shown`);

@@ -12,7 +12,8 @@ LIMIT = {"level": "instance", "definition": "classical", "epsilon": 8.0, "spent"
 FORECAST = """async ([limit, points]) => {
     const { lossRows } = await import('/static/chart_data.js');
     const words = { progress: null, running: null };
-    const model = { limits: [limit], goesOn: true, underWay: null, history: () => points, progress: () => null, wordsOf: () => words };
+    const model = { limits: [limit], goesOn: true, underWay: null, wordsOf: () => words };
+    Object.assign(model, { history: () => points, progress: () => null });
     return lossRows(model, { share: false, hidden: new Set(), last: 0 }).forecast.map((row) => [row.round, row.value]);
 }"""
 BARS = "async (table) => (await import('/static/answer_rows.js')).plotted(table)"
