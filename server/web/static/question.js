@@ -128,7 +128,7 @@ function fitted(plain, one, rows, { numeric, beside, scale }) {
     encoding.x.title = one.plot.x;
     const places = [...new Set(rows.map((row) => row.x))];
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
-    else if (places.length <= MOST_TICKS) encoding.x.axis = { ...encoding.x.axis, values: places, format: "~g" };
+    else if (places.length <= MOST_TICKS) encoding.x.axis = { ...encoding.x.axis, values: places, format: ".6~g" };
   } else {
     // A height in steps, as the file says it, would make the library warn beside a width of the container's.
     const distinct = (name) => new Set(rows.map((row) => row[name])).size;
