@@ -132,6 +132,7 @@ def test_a_settings_file_says_the_public_numbers_itself(run: Run, tmp_path: Path
         ((*PUBLIC, "--patients", "3"), "once for each hospital"),
         ((*PUBLIC, "--columns", "5000"), "from 1 to 1,000"),
         ((*PUBLIC, "--epsilon", "-1"), "limits"),
+        ((*PUBLIC, "--commonest", "0.3"), "of 2 classes has at least 0.5 of the patients"),
         ((*PUBLIC, "--epsilon", "0.01"), "would be no better than guessing"),
     ],
 )
