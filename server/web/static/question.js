@@ -4,7 +4,7 @@ import { csvOf, formOf, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
-import { count, estimate, shareOf, upward, when } from "/static/numbers.js";
+import { count, estimate, shareWords, upward, when } from "/static/numbers.js";
 import { columnName, kindName, limitName, queryState, queryTitle } from "/static/words.js";
 
 // More rows are shown when somebody opens them.
@@ -17,7 +17,7 @@ const ROW_NAME = `split(replace(length(datum.label) > ${2 * LINE} ? replace(slic
 export function questionView(name) {
   const node = element("div", {});
   const update = (model, query) => {
-    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareOf(query, limit), Boolean(limit.progress)]);
+    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareWords(query, limit), Boolean(limit.progress)]);
     redraw(node, [query, costs], () => {
       if (query === null) return missing();
       const answer = query.signed === null ? null : JSON.parse(query.signed);
@@ -38,7 +38,7 @@ function about(model, query, costs) {
     ["Asked", when(query.created_at)],
     ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
     ["Noise", `${question.noise_multiplier} times what one patient can change`],
-    ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? `${upward(100 * share)} % of μ²` : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
+    ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? share : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
     query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no, at least ${query.needed} must say yes`],
   ].filter(Boolean);
   return section("question", `${query.number}. ${queryTitle(query)}`, back(),

@@ -2,7 +2,7 @@
 import { NOT_CHARGED } from "/reasons.js";
 import { Twin } from "/static/coordinator.js";
 import { cell, element, phrase, redraw, section, table } from "/static/elements.js";
-import { count, shareOf, upward, when } from "/static/numbers.js";
+import { count, shareWords, upward, when } from "/static/numbers.js";
 import { questionView } from "/static/question.js";
 import { complain } from "/static/shell.js";
 import { kindName, limitName, queryState, queryTitle } from "/static/words.js";
@@ -106,8 +106,8 @@ function rows(model, shown) {
 export function costWords(model, query, limit) {
   const spent = model.spentBy(query, limit);
   if (spent === null) return NOT_CHARGED;
-  const share = shareOf(query, limit);
-  if (share !== null) return `${upward(100 * share)} % of μ²`;
+  const share = shareWords(query, limit);
+  if (share !== null) return share;
   if (limit.progress) return "by patients who are set aside";
   return `+ ${upward(spent[1] - spent[0])} (${upward(spent[0])} → ${upward(spent[1])})`;
 }

@@ -12,7 +12,7 @@ const STATES = {
   draft: ["calm", "Draft", "The operator has not given the initial model yet."],
   enrolling: ["calm", "Hospitals are joining", "Rounds begin when the operator starts the study."],
   running: ["live", "Running", ""],
-  paused: ["care", "Paused", "No new round of training begins until the operator resumes the study."],
+  paused: ["care", "Paused", ""],
 };
 
 // Of endings. A normal end is good news.
@@ -34,8 +34,8 @@ export function stateOf(study, limits = null) {
 export const reasonWords = (reason) => REASONS[reason] ?? (reason && `${reason}.`);
 
 // Whether all rounds of a study that trains are done, so that only questions may follow.
-const asksOnly = ({ state, settings }, limits) =>
-  state === "running" && settings.training && settings.statistics && limits.some((limit) => limit.epsilon !== null && limit.rounds_left_estimate === 0);
+const asksOnly = ({ state, settings, under_way }, limits) =>
+  state === "running" && !under_way && settings.training && settings.statistics && limits.some((limit) => limit.epsilon !== null && limit.rounds_left_estimate === 0);
 
 const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "abandoned", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;

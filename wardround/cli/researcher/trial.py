@@ -263,8 +263,9 @@ def _what_helps(settings: TrialSettings, patients: int) -> list[str]:
     changes = {
         f"{hospitals} hospitals": settings.with_forecast(patients, hospitals=hospitals)[1],
         f"ε {epsilon:g}": settings.with_forecast(patients, epsilon=epsilon)[1],
-        "half of the columns, if they say as much": settings.halved().with_forecast(patients)[1],
     }
+    if (halved := settings.halved()) != settings:
+        changes["half of the columns, if they say as much"] = halved.with_forecast(patients)[1]
     lost = ", ".join(f"with {name} {100 * each.lost:.1f}" for name, each in changes.items() if each is not None)
     return [f"forecast for hospitals of your size: noise costs {100 * now.lost:.1f} points of accuracy, {lost}"]
 
@@ -332,11 +333,13 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
         cure = "more hospitals, a higher ε or fewer columns"
         cure = cure if _is_clear(whole, POOLED, metric, sign) else "other columns"
         how = "no" if sign * (reached.mean - constant.mean) <= 0 else "not clearly"
-        yield f"warning: the model is {how} better than {_constant_in_words(metric)}. What would help: {cure}"
+        yield f'warning: the model is {how} better than "{_constant_in_words(metric)}". What would help: {cure}'
     if small and large:
+        is_better = sign * (large.mean - small.mean) > 0
+        change = f"goes from {small.mean:.3g} to {large.mean:.3g}" if is_better else "was not seen to get better"
         yield (
-            f"more patients: without privacy, {metric} goes from {small.mean:.3g} to {large.mean:.3g} when a hospital "
-            f"has {whole.patients:,} patients and not {dealt.patients:,} (measured)"
+            f"more patients: without privacy, {metric} {change} when a hospital has {whole.patients:,} patients and "
+            f"not {dealt.patients:,} (measured)"
         )
 
 

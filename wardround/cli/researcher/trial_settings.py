@@ -81,7 +81,7 @@ class TrialSettings:
         }
         load(self.task, self.parameters)
         if self.task == DEFAULT_TASK:
-            suggestion = suggested(values, patients=[patients])
+            suggestion = suggested(values, patients=[patients], hopeless=True)
             return suggestion.settings, suggestion.forecast
         return _like_suggested(values, patients), None
 

@@ -38,6 +38,16 @@ def test_every_second_column_is_left_out_for_less_noise() -> None:
     assert whole.halved().width < whole.width
 
 
+def test_a_study_that_is_no_better_than_guessing_is_simulated_all_the_same() -> None:
+    """The answer of a trial is measured, and one of its two columns may be of use."""
+    few = replace(trial_settings(50), epsilon=0.05)
+    settings, forecast = few.with_forecast(10)
+    assert settings.privacy.limits[0].epsilon == 0.05
+    assert forecast is not None
+    assert forecast.no_better_than_guessing
+    assert forecast.lost == 0.5
+
+
 def test_numbers_of_the_records_are_marked() -> None:
     text = trial_settings().text(400, TASK, names_only=False)
     marked = [line.partition(" = ")[0] for line in text.splitlines() if line.endswith("# check this")]
