@@ -42,7 +42,7 @@ from study_protocol.study.messages import (
     Spent,
     Study,
 )
-from study_protocol.study.reasons import BY_OPERATOR, HOSPITALS_MISSING, in_words
+from study_protocol.study.reasons import BY_OPERATOR, HOSPITALS_MISSING, QUESTIONS_FIRST, in_words
 
 _REPORTING = threading.Lock()
 _RESUMES = " The study resumes by itself when enough hospitals are back."
@@ -228,6 +228,8 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
         more = _RESUMES_AGAIN if row.resumed_alone else _RESUMES
     elif code == BY_OPERATOR:
         more = _paused_by_operator(rows.settings_of(row))
+    elif code != QUESTIONS_FIRST:
+        more = " No round of training begins until an operator resumes the study."
     return PauseReason(code=code, detail=in_words(code) + more)
 
 

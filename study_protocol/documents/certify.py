@@ -237,7 +237,7 @@ def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) ->
             command=f"{check} {key}",
         ),
         HowToVerify(
-            shows="the ledger, from somebody who may read the study",
+            shows="the ledger, from a person who may read the study",
             command=f"wardround ledger export {study} --out ledger.jsonl",
         ),
         HowToVerify(

@@ -51,7 +51,8 @@ export const guessesOf100 = (success) => String(Math.ceil(success * 1000) / 10);
 
 export const accuracy = (value) => `${(Math.floor(value * 1000) / 10).toFixed(1)} %`;
 
-export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+export const number = (whole) => whole.toLocaleString("en");
+export const count = (whole, one, many = `${one}s`) => `${number(whole)} ${whole === 1 ? one : many}`;
 
 // Of an estimate as many digits as it can have a meaning in; the CSV has all of them.
 export function estimate(value) {

@@ -17,14 +17,14 @@ export function questionsTab(name) {
   const draw = async () => {
     if (number === null) return list.update(model);
     // Whoever has chosen another one meanwhile is not shown this one.
-    const wanted = number, stamp = JSON.stringify([wanted, model.queries.find((query) => query.number === wanted) ?? null]);
-    if (stamp !== read) {
+    const wanted = number, known = model.queries.find((query) => query.number === wanted), stamp = JSON.stringify([wanted, known]);
+    if (known && stamp !== read) {
       const found = await readOne(twin, name, wanted);
       if (wanted !== number) return;
       if (found !== null) one = found;
       read = stamp;
     }
-    view.update(model, one?.number === wanted ? one : null);
+    view.update(model, one?.number === wanted ? one : null, Boolean(known));
   };
   const view = questionView(name);
   const show = (wanted) => {
@@ -81,7 +81,7 @@ function questionsList() {
 
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
-  const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join("; ");
+  const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join(" and ");
   return `${count(model.queries.length, "question")}, at most ${most} are charged. So far: ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 

@@ -28,7 +28,7 @@ export function stateOf(study, limits = null) {
   if (limits && asksOnly(study, limits)) return ["good", "Training done, takes questions", ""];
   const [tone, name, sentence] = STATES[study.state];
   if (study.resumed_at && study.state === "running") return [tone, name, `It resumed by itself (${when(study.resumed_at)}): enough hospitals were back.`];
-  return [tone, name, study.pause_reason ? `${study.pause_reason.detail} ${sentence}`.trim() : sentence];
+  return [tone, name, study.pause_reason?.detail ?? sentence];
 }
 
 export const reasonWords = (reason) => REASONS[reason] ?? (reason && `${reason}.`);
@@ -59,7 +59,7 @@ const QUERY_KINDS = {
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 
 // Columns of answers; others are the question's own.
-const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients" };
+const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients", statistic: "Statistic", degrees: "Degrees of freedom", p_value: "p" };
 export const columnName = (name) => COLUMNS[name] ?? name;
 
 const OBSERVERS = { releases: "readers of the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };

@@ -333,7 +333,8 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
         cure = "more hospitals, a higher ε or fewer columns"
         cure = cure if _is_clear(whole, POOLED, metric, sign) else "other columns"
         how = "no" if sign * (reached.mean - constant.mean) <= 0 else "not clearly"
-        yield f'warning: the model is {how} better than "{_constant_in_words(metric)}". What would help: {cure}'
+        constant_in_words = _constant_in_words(metric)
+        yield f'warning: the model is {how} better than "{constant_in_words}". What would help: {cure}'
     if small and large:
         is_better = sign * (large.mean - small.mean) > 0
         change = f"goes from {small.mean:.3g} to {large.mean:.3g}" if is_better else "was not seen to get better"
