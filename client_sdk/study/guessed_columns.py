@@ -256,11 +256,11 @@ def _steps(name: str, values: Floats, people: NDArray[np.int64]) -> tuple[str, .
 
 def _codes_in(values: Floats, people: NDArray[np.int64]) -> list[float]:
     """Return numbers that say missing for many patients: far from all others, or below 0 as no other is."""
-    known = values[~np.isnan(values)]
-    codes = [code for code, _ in without_codes(known)[0]]
-    lowest = float(known.min()) if len(known) else 0.0
-    is_alone = not ((known > lowest) & (known < 0)).any()
-    if lowest in _NEGATIVE_CODES and is_alone and len(np.unique(known)) > 2:
+    present = values[~np.isnan(values)]
+    codes = [code for code, _ in without_codes(present)[0]]
+    lowest = float(present.min()) if len(present) else 0.0
+    is_alone = not ((present > lowest) & (present < 0)).any()
+    if lowest in _NEGATIVE_CODES and is_alone and len(np.unique(present)) > 2:
         codes.append(lowest)
     return sorted(code for code in set(codes) if len(np.unique(people[values == code])) >= MIN_PATIENTS)
 

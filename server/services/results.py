@@ -93,23 +93,23 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
 def _computed(coordinator: Coordinator, result: ResultModels) -> KeptMean:
     """Return the result as this process keeps it. Raises FileNotFoundError: a released model is gone."""
     digests = tuple(model.sha256 for model in result.models)
-    kept = coordinator.means.get(result.study)
+    mean = coordinator.means.get(result.study)
     # Without the lock first: who asks for a known result must not wait while another study's is computed.
-    if kept is not None and kept[0] == digests:
-        return kept
+    if mean is not None and mean[0] == digests:
+        return mean
     # One at a time: it is computing, and others want this process, too.
     with _COMPUTING:
-        kept = coordinator.means.get(result.study)
-        if kept is not None and kept[0] == digests:
-            return kept
+        mean = coordinator.means.get(result.study)
+        if mean is not None and mean[0] == digests:
+            return mean
         weights = {model.version: weight for model, weight in zip(result.models, result.weights, strict=True)}
         with _written(coordinator, result) as incoming:
             # Its name goes, and the opened file stays whole.
-            kept = digests, mean_of(weights, incoming.sha256, incoming.bytes), incoming.opened()
-        coordinator.means[result.study] = kept
+            mean = digests, mean_of(weights, incoming.sha256, incoming.bytes), incoming.opened()
+        coordinator.means[result.study] = mean
         while len(coordinator.means) > _REMEMBERED:
             coordinator.means.pop(next(iter(coordinator.means)))
-        return kept
+        return mean
 
 
 @contextmanager

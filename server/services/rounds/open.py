@@ -125,11 +125,23 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
         # Hospitals have left since it was let in, or others were charged before one that keeps nothing.
         fail(tx, study, query, "query-opened" if opened else authorisation.reason or "too-few-clients")
         return
-    number = account.budget.last_round + 1
-    account.record("asked", number, {"query": query.sha256, "cost": cost.to_dict()})
+    _open_query(coordinator, tx, study, account, query, document, sampled)
+
+
+def _open_query(
+    coordinator: Coordinator,
+    tx: Transaction,
+    study: StudyRow,
+    account: LedgerAccount,
+    query: QueryRow,
+    document: QueryDocument,
+    sampled: list[str],
+) -> None:
+    number, masking = account.budget.last_round + 1, rows.settings_of(study).privacy.masking
+    account.record("asked", number, {"query": query.sha256, "cost": document.cost().to_dict()})
     query.state, query.round = "asked", number
     round = _write_round(tx, study, number, sampled, query=query.number)
-    plan = None if settings.privacy.masking is None else _query_session(tx, study, round, document, account.newest)
+    plan = None if masking is None else _query_session(tx, study, round, document, account.newest)
     _open_session(coordinator, tx, study, account, round, sampled, plan, drawn_of=len(sampled))
 
 
