@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import socket
@@ -140,8 +141,10 @@ def test_an_endless_chunked_body_is_cut_off(here: Live, study: str) -> None:
     _, south = here.running(study, "north", "south")
     with here.connect() as line:
         line.sendall(_head(here, south, update(), "Transfer-Encoding: chunked"))
-        for _ in range(3):
-            line.sendall(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
+        # On a busy machine the coordinator may close before everything is sent.
+        with contextlib.suppress(BrokenPipeError):
+            for _ in range(3):
+                line.sendall(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
         assert _answer(line).startswith(b"HTTP/1.1 413 ")
 
 
