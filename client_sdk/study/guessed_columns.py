@@ -122,7 +122,8 @@ def patient_column(table: Table) -> str | None:
         repeats = len(present) * _DISTINCT_OF_NAMED < len(distinct) < len(present)
         if not repeats or len(present) <= len(column) / 2:
             continue
-        if _PATIENT.search(small) or all(_NAMES_A_PATIENT.fullmatch(words[code]) for code in distinct):
+        names = sum(_NAMES_A_PATIENT.fullmatch(words[code]) is not None for code in distinct)
+        if _PATIENT.search(small) or names >= _OF_ONE_TYPE * len(distinct):
             return name
     return None
 

@@ -181,6 +181,8 @@ def test_columns_that_a_person_leaves_out() -> None:
         ("patient_age", [row // 2 for row in range(N)], False),
         ("visits", [row // 2 for row in range(N)], False),
         ("Fall_ID", [row // 2 for row in range(N)], True),
+        # One odd cell must not make every row a patient.
+        ("reference", [*(f"CH-{row // 2:06}" for row in range(N - 1)), "lost"], True),
         ("Pseudonym", [f"PS{row // 2}" for row in range(N)], True),
         ("key", [f"CH-{row // 2:06}" for row in range(N)], True),
         ("key", [f"CH-{row:06}" for row in range(N)], False),
