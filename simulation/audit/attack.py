@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
 from private_learning.records import Records
-from private_learning.tasks import Task, TaskDataset
+from private_learning.tasks import TaskDataset
 from simulation.audit.canaries import candidates, chosen, with_canaries
 from simulation.audit.laws import LawResult, LawTests
 from simulation.audit.one_run import (

@@ -174,4 +174,5 @@ class Gradients:
         """Return (records,) losses at these weights."""
         load_weights(self._inner, weights)
         with torch.no_grad():
-            return self.loss(self.model(take_rows(dataset.inputs, torch.arange(len(dataset)))), dataset.targets).double().numpy()
+            outputs = self.model(take_rows(dataset.inputs, torch.arange(len(dataset))))
+            return self.loss(outputs, dataset.targets).double().numpy()
