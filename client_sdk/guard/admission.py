@@ -76,12 +76,7 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
     if (section := sections.get(level)) is None:
         return f"none for {level} (policy.toml, [limits.{level}]): only the study's limits hold"
     limit_words = f"{level} epsilon {section.epsilon:g} at delta {section.delta:g}, over all studies on these records"
-    deltas = sorted({limit.delta for limit in settings.privacy.limits if limit.level == level} - {section.delta})
-    differs = "".join(
-        f". The study's delta is {delta:g}, and ε at different delta cannot be compared: write it into policy.toml "
-        "before the first round of a data set"
-        for delta in deltas
-    )
+    differs = _other_deltas_in_words(settings, level, section)
     if not isinstance(settings, StudySettings):
         return f"{limit_words}. Each question is compared with it when it is asked{differs}"
     terms, rounds_known = ledger.terms(policy.limits), ledger.rounds_known(name)
@@ -97,6 +92,15 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
     return (
         f"{limit_words}, kept by rule {terms.rule}. {so_far} at {number(spent)} by that rule. The study counts itself "
         f"alone, by a rule of its own: the two ε differ, and both hold{differs}"
+    )
+
+
+def _other_deltas_in_words(settings: AnySettings, level: LevelName, section: LimitSection) -> str:
+    deltas = {limit.delta for limit in settings.privacy.limits if limit.level == level} - {section.delta}
+    return "".join(
+        f". The study's delta is {delta:g}, and ε at different delta cannot be compared: write it into policy.toml "
+        "before the first round of a data set"
+        for delta in sorted(deltas)
     )
 
 

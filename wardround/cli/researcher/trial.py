@@ -330,11 +330,7 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
     pooled = whole.spread(POOLED, metric)
     small, large = dealt.spread(ALONE, metric), whole.spread(ALONE, metric)
     if reached and constant and pooled and not _is_clear(whole, STUDY, metric, sign):
-        cure = "more hospitals, a higher ε or fewer columns"
-        cure = cure if _is_clear(whole, POOLED, metric, sign) else "other columns"
-        how = "no" if sign * (reached.mean - constant.mean) <= 0 else "not clearly"
-        constant_in_words = _constant_in_words(metric)
-        yield f'warning: the model is {how} better than "{constant_in_words}". What would help: {cure}'
+        yield _of_no_use(whole, metric, sign, gain=sign * (reached.mean - constant.mean))
     if small and large:
         is_better = sign * (large.mean - small.mean) > 0
         change = f"goes from {small.mean:.3g} to {large.mean:.3g}" if is_better else "was not seen to get better"
@@ -342,6 +338,15 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
             f"more patients: without privacy, {metric} {change} when a hospital has {whole.patients:,} patients and "
             f"not {dealt.patients:,} (measured)"
         )
+
+
+def _of_no_use(whole: TrialResult, metric: str, sign: int, *, gain: float) -> str:
+    from simulation.trial import POOLED
+
+    is_learnable = _is_clear(whole, POOLED, metric, sign)
+    cure = "more hospitals, a higher ε or fewer columns" if is_learnable else "other columns"
+    how, constant = "no" if gain <= 0 else "not clearly", _constant_in_words(metric)
+    return f'warning: the model is {how} better than "{constant}". What would help: {cure}'
 
 
 def _is_clear(whole: TrialResult, row: str, metric: str, sign: int) -> bool:

@@ -284,16 +284,17 @@ def test_a_folder_and_a_wrong_encoding(tmp_path: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("gains", "words"),
     [
-        ([0.02, -0.01, 0.0], "not clearly better than \"most frequent class\""),
-        ([-0.01, -0.02, 0.0], "no better than \"most frequent class\""),
+        ([0.02, -0.01, 0.0], 'not clearly better than "most frequent class"'),
+        ([-0.01, -0.02, 0.0], 'no better than "most frequent class"'),
         ([0.05, 0.06, 0.04], None),
         ([0.05], None),
     ],
 )
 def test_a_gain_within_its_error_over_the_seeds_is_warned_of(gains: list[float], words: str | None) -> None:
     base = [0.68 + 0.03 * seed for seed in range(len(gains))]
-    reached = [{"accuracy": constant + gain} for constant, gain in zip(base, gains, strict=True)]
-    result = TrialResult(4, 500, dict.fromkeys((STUDY, POOLED, ALONE), reached))
+    result = TrialResult(4, 500)
+    for row in (STUDY, POOLED, ALONE):
+        result.measured[row] = [{"accuracy": low + gain} for low, gain in zip(base, gains, strict=True)]
     result.measured[CONSTANT] = [{"accuracy": constant} for constant in base]
     warnings = [line for line in _verdict(result, result) if line.startswith("warning")]
     assert len(warnings) == (words is not None)
