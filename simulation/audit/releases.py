@@ -1,0 +1,178 @@
+"""What an attacker sees of a study at the level that its certificate counts: every noised step of the patients' sums.
+
+A study is run by its own engine, with one local step a round, so that every step that is charged is seen. Of the
+clients whose noise the certificate counts (one for local noise, the honest survivors for distributed noise) the values
+are taken before masks: the others collude and know their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client_sdk.errors import ConfigurationError
+from private_learning.gradients.per_record import PerRecord
+from private_learning.tasks import Task, TaskDataset
+from private_learning.tasks.inputs import take_rows
+from private_learning.tasks.task import new_model
+from private_learning.training.patients import LossOfPatients, RowsOfPatients
+from private_learning.training.weights import load_weights
+from simulation.audit.one_run import StudyLaw
+from simulation.backends.base import Done, Loop, WordSums
+from simulation.engine import Engine
+from simulation.local_work import ClientTask, LocalWork, Orders, Part
+from simulation.population import Population
+from study_protocol.secure_sum.parameters import UPDATE, flatten
+from study_protocol.secure_sum.vectors import decode_signed
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensor_files import Arrays
+from study_protocol.wire.tensors import UPDATE as PREFIX
+from study_protocol.wire.tensors import Array
+
+Floats = NDArray[np.float64]
+Plant = Callable[[LocalWork], LocalWork]
+# Records whose gradients are computed in one pass.
+_PASS = 256
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """One noised step.
+
+    weights  parameter name -> at which the gradients were taken
+    total    (coordinates,) the noised sum of clipped gradients of the watched clients
+    noise    standard deviation of each of its numbers
+    """
+
+    weights: Mapping[str, Array]
+    total: Floats
+    noise: float
+    clip_norm: float
+
+
+def audited(settings: StudySettings) -> StudySettings:
+    """Return the same steps with one of them a round.
+
+    Raises:
+        ConfigurationError: the study's sums are not those of gradients clipped around zero, one for each patient.
+    """
+    privacy, training = settings.privacy, settings.training
+    reasons = {
+        f"privacy.scheme {privacy.rules.id} protects whole hospitals": privacy.rules.clips_updates
+        or privacy.rules.bounds_clients_too,
+        "training.clipping is per-layer": training.clipping != "flat",
+        "training.clipping_centre is previous-update": training.clipping_centre != "zero",
+        "training.augmentation draws views": training.augmentation is not None,
+        "privacy.adaptive_clip changes the clip norm": privacy.adaptive_clip is not None,
+        "privacy.noise_schedule changes the noise": privacy.noise_schedule is not None,
+        "a Bayesian limit counts each patient's own cost": privacy.bayesian is not None,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ConfigurationError(
+                f"{reason}: the audit attacks patients of schemes parallel and sequential with one clip norm and one "
+                "noise. Leave this entry out for the audit"
+            )
+    values: dict[str, Any] = settings.as_json()
+    values["training"] = values["training"] | {"algorithm": "fedsgd", "local_steps": 1}
+    for section in ("statistics", "evaluation"):
+        values.pop(section, None)
+    return StudySettings.model_validate(values)
+
+
+def law_of(settings: StudySettings) -> StudyLaw:
+    """Return the steps that the certificate of these settings counts, for one patient."""
+    plan = plan_of(settings)
+    noise = plan.noise_multiplier * plan.honest_survivors**0.5
+    return StudyLaw(noise, plan.sampling_rate, plan.max_steps)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study to attack.
+
+    watched  so many of the first clients are seen, each by itself
+    plant    changes what clients do, to test that a defect is found. Left out, nothing
+    """
+
+    settings: StudySettings
+    task: Task
+    population: Population
+    watched: int
+    plant: Plant = lambda work: work
+
+    def run(self, seed: int) -> list[Release]:
+        """Run it and return the steps in which all watched clients took part. Raises as `Engine.run`."""
+        releases: list[Release] = []
+
+        def opened(work: LocalWork) -> Loop:
+            return _Watching(self.plant(work), work, self.watched, releases)
+
+        Engine(self.settings, self.population, seed, opened, task=self.task).run()
+        return releases
+
+
+class _Watching(Loop):
+    """Runs clients one after the other and keeps what the first ones add."""
+
+    def __init__(self, work: LocalWork, sound: LocalWork, watched: int, releases: list[Release]) -> None:
+        super().__init__(work)
+        self._watched, self._releases, self._settings = watched, releases, sound.settings
+        noise = sound.training.noise()
+        self._noise = noise.law.std * noise.spacing * watched**0.5
+
+    def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        sums = WordSums(orders.vectors)
+        parts = [sums.take(self._work.part(task, orders)) for task in tasks]
+        seen = [part for task, part in zip(tasks, parts, strict=True) if task.place < self._watched]
+        if len(seen) == self._watched:
+            privacy = self._settings.privacy
+            total = np.sum([self._update(part, orders) for part in seen], axis=0) * privacy.expected_batch_size
+            self._releases.append(Release(orders.weights, total, self._noise, privacy.clip_norm))
+        updates = [part.update for part in parts if part.update is not None]
+        findings = tuple(part.findings for part in parts if part.findings is not None)
+        return Done(list(map(Arrays, updates)), findings, sums.totals, tuple(part.accounts for part in parts))
+
+    def _update(self, part: Part, orders: Orders) -> Floats:
+        if part.update is not None:
+            return flatten({name.removeprefix(PREFIX): array for name, array in part.update.items()}, self._work.sent)
+        (spec,) = (spec for spec in orders.vectors if spec.name == UPDATE)
+        return decode_signed(part.words[UPDATE][: spec.length], scale_bits=spec.scale_bits)
+
+
+class Gradients:
+    """Clipped gradients of single records at any weights."""
+
+    def __init__(self, task: Task, name: str, *, grouped: bool) -> None:
+        self._inner = new_model(task, name).eval()
+        self._prefix = "model." if grouped else ""
+        self.model = RowsOfPatients(self._inner) if grouped else self._inner
+        self.loss = LossOfPatients(task.loss) if grouped else task.loss
+        self._each = PerRecord(self.model, self.loss)
+
+    def of(self, dataset: TaskDataset, weights: Mapping[str, Array], clip_norm: float) -> Floats:
+        """Return (records, coordinates), clipped. A record without a finite gradient has zeros."""
+        load_weights(self._inner, weights)
+        rows: list[Floats] = []
+        for start in range(0, len(dataset), _PASS):
+            at = torch.arange(start, min(start + _PASS, len(dataset)))
+            each = self._each.run(take_rows(dataset.inputs, at), dataset.targets[at]).each
+            flat = [each[self._prefix + name].flatten(1).double() for name in sorted(weights)]
+            rows.append(torch.cat(flat, dim=1).numpy())
+        gradients = np.concatenate(rows)
+        gradients[~np.isfinite(gradients).all(axis=1)] = 0.0
+        norms = np.sqrt(np.square(gradients).sum(axis=1))
+        return gradients * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))[:, None]
+
+    def losses(self, dataset: TaskDataset, weights: Mapping[str, Array]) -> Floats:
+        """Return (records,) losses at these weights."""
+        load_weights(self._inner, weights)
+        with torch.no_grad():
+            outputs = self.model(take_rows(dataset.inputs, torch.arange(len(dataset))))
+            return self.loss(outputs, dataset.targets).double().numpy()
