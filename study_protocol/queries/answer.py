@@ -45,11 +45,13 @@ class NoisedSum:
     total  (cells,) on the scale of one patient's vector
     std    standard deviation of the noise that is really in every cell, on the same scale
     seed   of the simulations behind intervals. Equal sums have equal answers
+    answered  the hospitals in the sum, which a question by hospital needs. None: all
     """
 
     total: NDArray[np.float64]
     std: float
     seed: int
+    answered: frozenset[str] | None = None
 
     def generator(self) -> np.random.Generator:
         """Return a generator for intervals alone. No secret is drawn from it."""
@@ -65,6 +67,16 @@ class Plot(Message):
     low: Text | None = Field(default=None, description="column of the interval's lower end")
     high: Text | None = Field(default=None, description="column of the interval's upper end")
     by: Text | None = Field(default=None, description="column whose values are drawn apart")
+    panel: Text | None = Field(
+        default=None,
+        exclude_if=lambda panel: panel is None,
+        description="column whose values have a drawing each, on one scale",
+    )
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The columns that it reads."""
+        return self.x, self.y, self.low, self.high, self.by, self.panel
 
 
 class AnswerTable(Message):
@@ -81,7 +93,7 @@ class AnswerTable(Message):
     def _is_a_table(self) -> Self:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.name}: every row has one value for each column")
-        plotted = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
+        plotted = () if self.plot is None else self.plot.names
         if not {self.counts, *plotted} <= {None, *self.columns}:
             raise ValueError(f"table {self.name}: what is counted or drawn is one of its columns")
         return self
@@ -92,7 +104,12 @@ class AnswerTable(Message):
             return self
         place = self.columns.index(self.counts)
         row_counts = zip(self.rows, (row[place] for row in self.rows), strict=True)
-        rows = tuple(row for row, count in row_counts if isinstance(count, int | float) and count >= below)
+        # A hospital without an answer counts nobody, and is no small number.
+        rows = tuple(
+            row
+            for row, count in row_counts
+            if isinstance(count, int | float | None) and (count is None or count >= below)
+        )
         return self.model_copy(update={"rows": rows})
 
 
