@@ -19,6 +19,8 @@ ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "samplin
 RAW = "raw"
 # How many patients a row of something else rests on.
 PATIENTS = "patients"
+# The label of a hospital whose part is not in the sum.
+NO_ANSWER = "no answer"
 # The columns of `Estimates.errors`.
 ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 COVERAGE = 0.95
@@ -104,11 +106,11 @@ class AnswerTable(Message):
             return self
         place = self.columns.index(self.counts)
         row_counts = zip(self.rows, (row[place] for row in self.rows), strict=True)
-        # A hospital without an answer counts nobody, and is no small number.
         rows = tuple(
             row
             for row, count in row_counts
-            if isinstance(count, int | float | None) and (count is None or count >= below)
+            # A hospital that is silent counts nobody, and is no small number.
+            if (isinstance(count, int | float) and count >= below) or (count is None and NO_ANSWER in row)
         )
         return self.model_copy(update={"rows": rows})
 

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, Plot
+from study_protocol.queries.answer import NO_ANSWER, Answer, AnswerTable, NoisedSum, Plot
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.versions import BLOCKS_BY_HOSPITAL, UNNUMBERED
 from study_protocol.wire.values import Name
 
 HOSPITAL: Literal["hospital"] = "hospital"
 MAX_HOSPITALS = 1000
-NO_ANSWER = "no answer"
 ByHospitalOnly = Annotated[
     Literal["hospital"] | None,
     Field(exclude_if=lambda by: by is None, description="hospital: every hospital has numbers of its own"),

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from study_protocol.queries.answer import NoisedSum
-from study_protocol.queries.by_hospital import NO_ANSWER
+from study_protocol.queries.answer import NO_ANSWER, NoisedSum
 from study_protocol.queries.rows import one_row_each
 from study_protocol.study.queries import QueryDocument
 from tests.factories.questions import DOCUMENTS, column, exact, patients, question
