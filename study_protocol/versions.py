@@ -20,6 +20,8 @@ UNNUMBERED = 1
 NAMED_MODELS = 2
 # From this number on programs read questions with the entry `centred`.
 CENTRED_SQUARES = 3
+# From this number on programs read questions by hospital.
+BLOCKS_BY_HOSPITAL = 3
 # Headers of the answer that describes a study.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"

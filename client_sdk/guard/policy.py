@@ -140,6 +140,11 @@ class QueryRules(_Section):
         default="ask",
         description="ask: a person here approves each (wardround query approve). allow: those within the other rules",
     )
+    by_hospital: Literal["ask", "allow", "refuse"] = Field(
+        default="ask",
+        description="questions whose answers show this hospital's numbers by themselves. ask: a person here approves "
+        "each. allow: as `queries` says",
+    )
     max_sessions_per_approval: Annotated[int, Field(ge=1)] = Field(
         default=2,
         description="ask: an approved question may be answered in so many sums, each charged, if earlier ones failed. "
@@ -159,6 +164,10 @@ class QueryRules(_Section):
     most_cells: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="the most numbers of one question. Left out: as the study allows"
     )
+
+    def allows(self, *, by_hospital: bool) -> bool:
+        """Return whether a question within the other rules needs no approval of a person."""
+        return self.queries == "allow" and (self.by_hospital == "allow" or not by_hospital)
 
 
 class SitePolicy(_Section):

@@ -51,6 +51,11 @@ def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) 
         rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered'
     )
     yield PolicyRule(
+        not question.is_by_hospital or rules.by_hospital != "refuse",
+        "policy-by-hospital",
+        '[statistics] by_hospital = "refuse": no question by hospital is answered',
+    )
+    yield PolicyRule(
         document.data_version == data_version,
         "policy-data-version",
         f'the question is about data version "{document.data_version}", and these records are "{data_version}": ask '

@@ -26,7 +26,7 @@ from client_sdk.study.work import Make, RoundCharges
 from study_protocol.cells import column_name
 from study_protocol.queries.kinds import Question
 from study_protocol.queries.kinds.evaluation import Evaluation
-from study_protocol.queries.question import Grid
+from study_protocol.queries.question import BaseQuestion, Grid
 from study_protocol.queries.variables import Patients
 from study_protocol.randomness.discrete_gaussian import sampler
 from study_protocol.randomness.source import Purpose, RandomSource
@@ -70,6 +70,7 @@ class AnsweringWork:
         model that it is about is not the one that is shown.
         """
         query, books = _query_of(assignment), self._books
+        require_block(query.document.question, self._party)
         require_answerable(books.policy, query.document, self._able.data_version)
         entries = books.ledger.seen_ledger(books.study).entries()
         require_never_opened(entries, query.document.digest(), assignment.round, self._delivery.has_opened)
@@ -122,6 +123,7 @@ class AnsweringWork:
         columns = part.columns(None if individual is None else individual.room_for(price))
         total = question.total(columns, question.grid().spacing)
         source = self._able.randomness.of(Purpose.QUERY, party=self._party, round_number=round, subject=total.tobytes())
+        total = question.placed(total, self._party)
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)
         body = self._delivery.answer(round, vectors, noised)
         failpoint("hospital.after-training")
@@ -130,6 +132,12 @@ class AnsweringWork:
             individual.charge_query(price)
             filter_state = individual.to_bytes(entries=books.ledger.next_sequence)
         books.finish(round, body, individual=filter_state)
+
+
+def require_block(question: BaseQuestion, hospital: str) -> None:
+    """Raises Refused: the question is by hospital, and this one has no block in it."""
+    if question.is_by_hospital and hospital not in question.hospitals_asked:
+        raise Refused("no-block", "the question is by hospital and was asked of others: this hospital joined later")
 
 
 def require_never_opened(

@@ -31,7 +31,7 @@ class Permission:
         digest = query.approved_digest
         if self.approvals.denied(digest):
             return False
-        if self.policy.statistics.queries == "allow" or (
+        if self.policy.statistics.allows(by_hospital=query.document.question.is_by_hospital) or (
             self.approvals.has(digest) and not self.is_used_up(digest, except_round=except_round)
         ):
             return True

@@ -65,11 +65,21 @@ def noise_of(document: QueryDocument, settings: AnySettings, hospitals: int) -> 
     return QueryNoise(guaranteed=sure, present=sure * math.sqrt(hospitals / shares_of(settings)), spacing=grid.spacing)
 
 
-def answer_of(document: QueryDocument, noise: QueryNoise, total: NDArray[np.float64], suppress_below: int) -> Answer:
-    """Return the answer that the noised sum gives. total: (cells,) in grid steps."""
+def answer_of(
+    document: QueryDocument,
+    noise: QueryNoise,
+    total: NDArray[np.float64],
+    suppress_below: int,
+    answered: frozenset[str] | None = None,
+) -> Answer:
+    """Return the answer that the noised sum gives.
+
+    total     (cells,) in grid steps
+    answered  the hospitals in the sum. None: all
+    """
     # From the published numbers alone, so that every reader finds the same intervals.
     seed = int.from_bytes(hashlib.sha256(document.digest().encode() + total.tobytes()).digest()[:8], "big")
-    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed))
+    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed, answered))
     return answer.suppressed(suppress_below)
 
 

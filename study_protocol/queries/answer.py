@@ -19,6 +19,8 @@ ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "samplin
 RAW = "raw"
 # How many patients a row of something else rests on.
 PATIENTS = "patients"
+# The label of a hospital whose part is not in the sum.
+NO_ANSWER = "no answer"
 # The columns of `Estimates.errors`.
 ERRORS = (DP_ERROR, SAMPLING_ERROR, LOW, HIGH)
 COVERAGE = 0.95
@@ -45,11 +47,13 @@ class NoisedSum:
     total  (cells,) on the scale of one patient's vector
     std    standard deviation of the noise that is really in every cell, on the same scale
     seed   of the simulations behind intervals. Equal sums have equal answers
+    answered  the hospitals in the sum, which a question by hospital needs. None: all
     """
 
     total: NDArray[np.float64]
     std: float
     seed: int
+    answered: frozenset[str] | None = None
 
     def generator(self) -> np.random.Generator:
         """Return a generator for intervals alone. No secret is drawn from it."""
@@ -65,6 +69,16 @@ class Plot(Message):
     low: Text | None = Field(default=None, description="column of the interval's lower end")
     high: Text | None = Field(default=None, description="column of the interval's upper end")
     by: Text | None = Field(default=None, description="column whose values are drawn apart")
+    panel: Text | None = Field(
+        default=None,
+        exclude_if=lambda panel: panel is None,
+        description="column whose values have a drawing each, on one scale",
+    )
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The columns that it reads."""
+        return self.x, self.y, self.low, self.high, self.by, self.panel
 
 
 class AnswerTable(Message):
@@ -81,7 +95,7 @@ class AnswerTable(Message):
     def _is_a_table(self) -> Self:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"table {self.name}: every row has one value for each column")
-        plotted = () if self.plot is None else (self.plot.x, self.plot.y, self.plot.low, self.plot.high, self.plot.by)
+        plotted = () if self.plot is None else self.plot.names
         if not {self.counts, *plotted} <= {None, *self.columns}:
             raise ValueError(f"table {self.name}: what is counted or drawn is one of its columns")
         return self
@@ -92,7 +106,12 @@ class AnswerTable(Message):
             return self
         place = self.columns.index(self.counts)
         row_counts = zip(self.rows, (row[place] for row in self.rows), strict=True)
-        rows = tuple(row for row, count in row_counts if isinstance(count, int | float) and count >= below)
+        rows = tuple(
+            row
+            for row, count in row_counts
+            # A hospital that is silent counts nobody, and is no small number.
+            if (isinstance(count, int | float) and count >= below) or (count is None and NO_ANSWER in row)
+        )
         return self.model_copy(update={"rows": rows})
 
 

@@ -109,6 +109,29 @@ class BaseQuestion(Message):
         return self
 
     @property
+    def is_by_hospital(self) -> bool:
+        """Whether every hospital has a block of its own in the sum."""
+        return False
+
+    @property
+    def hospitals_asked(self) -> tuple[str, ...]:
+        """The hospitals of the blocks, in order. Empty: one block for all, or not filled in yet."""
+        return ()
+
+    def of_hospitals(self, hospitals: tuple[str, ...]) -> Self:
+        """Return the question with these blocks, if it is by hospital and its document leaves them open."""
+        return self
+
+    def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
+        """Return a hospital's sum in its block of the whole vector, zeros elsewhere: (block,) to (cells,)."""
+        return total
+
+    @property
+    def rounded_cells(self) -> int:
+        """Numbers of one patient's vector that may need rounding."""
+        return self.cells
+
+    @property
     def model_number(self) -> int | None:
         """The released model that a hospital runs on its patients first, or None without a model."""
         return None
@@ -120,7 +143,9 @@ class BaseQuestion(Message):
 
     @abstractmethod
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
-        """Return the sum over patients of their vectors, each rounded to the grid, in grid steps, shape (cells,).
+        """Return the sum over patients of their vectors, each rounded to the grid, in grid steps.
+
+        The shape is (cells,), or (block,) of a question by hospital.
 
         Raises:
             UnreadableColumn: a column is not what is asked for.
@@ -149,9 +174,9 @@ class BaseQuestion(Message):
             spacing = 2.0 ** min(0, math.floor(math.log2(coarsest)))
             rounding = 0.0
         else:
-            fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.cells)
+            fine = self.sensitivity * 2.0**-_ROUNDING_BITS / math.sqrt(self.rounded_cells)
             spacing = 2.0 ** math.floor(math.log2(min(coarsest, fine)))
-            rounding = math.sqrt(self.cells) / 2
+            rounding = math.sqrt(self.rounded_cells) / 2
         sensitivity = _up(self.sensitivity / spacing + rounding)
         return Grid(spacing, sensitivity, _up(self.noise_multiplier * sensitivity))
 

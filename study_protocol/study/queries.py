@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -49,6 +50,11 @@ class QueryDocument(Message):
     def in_form_for(self, protocol: int) -> QueryDocument:
         """Return the document with its question as in `BaseQuestion.in_form_for`."""
         question = self.question.in_form_for(protocol)
+        return self if question is self.question else self.model_copy(update={"question": question})
+
+    def of_hospitals(self, hospitals: Iterable[str]) -> QueryDocument:
+        """Return the document with its question as in `BaseQuestion.of_hospitals`."""
+        question = self.question.of_hospitals(tuple(hospitals))
         return self if question is self.question else self.model_copy(update={"question": question})
 
     def cost(self) -> QueryCost:

@@ -23,7 +23,7 @@ from study_protocol.study.queries import Consent, Query, QueryDocument, QueryFor
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
 
-def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> QueryForecast:
+def forecast(coordinator: Coordinator, study: str, asked: QueryDocument) -> QueryForecast:
     """Return the cost that the query would have now. No hospital is asked.
 
     Raises:
@@ -33,6 +33,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
 
     def work(tx: Transaction) -> QueryForecast:
         row = rows.find_study(tx, study)
+        document = _by_roster(tx, row, asked)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
@@ -56,7 +57,7 @@ def forecast(coordinator: Coordinator, study: str, document: QueryDocument) -> Q
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
 
 
-def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Written[Query]:
+def ask(coordinator: Coordinator, study: str, asked: QueryDocument) -> Written[Query]:
     """Take the query in. The same one again gets the same answer, at no cost. One that failed is tried anew.
 
     Raises:
@@ -66,6 +67,7 @@ def ask(coordinator: Coordinator, study: str, document: QueryDocument) -> Writte
 
     def work(tx: Transaction) -> Written[Query]:
         row = rows.lock_study(tx, study)
+        document = _by_roster(tx, row, asked)
         cost = _cost(row, document)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
@@ -140,8 +142,8 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
     if document.question.protocol > study.protocol:
         raise Rejected(
             "invalid-request",
-            f"centred needs number {document.question.protocol} of the protocol, and this study was created with "
-            f"number {study.protocol}: ask without it",
+            f"centred or by hospital: needs number {document.question.protocol} of the protocol, and this study was "
+            f"created with number {study.protocol}: ask without it",
         )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
@@ -153,6 +155,29 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
         return document.cost()
     except InvalidArgument as error:
         raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
+
+
+def _by_roster(tx: Transaction, study: StudyRow, asked: QueryDocument) -> QueryDocument:
+    """Return the document with its blocks, one for each member now, where a question by hospital leaves them open."""
+    if not asked.question.is_by_hospital:
+        return asked
+    members = [member.name for member in rows.clients(tx, study.id) if member.state == "active"]
+    if find_same(tx, study, asked) is not None:
+        return asked
+    if len(members) < study.quorum:
+        raise Rejected(
+            "invalid-request",
+            f"{len(members)} hospitals have joined, and a round needs {study.quorum}: ask by hospital once they have",
+        )
+    named = asked.question.hospitals_asked
+    if named and set(named) != set(members):
+        raise Rejected(
+            "invalid-request", "hospitals: not the members of this study now. Leave them out, and they are filled in"
+        )
+    try:
+        return asked.of_hospitals(members)
+    except ValueError as error:
+        raise Rejected("invalid-request", "too many hospitals and cells: ask for fewer cells") from error
 
 
 def _require_never_opened(tx: Transaction, study: StudyRow, document: QueryDocument) -> None:

@@ -50,7 +50,8 @@ class _AnswerInputs:
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
         sums = [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
         self.opened: tuple[VectorSpec, str] | None = sums[0] if sums else None
-        self.hospitals = len(received) if session is None else len(session.survivors)
+        self.answered = frozenset([name for name, _ in received] if session is None else session.survivors)
+        self.hospitals = len(self.answered)
         self.files: list[tuple[Place, str]] = [
             (update_of(study, number, client), sha256) for client, sha256 in received
         ]
@@ -120,7 +121,9 @@ def _signed(coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.f
         round=inputs.round,
         hospitals=inputs.hospitals,
         noise=noise,
-        answer=answer_of(inputs.document, noise, total, 0 if statistics is None else statistics.suppress_below),
+        answer=answer_of(
+            inputs.document, noise, total, 0 if statistics is None else statistics.suppress_below, inputs.answered
+        ),
         warning=WARNING,
         ledger_entries=inputs.ledger[0],
         ledger_sha256=inputs.ledger[1],

@@ -9,18 +9,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from study_protocol.queries.answer import ERRORS, ESTIMATE, RAW, Answer, AnswerTable, NoisedSum, rows_of
+from study_protocol.queries.by_hospital import ByHospitalOnly, HospitalQuestion
 from study_protocol.queries.counting import counts
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients
 
 
-class Count(BaseQuestion):
+class Count(HospitalQuestion):
     """How many patients meet `where`. One patient's vector: 1."""
 
     kind: Literal["count"] = Field(description="what is asked")
+    by: ByHospitalOnly = None
 
     @property
-    def cells(self) -> int:
+    def block(self) -> int:
         return 1
 
     @property
@@ -34,10 +35,10 @@ class Count(BaseQuestion):
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return np.array([int(self.included(patients).sum()) * round(1 / spacing)], np.int64)
 
-    def assumed(self, patients: int) -> NDArray[np.float64]:
+    def block_assumed(self, patients: int) -> NDArray[np.float64]:
         return np.array([float(patients)])
 
-    def answer(self, noised: NoisedSum) -> Answer:
+    def block_answer(self, noised: NoisedSum) -> Answer:
         estimates = counts(noised.total, np.array([noised.std**2]))
         columns = (ESTIMATE, RAW, *ERRORS)
         rows = rows_of([()], estimates.estimate, estimates.raw, *estimates.errors)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.by_hospital import ByHospitalOnly, HospitalQuestion
 from study_protocol.queries.centred import CENTRE, Centred, centred_where_open, protocol_of
 from study_protocol.queries.counting import (
     Estimates,
@@ -29,12 +30,11 @@ from study_protocol.queries.kinds.numbers import (
 )
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.phrases import listed, number_in_words
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.second_moments import SecondMoments, covariances, means, rounded_sum, scaled_columns
 from study_protocol.queries.variables import Number, Patients
 
 
-class Moments(BaseQuestion):
+class Moments(HospitalQuestion):
     """Of each of m numbers: how many patients have it, its mean, its standard deviation (with the divisor n - 1).
 
     One patient's vector has (1, y, y²) for each number, y clipped and scaled to [-1, 1], or zeros where it is missing:
@@ -47,6 +47,7 @@ class Moments(BaseQuestion):
         description="columns, each with its public range"
     )
     centred: Centred = False
+    by: ByHospitalOnly = None
 
     @model_validator(mode="after")
     def _has_each_number_once(self) -> Self:
@@ -54,7 +55,7 @@ class Moments(BaseQuestion):
         return self
 
     @property
-    def cells(self) -> int:
+    def block(self) -> int:
         return 3 * len(self.numbers)
 
     @property
@@ -64,7 +65,7 @@ class Moments(BaseQuestion):
 
     @property
     def protocol(self) -> int:
-        return protocol_of(self.centred)
+        return max(super().protocol, protocol_of(self.centred))
 
     def in_form_for(self, protocol: int) -> Self:
         return centred_where_open(self, protocol)
@@ -79,10 +80,10 @@ class Moments(BaseQuestion):
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return rounded_sum(
-            scaled_columns(self.numbers, patients, self.included(patients)), self._vectors, self.cells, spacing
+            scaled_columns(self.numbers, patients, self.included(patients)), self._vectors, self.block, spacing
         )
 
-    def answer(self, noised: NoisedSum) -> Answer:
+    def block_answer(self, noised: NoisedSum) -> Answer:
         generator = noised.generator()
         estimates = [
             _read(number, self._moments(sums, noised.std), generator)

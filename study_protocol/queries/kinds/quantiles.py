@@ -14,13 +14,13 @@ from pydantic import Field, model_validator
 
 from study_protocol.cells import read_numbers
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.by_hospital import HOSPITAL, HospitalQuestion
 from study_protocol.queries.counting import NORMAL, Estimates, Floats, counts, shares_of
 from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places
 from study_protocol.queries.kinds.numbers import TOO_FEW
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.monotone import errors_along, first_reached, isotonic, last_reached
 from study_protocol.queries.phrases import listed, number_in_words
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import MAX_LEAVES, SumErrors, Tree
 from study_protocol.queries.variables import Patients, Range, Variable, bins_of, column_of, plain
 
@@ -33,7 +33,7 @@ _PARTS = 8
 _BELOW, _ABOVE, _MISSING, _OUTSIDE = 0, 1, 2, 3
 
 
-class Quantiles(BaseQuestion):
+class Quantiles(HospitalQuestion):
     """Quantiles of a number whose range is cut into leaves of equal width, by groups if there are any.
 
     One patient's vector has a one among the cells of its group for below the range, above it, or missing. Otherwise
@@ -49,15 +49,22 @@ class Quantiles(BaseQuestion):
     quantiles: Annotated[tuple[Share, ...], Field(min_length=1, max_length=99)] = Field(
         default=(0.25, 0.5, 0.75), description="shares of the patients, rising. 0.5 is the median"
     )
-    by: Variable | None = Field(default=None, description="groups of patients, each with its own quantiles")
+    by: Variable | Literal["hospital"] | None = Field(
+        default=None, description="groups of patients, each with its own quantiles. hospital: those of each hospital"
+    )
+
+    @property
+    def groups(self) -> Variable | None:
+        """The column of the groups, if they are of a column."""
+        return None if self.by == HOSPITAL else self.by
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         if list(self.quantiles) != sorted(set(self.quantiles)):
             raise ValueError("quantiles: they rise from one to the next")
-        if self.by is not None and self.by.column == self.number.column:
-            raise ValueError(f"column {self.by.column}: stands twice")
-        if group_count(self.by) > MAX_GROUPS:
+        if self.groups is not None and self.groups.column == self.number.column:
+            raise ValueError(f"column {self.groups.column}: stands twice")
+        if group_count(self.groups) > MAX_GROUPS:
             raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if (np.diff(self.edges) <= 0).any():
             raise ValueError(f"column {self.number.column}: the range is too narrow for {self.leaves} leaves")
@@ -78,8 +85,8 @@ class Quantiles(BaseQuestion):
         return _OUTSIDE + sum(self.tree.sizes)
 
     @property
-    def cells(self) -> int:
-        return group_count(self.by) * self.group_cells
+    def block(self) -> int:
+        return group_count(self.groups) * self.group_cells
 
     @property
     def sensitivity(self) -> float:
@@ -87,14 +94,14 @@ class Quantiles(BaseQuestion):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.with_conditions(self.number.column, *(() if self.by is None else (self.by.column,)))
+        return self.with_conditions(self.number.column, *(() if self.groups is None else (self.groups.column,)))
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
         column = column_of(patients, self.number.column)
         numbers = read_numbers(column, self.number.missing_values).values[included]
-        groups = group_places(self.by, patients, len(included))[included]
-        sums = [self._cells_of(numbers[groups == group]) for group in range(group_count(self.by))]
+        groups = group_places(self.groups, patients, len(included))[included]
+        sums = [self._cells_of(numbers[groups == group]) for group in range(group_count(self.groups))]
         return np.concatenate(sums) * round(1 / spacing)
 
     def _cells_of(self, numbers: Floats) -> NDArray[np.int64]:
@@ -104,7 +111,7 @@ class Quantiles(BaseQuestion):
         outside = [(numbers < low).sum(), (numbers >= high).sum(), np.isnan(numbers).sum()]
         return np.concatenate([np.array(outside, np.int64), self.tree.count(places)])
 
-    def answer(self, noised: NoisedSum) -> Answer:
+    def block_answer(self, noised: NoisedSum) -> Answer:
         tree, edges = self.tree, self.edges
         errors = tree.errors()
         groups = [
@@ -119,7 +126,7 @@ class Quantiles(BaseQuestion):
                 curve_table(
                     "quantiles",
                     f"quantiles of {name}",
-                    self.by,
+                    self.groups,
                     ("quantile", self.quantiles),
                     [group.quantiles(self.quantiles) for group in groups],
                     sizes,
@@ -128,7 +135,7 @@ class Quantiles(BaseQuestion):
                 curve_table(
                     "distribution",
                     f"share of the patients whose {name} is below",
-                    self.by,
+                    self.groups,
                     ("below", (edges + 0.0).tolist()),
                     [group.shares_below() for group in groups],
                     sizes,
@@ -137,7 +144,7 @@ class Quantiles(BaseQuestion):
                 curve_table(
                     "histogram",
                     "patients",
-                    self.by,
+                    self.groups,
                     ("bin", _bins(edges)),
                     [group.histogram() for group in groups],
                     None,
@@ -146,7 +153,7 @@ class Quantiles(BaseQuestion):
                 curve_table(
                     "patients",
                     "patients",
-                    self.by,
+                    self.groups,
                     ("who", ("with a number",)),
                     [distribution.count() for distribution in groups],
                     None,
@@ -159,7 +166,7 @@ class Quantiles(BaseQuestion):
         shares = listed(f"{plain(100 * share)} %" for share in self.quantiles)
         return (
             f"The quantiles at {shares} and the distribution of {number_in_words(self.number)} in {self.leaves} "
-            f"bins{by_in_words(self.by)}, of patients{self.who_in_words()}"
+            f"bins{by_in_words(self.groups)}, of patients{self.who_in_words()}"
         )
 
 

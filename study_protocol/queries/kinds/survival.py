@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, rows_of
+from study_protocol.queries.by_hospital import HOSPITAL, HospitalQuestion
 from study_protocol.queries.counting import Estimates, Floats, counts, join_estimates
 from study_protocol.queries.kinds.groups import by_in_words, curve_table, group_count, group_places, take_rows
 from study_protocol.queries.life_table import LifeTable, LogRank, log_rank
 from study_protocol.queries.phrases import codes_in_words, listed
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import MISSING, OTHER_LABEL, Indicator, Patients, Variable, plain
 from study_protocol.wire.values import Finite
 
@@ -22,7 +22,7 @@ MAX_GROUPS = 64
 _LEFT_OUT, _LATER, _BINS = 0, 1, 2
 
 
-class Survival(BaseQuestion):
+class Survival(HospitalQuestion):
     """Kaplan-Meier curves over public time bins, their medians, numbers at risk, and the log-rank test.
 
     One patient's vector is one-hot, Δ = 1. Among the cells of its group it is the bin of its time crossed with event or
@@ -36,19 +36,26 @@ class Survival(BaseQuestion):
         examples=[{"column": "days", "edges": [0.0, 90.0, 180.0, 270.0, 365.0]}],
     )
     event: Indicator = Field(description="the categories that mean that the event ended it. All others mean censored")
-    by: Variable | None = Field(default=None, description="groups of patients, each with its own curve")
+    by: Variable | Literal["hospital"] | None = Field(
+        default=None, description="groups of patients, each with its own curve. hospital: those of each hospital"
+    )
     times: Annotated[tuple[Finite, ...], Field(max_length=64)] = Field(
         default=(), description="edges at which survival is shown in a table of its own"
     )
+
+    @property
+    def groups(self) -> Variable | None:
+        """The column of the groups, if they are of a column."""
+        return None if self.by == HOSPITAL else self.by
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         if self.time.edges is None or len(self.time.edges) < 2:
             raise ValueError(f"column {self.time.column}: a time has at least two edges")
-        columns = [self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))]
+        columns = [self.time.column, self.event.column, *(() if self.groups is None else (self.groups.column,))]
         if twice := {name for name in columns if columns.count(name) > 1}:
             raise ValueError(f"column {min(twice)}: stands twice")
-        if group_count(self.by) > MAX_GROUPS:
+        if group_count(self.groups) > MAX_GROUPS:
             raise ValueError(f"by: at most {MAX_GROUPS} groups, those of other and missing values among them")
         if not set(self.times) <= set(self.time.edges) or list(self.times) != sorted(set(self.times)):
             raise ValueError("times rise, and each is one of the edges of the time. Add the missing edge")
@@ -63,9 +70,9 @@ class Survival(BaseQuestion):
         return len(self.edges) - 1
 
     @property
-    def cells(self) -> int:
+    def block(self) -> int:
         """Cells of each group: left out, later, then the bins' events, then their censorings."""
-        return group_count(self.by) * (_BINS + 2 * self.bins)
+        return group_count(self.groups) * (_BINS + 2 * self.bins)
 
     @property
     def sensitivity(self) -> float:
@@ -74,7 +81,7 @@ class Survival(BaseQuestion):
     @property
     def columns(self) -> tuple[str, ...]:
         return self.with_conditions(
-            self.time.column, self.event.column, *(() if self.by is None else (self.by.column,))
+            self.time.column, self.event.column, *(() if self.groups is None else (self.groups.column,))
         )
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
@@ -83,11 +90,11 @@ class Survival(BaseQuestion):
         cells = np.where(event > 0, place - 1, place - 1 + self.bins) + _BINS
         cells[place == self.bins + 1] = _LATER
         cells[np.isnan(event) | (place == 0) | (place == self.bins + 2)] = _LEFT_OUT
-        cells += group_places(self.by, patients, len(included)) * (_BINS + 2 * self.bins)
-        return np.bincount(cells[included], minlength=self.cells).astype(np.int64) * round(1 / spacing)
+        cells += group_places(self.groups, patients, len(included)) * (_BINS + 2 * self.bins)
+        return np.bincount(cells[included], minlength=self.block).astype(np.int64) * round(1 / spacing)
 
-    def answer(self, noised: NoisedSum) -> Answer:
-        rows = noised.total.reshape(group_count(self.by), -1)
+    def block_answer(self, noised: NoisedSum) -> Answer:
+        rows = noised.total.reshape(group_count(self.groups), -1)
         groups = [
             LifeTable(row[_BINS : _BINS + self.bins], row[_BINS + self.bins :], float(row[_LATER]), noised.std)
             for row in rows
@@ -102,7 +109,7 @@ class Survival(BaseQuestion):
         return Answer(tables=tuple(tables), notes=tuple(notes))
 
     def _curves(self, groups: list[LifeTable], left_out: Estimates) -> list[AnswerTable]:
-        by, edges = self.by, self.edges
+        by, edges = self.groups, self.edges
         curves, at_risk = [group.survival for group in groups], [group.numbers_at_risk() for group in groups]
         patients = [estimates.estimate for estimates in at_risk]
         medians = [group.median(np.array(edges)) for group in groups]
@@ -130,8 +137,8 @@ class Survival(BaseQuestion):
     @property
     def _compared(self) -> list[int]:
         """Groups that the test compares: not those of other and missing values, unless presence is the question."""
-        labels = () if self.by is None else self.by.labels
-        every = self.by is not None and self.by.presence
+        labels = () if self.groups is None else self.groups.labels
+        every = self.groups is not None and self.groups.presence
         return [place for place, label in enumerate(labels) if every or label not in (OTHER_LABEL, MISSING)]
 
     def in_words(self) -> str:
@@ -141,7 +148,8 @@ class Survival(BaseQuestion):
         )
         return (
             f"How long it takes until {until}: survival over {self.time.column} in {self.bins} bins from {first} to "
-            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.by)}, of patients{self.who_in_words()}"
+            f"{last}{codes_in_words(self.time.missing_values)}{by_in_words(self.groups)}, of patients"
+            f"{self.who_in_words()}"
         )
 
 

@@ -25,20 +25,21 @@ from study_protocol.queries.answer import (
     Plot,
     rows_of,
 )
+from study_protocol.queries.by_hospital import ByHospitalOnly, HospitalQuestion
 from study_protocol.queries.counting import Estimates, estimate_tables
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.phrases import listed, variable_in_words
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients, Variable
 
 Crossed = Annotated[tuple[Variable, ...], Field(min_length=1, max_length=8)]
 
 
-class ContingencyTable(BaseQuestion):
+class ContingencyTable(HospitalQuestion):
     """Every patient is counted in one cell of the product of the variables' cells. One patient's vector: one-hot."""
 
     kind: Literal["table"] = Field(description="what is asked")
     variables: Crossed = Field(description="what the rows of the table are made of")
+    by: ByHospitalOnly = None
 
     @model_validator(mode="after")
     def _has_each_column_once(self) -> Self:
@@ -46,7 +47,7 @@ class ContingencyTable(BaseQuestion):
         return self
 
     @property
-    def cells(self) -> int:
+    def block(self) -> int:
         return cells_of(self.variables)
 
     @property
@@ -60,10 +61,10 @@ class ContingencyTable(BaseQuestion):
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         return patients_in(self.variables, patients, self.included(patients)) * round(1 / spacing)
 
-    def assumed(self, patients: int) -> NDArray[np.float64]:
+    def block_assumed(self, patients: int) -> NDArray[np.float64]:
         return evenly(self.variables, patients)
 
-    def answer(self, noised: NoisedSum) -> Answer:
+    def block_answer(self, noised: NoisedSum) -> Answer:
         names = tuple(variable.column for variable in self.variables)
         labels = list(itertools.product(*(variable.labels for variable in self.variables)))
         estimates = estimate_tables([noised.total], noised.std)

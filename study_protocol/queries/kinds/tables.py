@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.by_hospital import ByHospitalOnly, HospitalQuestion
 from study_protocol.queries.counting import estimate_tables, join_estimates
 from study_protocol.queries.groups import evenly
 from study_protocol.queries.kinds.table import Crossed, answer_of, cells_of, patients_in, require_columns_once
 from study_protocol.queries.phrases import listed, variable_in_words
-from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.variables import Patients
 
 
-class Tables(BaseQuestion):
+class Tables(HospitalQuestion):
     """Every patient is counted in one cell of each of m tables. One patient's vector: m ones, Δ = √m.
 
     All tables count the same patients, which the answer uses: their number is estimated from all of them.
@@ -29,6 +29,7 @@ class Tables(BaseQuestion):
     tables: Annotated[tuple[Crossed, ...], Field(min_length=1, max_length=512)] = Field(
         description="of each, the variables whose cells are crossed"
     )
+    by: ByHospitalOnly = None
 
     @model_validator(mode="after")
     def _are_sound_tables(self) -> Self:
@@ -39,7 +40,7 @@ class Tables(BaseQuestion):
         return self
 
     @property
-    def cells(self) -> int:
+    def block(self) -> int:
         return sum(map(cells_of, self.tables))
 
     @property
@@ -55,10 +56,10 @@ class Tables(BaseQuestion):
         counts = [patients_in(variables, patients, included) for variables in self.tables]
         return np.concatenate(counts) * round(1 / spacing)
 
-    def assumed(self, patients: int) -> NDArray[np.float64]:
+    def block_assumed(self, patients: int) -> NDArray[np.float64]:
         return np.concatenate([evenly(variables, patients) for variables in self.tables])
 
-    def answer(self, noised: NoisedSum) -> Answer:
+    def block_answer(self, noised: NoisedSum) -> Answer:
         ends = np.cumsum([cells_of(variables) for variables in self.tables])
         estimates = estimate_tables(np.split(noised.total, ends[:-1]), noised.std)
         labels = [
