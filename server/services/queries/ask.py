@@ -140,8 +140,8 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
     if document.question.protocol > study.protocol:
         raise Rejected(
             "invalid-request",
-            f"centred needs number {document.question.protocol} of the protocol, and this study was created with "
-            f"number {study.protocol}: ask without it",
+            f"this form of question needs number {document.question.protocol} of the protocol, and this study was "
+            f"created with number {study.protocol}: ask without centred, or in a newer study",
         )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
