@@ -120,10 +120,34 @@ class Synthesis(Message):
 
     def first_question(self) -> QueryDocument:
         """Return the first question: each column crossed with the outcome."""
+        cliques = self._by_outcome(1)
+        return self.document(self.shares[0], cliques, title="Synthesis 1: columns by outcome", stage=1)
+
+    def largest_question(self) -> QueryDocument:
+        """Return a question of as many numbers, and of as little noise, as any that the rule may ask.
+
+        What a hospital's rules say to it holds for all of them.
+        """
+        sizes = [len(variable.labels) for variable in self.columns]
+        groups = [
+            ()
+            if number == self.outcome_number or size <= MAX_GROUPS
+            else tuple(cell * MAX_GROUPS // size for cell in range(size))
+            for number, size in enumerate(sizes)
+        ]
+        percent = max(self.shares[0], sum(self.shares[1:]))
+        documents = [
+            self.document(percent, cliques, title="", stage=STAGES, groups=grouped)
+            for cliques, grouped in ((self._by_outcome(1), []), (self._by_outcome(2), groups))
+            if cliques
+        ]
+        return max(documents, key=lambda document: document.question.cells)
+
+    def _by_outcome(self, count: int) -> list[Clique]:
+        """Return every choice of so many columns, each with the outcome."""
         outcome = self.outcome_number
         others = (number for number in range(len(self.columns)) if number != outcome)
-        cliques = [(min(number, outcome), max(number, outcome)) for number in others]
-        return self.document(self.shares[0], cliques, title="Synthesis 1: columns by outcome", stage=1)
+        return [tuple(sorted((*chosen, outcome))) for chosen in itertools.combinations(others, count)]
 
     def stage_of(self, document: QueryDocument) -> int | None:
         """Return the place of this question in the rule, from 1, or None for a question that the rule never asks.
