@@ -1,0 +1,78 @@
+"""Each column by outcome, from all tables that hold it: least squares, and then no negative count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from synthesis.model.arithmetic import Floats, divided, gathered, on_simplex, summed, total_of
+from synthesis.model.noised import Noised, Pair, Table
+
+
+@dataclass(frozen=True)
+class Margins:
+    """outcomes: (outcomes,) patients. columns: column -> (cells, outcomes) patients, each with these sums."""
+
+    outcomes: Floats
+    columns: Mapping[int, Floats]
+
+    @property
+    def patients(self) -> float:
+        return total_of(self.outcomes)
+
+
+def margins_of(noised: Noised) -> Margins:
+    """Return the least-squares estimate, projected cell by cell, of each column by outcome."""
+    raw = {column: _least_squares(noised, column) for column in noised.others}
+    outcomes = _outcomes(noised, raw)
+    columns = {
+        column: np.stack([on_simplex(counts[:, y], float(outcomes[y])) for y in range(len(outcomes))], axis=1)
+        for column, counts in raw.items()
+    }
+    return Margins(outcomes, columns)
+
+
+def _outcomes(noised: Noised, raw: Mapping[int, Floats]) -> Floats:
+    """Return patients by outcome: each column says them, the fewer cells the better."""
+    weights = {column: 1 / noised.sizes[column] for column in raw}
+    scale = total_of(np.array(list(weights.values())))
+    sums = np.zeros(noised.sizes[noised.outcome])
+    for column, counts in raw.items():
+        sums = sums + summed(counts, 0) * (weights[column] / scale)
+    return on_simplex(sums, max(total_of(sums), 1.0))
+
+
+def _least_squares(noised: Noised, column: int) -> Floats:
+    own = noised.columns[column]
+    counts, precision = own.counts * own.std**-2, own.std**-2
+    for sums, variance in _sums(noised.edges, column):
+        counts, precision = counts + sums / variance, precision + 1 / variance
+    counts = counts / precision
+    groups = noised.groups_of(column)
+    heard = np.zeros((int(groups.max()) + 1, counts.shape[1]))
+    heard_precision = 0.0
+    for sums, variance in _sums(noised.pairs, column):
+        heard, heard_precision = heard + sums / variance, heard_precision + 1 / variance
+    if not heard_precision:
+        return counts
+    coarse, cells = gathered(counts, groups), np.bincount(groups).astype(np.float64)[:, None]
+    own_precision = precision / cells
+    better = (coarse * own_precision + heard) / (own_precision + heard_precision)
+    return counts + ((better - coarse) / cells)[groups]
+
+
+def _sums(tables: Mapping[Pair, Table], column: int) -> list[tuple[Floats, float]]:
+    """Return this column by outcome from each pair with it, and the variance of one count."""
+    found: list[tuple[Floats, float]] = []
+    for pair, table in tables.items():
+        if column in pair:
+            axis = 1 - pair.index(column)
+            found.append((summed(table.counts, axis), table.std**2 * table.counts.shape[axis]))
+    return found
+
+
+def shares_of(counts: Floats) -> Floats:
+    """Return each outcome's distribution over the cells, shape (cells, outcomes). An empty one is all zeros."""
+    return divided(counts, np.broadcast_to(summed(counts, 0), counts.shape))
