@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from synthesis.model.arithmetic import Floats, divided, gathered, on_simplex, summed, total_of
+from synthesis.model.fit import Crossed, fitted
 from synthesis.model.noised import Noised, Pair, Table
 
 
@@ -24,14 +25,28 @@ class Margins:
 
 
 def margins_of(noised: Noised) -> Margins:
-    """Return the least-squares estimate, projected cell by cell, of each column by outcome."""
+    """Return the estimate of each column by outcome: cells' totals first, and then outcomes within them."""
     raw = {column: _least_squares(noised, column) for column in noised.others}
-    outcomes = _outcomes(noised, raw)
-    columns = {
-        column: np.stack([on_simplex(counts[:, y], float(outcomes[y])) for y in range(len(outcomes))], axis=1)
-        for column, counts in raw.items()
-    }
-    return Margins(outcomes, columns)
+    outcomes = _outcomes(noised, {column: counts for column, (counts, _) in raw.items()})
+    return Margins(outcomes, {column: _by_outcome(counts, std, outcomes) for column, (counts, std) in raw.items()})
+
+
+def _by_outcome(counts: Floats, std: float, outcomes: Floats) -> Floats:
+    """Return one column's table without negative counts, shape (cells, outcomes)."""
+    live = outcomes > 0
+    totals = sum((on_simplex(counts[:, y], float(outcomes[y])) for y in np.flatnonzero(live)), np.zeros(len(counts)))
+    table = Crossed(
+        counts[None, :, live, None],
+        np.zeros((1, len(totals), int(live.sum()), 1)),
+        totals[None, :, None],
+        outcomes[None, live, None],
+        np.array([float(len(totals))]),
+        np.array([float(live.sum())]),
+        np.array([std]),
+    )
+    estimate = np.zeros_like(counts)
+    estimate[:, live] = fitted(table)[0, :, :, 0]
+    return estimate
 
 
 def _outcomes(noised: Noised, raw: Mapping[int, Floats]) -> Floats:
@@ -44,7 +59,8 @@ def _outcomes(noised: Noised, raw: Mapping[int, Floats]) -> Floats:
     return on_simplex(sums, max(total_of(sums), 1.0))
 
 
-def _least_squares(noised: Noised, column: int) -> Floats:
+def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
+    """Return one column by outcome from every table that holds it, and about the standard error of a count."""
     own = noised.columns[column]
     counts, precision = own.counts * own.std**-2, own.std**-2
     for sums, variance in _sums(noised.edges, column):
@@ -56,11 +72,12 @@ def _least_squares(noised: Noised, column: int) -> Floats:
     for sums, variance in _sums(noised.pairs, column):
         heard, heard_precision = heard + sums / variance, heard_precision + 1 / variance
     if not heard_precision:
-        return counts
+        return counts, float(np.sqrt(1 / precision))
     coarse, cells = gathered(counts, groups), np.bincount(groups).astype(np.float64)[:, None]
     own_precision = precision / cells
     better = (coarse * own_precision + heard) / (own_precision + heard_precision)
-    return counts + ((better - coarse) / cells)[groups]
+    spread = (1 - 1 / cells) / precision + 1 / ((own_precision + heard_precision) * cells**2)
+    return counts + ((better - coarse) / cells)[groups], float(np.sqrt(total_of(spread * cells) / len(groups)))
 
 
 def _sums(tables: Mapping[Pair, Table], column: int) -> list[tuple[Floats, float]]:
