@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from accounting.plan.limits import LimitPlan
+from accounting.plan.queries import QueryCost
 from accounting.units import Definition
 from study_protocol.queries.kinds.marginals import Clique, Groups, Marginals
 from study_protocol.queries.question import MAX_NOISE, MIN_NOISE
@@ -24,6 +25,8 @@ STAGES = 3
 # Noise multipliers are whole multiples of 1/_PARTS, so that each machine finds the same ones.
 _PARTS = 10_000
 _WHOLE = 100
+# Grid steps of a cost that is kept for a question before its grid is known: only Δ/s counts.
+_KEPT_STD = 2.0**30
 _Percent = Annotated[Whole, Field(ge=1, le=_WHOLE - 2)]
 
 
@@ -121,6 +124,38 @@ class Synthesis(Message):
         others = (number for number in range(len(self.columns)) if number != outcome)
         cliques = [(min(number, outcome), max(number, outcome)) for number in others]
         return self.document(self.shares[0], cliques, title="Synthesis 1: columns by outcome", stage=1)
+
+    def stage_of(self, document: QueryDocument) -> int | None:
+        """Return the place of this question in the rule, from 1, or None for a question that the rule never asks.
+
+        Groups and cliques are not looked at, because they depend on answers.
+        """
+        question = document.question
+        if not isinstance(question, Marginals) or question.stage > STAGES:
+            return None
+        again = (sum(self.shares[1:]),) if question.stage == STAGES - 1 else ()
+        noises = {self.noise_multiplier(percent) for percent in (self.shares[question.stage - 1], *again)}
+        form = (question.variables, question.rows, question.where, document.data_version)
+        is_ours = form == (self.columns, self.of_several, (), self.data_version) and question.noise_multiplier in noises
+        return question.stage if is_ours else None
+
+    def kept_after(self, document: QueryDocument) -> tuple[QueryCost, ...]:
+        """Return the costs that are kept for what the rule may ask after this question, and none after its last one."""
+        stage = self.stage_of(document)
+        if stage is None:
+            return ()
+        noise = document.question.noise_multiplier
+        if noise == self.noise_multiplier(sum(self.shares[1:])):
+            # With few patients nothing follows.
+            return ()
+        asked = [self.noise_multiplier(percent) for percent in self.shares[:stage]]
+        left = Fraction(self.allowance) - sum(1 / Fraction(multiplier) ** 2 for multiplier in asked)
+        count = STAGES - stage
+        if not count:
+            return ()
+        # Δ/s, up by more than all roundings of a question's own cost.
+        ratio = math.sqrt(left / count) * (1 + 1e-12)
+        return (QueryCost(_KEPT_STD, _KEPT_STD * ratio, self.most_cells()),) * count
 
     def most_cells(self) -> int:
         """Return the most numbers of the first two questions, where each column of a pair has at most 8 groups."""
