@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.study.queries import PublishedAnswer, QueryDocument
 from study_protocol.study.synthesis import Synthesis
 from synthesis.rule import next_question
@@ -12,9 +13,10 @@ from synthesis.rule import next_question
 
 @dataclass(frozen=True)
 class Chain:
-    """The answers of a synthesis, in order, and the question that has none yet. None: it is complete."""
+    """The answers of a synthesis, in order, their questions, and the one that has no answer yet. None: complete."""
 
     answers: tuple[PublishedAnswer, ...]
+    questions: tuple[Marginals, ...]
     document: QueryDocument | None
 
 
@@ -29,9 +31,13 @@ def follow(synthesis: Synthesis, answer_of: Callable[[str], PublishedAnswer | No
         ValueError: an answer is to no question of the rule.
     """
     answers: list[PublishedAnswer] = []
+    questions: list[Marginals] = []
     while (document := next_question(synthesis, answers)) is not None:
         answer = answer_of(document.digest())
         if answer is None:
             break
+        if not isinstance(document.question, Marginals):
+            raise ValueError("a question of the rule is of another kind")
         answers.append(answer)
-    return Chain(tuple(answers), document)
+        questions.append(document.question)
+    return Chain(tuple(answers), tuple(questions), document)
