@@ -8,14 +8,15 @@ import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from study_protocol.queries.variables import MISSING, Variable
-from study_protocol.study.queries import SignedAnswer
+from study_protocol.study.queries import PublishedAnswer, SignedAnswer
 from study_protocol.study.synthesis import Synthesis
 from study_protocol.versions import program_version
 from study_protocol.wire.documents import read_document
@@ -61,7 +62,7 @@ def made(
         SigningError: an answer is not signed with this key.
         ValueError: the answers are not those of this synthesis.
     """
-    key, by_question = decode_public_key(coordinator_key), {}
+    key, by_question = decode_public_key(coordinator_key), dict[str, PublishedAnswer]()
     for answer in answers:
         answer.require_signed(key)
         if answer.published.study != study:
@@ -93,7 +94,7 @@ def values_of(variable: Variable) -> list[str | float | None]:
     """Return the value that stands for each cell. An open bin is as wide as the one beside it."""
     if variable.edges is None:
         return [None if label == MISSING and not variable.presence else label for label in variable.labels]
-    edges = variable.edges
+    edges = list(variable.edges)
     first = edges[1] - edges[0] if len(edges) > 1 else 0.0
     last = edges[-1] - edges[-2] if len(edges) > 1 else 0.0
     ends = (edges[0] - first, *edges, edges[-1] + last)
@@ -117,11 +118,8 @@ def write(path: Path, records: Records) -> None:
     columns = columns_of(records.provenance.synthesis.columns, records.cells)
     document = records.provenance.model_dump_json().encode()
     if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table: Any = pa.table(columns).replace_schema_metadata({_KEY: document})
-        pq.write_table(table, path)
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        parquet.write_table(arrow.table(columns).replace_schema_metadata({_KEY: document}), path)
         return
     if path.suffix != ".csv":
         raise ValueError(f"{path.name}: synthetic records are written to a file that ends in .parquet or .csv")
@@ -141,9 +139,7 @@ def provenance_path(path: Path) -> Path:
 def read(path: Path) -> tuple[Provenance, str]:
     """Return the provenance and the digest of the rows as they stand in the file. Raises ValueError, OSError."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        table: Any = pq.read_table(path)
+        table = import_module("pyarrow.parquet").read_table(path)
         document = (table.schema.metadata or {}).get(_KEY)
         if document is None:
             raise ValueError(

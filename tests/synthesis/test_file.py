@@ -82,7 +82,7 @@ def test_an_incomplete_chain_makes_no_records() -> None:
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     records = made("registry", "a" * 64, section(rows=2000), answers(), PUBLIC)
-    with pytest.raises(ValueError, match="ends in .parquet or .csv"):
+    with pytest.raises(ValueError, match=r"ends in \.parquet or \.csv"):
         write(tmp_path / "records.xlsx", records)
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="does not say where its records come from"):
