@@ -18,14 +18,18 @@ STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.p
 NUMERICAL_FIRST := $(addprefix tests/,goldens private_learning/gradients/test_clipping.py private_learning/gradients/test_per_record.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
-.PHONY: demo test test-all numerical campaigns lint figures coverage docs serve sbom clean
+.PHONY: demo test tests test-all numerical campaigns lint figures coverage docs serve sbom clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
 	$(BIN)/wardround demo $(ARGS)
 
+# The checks run beside the tests, which often wait for a process, a deadline or a browser.
+test: $(TEST)
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
 # With ARGS that is one run of what they choose; without, everything that is not slow, and some of it on plain kernels.
-test: lint
+tests: $(TEST)
 	$(BIN)/pytest -n 2 $(or $(ARGS),--junitxml=.figures/junit.xml)
 	$(if $(ARGS),,$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL_FIRST))
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)

@@ -312,7 +312,9 @@ def _openings(tx: Transaction) -> list[WorkItem]:
     )
     expires = exists().where(QueryRow.study_id == StudyRow.id, *overdue(tx))
     trains = and_(StudyRow.state == "running", StudyRow.next_round_at <= tx.time, can_open)
-    asks = and_(or_(StudyRow.state == "running", StudyRow.pause_reason.in_(ANSWERING)), has_due_query)
+    # A study of questions alone has no steps: its pause holds questions back.
+    answers_paused = and_(StudyRow.pause_reason.in_(ANSWERING), BudgetRow.max_steps > 0)
+    asks = and_(or_(StudyRow.state == "running", answers_paused), has_due_query)
     statement = (
         select(StudyRow.id, StudyRow.name)
         .join_from(StudyRow, BudgetRow)

@@ -36,7 +36,7 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
     privacy = settings.privacy
     protected = {limit.level for limit in privacy.limits}
     rows = [
-        ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'nobody'}")
+        ("protects", f"{level}: {PROTECTED_UNITS[level] if level in protected else 'not protected'}")
         for level in PROTECTED_UNITS
     ]
     rows += [(f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)) for limit in privacy.limits]
@@ -88,7 +88,7 @@ def _of_queries(statistics: Statistics) -> list[str]:
     return [
         f"at most {statistics.max_queries} questions about the patients, of at most {statistics.max_cells} numbers"
         f"{share_in_words(statistics)}",
-        "each is asked of this hospital first, states its noise, and is charged to the same limits",
+        "each is asked of the hospitals first, states its noise, and is charged to the same limits",
         *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
     ]
 

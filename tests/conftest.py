@@ -17,11 +17,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from sqlalchemy import URL, create_engine, text
+from sqlalchemy import URL, create_engine, event, text
 
 from server.db.schema import migrate
 from server.db.session import Database, connect
 from tests.harness.object_store import ObjectStore
+from tests.harness.quick_databases import share_compiled_statements
 from wardround.demo.processes import Processes
 
 _TEMPLATE = "wardround_template"
@@ -29,6 +30,8 @@ _TEMPLATE = "wardround_template"
 # Read by whatever loads torch afterwards, processes of tests as well. Pytest's workers share the processor's cores, and
 # threads of theirs beside them would wait for one another longer than they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+share_compiled_statements()
 
 # No test depends on how busy the machine is.
 hypothesis.settings.register_profile("wardround", deadline=None)
@@ -229,5 +232,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 def database(database_url: str) -> Iterator[Database]:
     """On its own clock."""
     opened = Database(database_url)
+    if opened.is_in_process:
+        # Nobody pulls the plug here.
+        event.listen(opened.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous = OFF"))
     yield opened
     opened.dispose()

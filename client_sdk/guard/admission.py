@@ -76,18 +76,27 @@ def own_limit_in_words(policy: SitePolicy, ledger: HospitalLedger, name: str, se
     if (section := sections.get(level)) is None:
         return f"none for {level} (policy.toml, [limits.{level}]): only the study's limits hold"
     limit_words = f"{level} epsilon {section.epsilon:g} at delta {section.delta:g}, over all studies on these records"
+    deltas = sorted({limit.delta for limit in settings.privacy.limits if limit.level == level} - {section.delta})
+    differs = "".join(
+        f". The study's delta is {delta:g}, and ε at different delta cannot be compared: write it into policy.toml "
+        "before the first round of a data set"
+        for delta in deltas
+    )
     if not isinstance(settings, StudySettings):
-        return f"{limit_words}. Each question is compared with it when it is asked"
+        return f"{limit_words}. Each question is compared with it when it is asked{differs}"
     terms, rounds_known = ledger.terms(policy.limits), ledger.rounds_known(name)
-    limit, study = section.at(level, terms, ledger.whole_plans().values()), PlannedStudy.of(settings)
+    plans = [plan for plan in ledger.whole_plans().values() if plan.level == level]
+    limit, study = section.at(level, terms, plans), PlannedStudy.of(settings)
     try:
-        spent = epsilon_spent([*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))], limit)
+        charges = [*ledger.charges(), *([] if rounds_known else study.charges(study.rounds))]
+        # What is reserved for whole plans counts beside what is charged round by round.
+        spent = math.fsum(plan.epsilon for plan in plans) + epsilon_spent(charges, limit)
     except AccountingError:
         return limit_words
     so_far = "What is charged so far is" if rounds_known else "With all rounds of this study it is"
     return (
         f"{limit_words}, kept by rule {terms.rule}. {so_far} at {number(spent)} by that rule. The study counts itself "
-        "alone, by a rule of its own: the two ε differ, and both hold"
+        f"alone, by a rule of its own: the two ε differ, and both hold{differs}"
     )
 
 

@@ -11,7 +11,7 @@ from private_learning.records import Records, Table
 from private_learning.tasks import Task
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
 from private_learning.tasks.tables import TableTask
-from private_learning.tasks.typical import column_text, fitted_column, known_values, with_frequencies
+from private_learning.tasks.typical import column_text, fitted_column, known_values, number_text, with_frequencies
 
 # Cells that are looked at, at most, and rows of one column. Quantiles need no more, and all columns are held at once.
 _MAX_CELLS, _MAX_ROWS = 5_000_000, 20_000
@@ -152,6 +152,7 @@ def without_codes(values: Floats) -> tuple[list[tuple[float, int]], Floats]:
     return codes, values
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _is_far(code: float, rest: Floats) -> bool:
     """Return whether a gap beside the others is too large for a value: a quarter of where 90 % of them lie, and five
     times the usual gap between the nearest of them.
@@ -170,7 +171,7 @@ def _is_far(code: float, rest: Floats) -> bool:
 
 
 def _of_code(column: NumberColumn, code: float, count: int) -> EncodingHint:
-    written = str(np.datetime64(int(code), "D")) if column.dates else f"{code:.15g}"
+    written = str(np.datetime64(int(code), "D")) if column.dates else number_text(code)
     written = "|".join([*column.missing_values, written])
     words = f"{count} of your values are one number far from all others. If it means missing, missing-values={written}"
     return EncodingHint(column.name, words)

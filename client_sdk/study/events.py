@@ -65,7 +65,7 @@ class RoundEvent:
     """One round, answered. `rounds`: most of them in the study.
 
     rounds_left   an estimate: most that may follow, if rounds cost what the last one did
-    spent_share   the largest share of a limit of the study that is spent, rounded up: of the part for questions once
+    spent_share   the largest share of a limit of the study that is spent, rounded up: of the share for questions once
                   all steps of a fixed plan are done. None: there is no limit
     what, answer  update or refusal, and what the coordinator said to it
     bytes         of the body that left

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,14 @@ from private_learning.records import Table
 from private_learning.tasks import TaskError
 from private_learning.tasks.columns import PREFIX, read_columns
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
-from private_learning.tasks.typical import column_text, fitted_column, known_values, rounded_outward
+from private_learning.tasks.typical import (
+    column_text,
+    fitted_column,
+    is_roundable,
+    known_values,
+    number_text,
+    rounded_outward,
+)
 from study_protocol.cells import Column, read_categories, read_days, read_numbers
 
 # Patients that a written category or code has, at least.
@@ -35,7 +42,11 @@ _NEGATIVE_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0)
 # An identifier is another for most rows. One that its name gives away may repeat.
 _DISTINCT, _DISTINCT_OF_NAMED, _LONG_NUMBER, _MIN_ROWS = 0.9, 0.2, 1e6, 20
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|nbr|num|mrn|pid|uid|guid|key|index|row)$|identifier|patient|subject")
-_PATIENT = re.compile(r"patient|subject|person|mrn|uniquepid|^(pid|pat)$")
+_PATIENT = re.compile(
+    r"patient|subject|person|mrn|uniquepid|^(pid|pat)$|paciente|paziente|pseudonym|(fall|case|pat)[^a-z]*(id|nr|nummer)$"
+)
+# Letters and at least five digits, as CH-002732. Codes of diagnoses have fewer, and times have colons.
+_NAMES_A_PATIENT = re.compile(r"(?=.*[^\W\d_])(?:[^\d\s:]*\d){5}[\w-]*")
 _NOT_A_PATIENT = re.compile(r"age|sex|weight|height|type|stay|unit|visit|encounter")
 _CODED = re.compile(r"(^|[^a-z])(id|code|type|category|group|class|grade|stage)$")
 
@@ -95,19 +106,23 @@ def guess_columns(
             if emptied:
                 why = _why_emptied(declared, emptied / len(column))
                 remarks.append(f"column {name}: {emptied:,} of {len(column):,} cells {why}")
+            remarks += _of_rare_codes(declared, column)
     return GuessedColumns(lines, reasons, tuple(remarks), replace(table, columns=columns))
 
 
 def patient_column(table: Table) -> str | None:
-    """Return a column that by its name and cells identifies patients of whom some have several rows, or None."""
+    """Return a column that by its name or cells identifies patients of whom some have several rows, or None."""
     for name, column in table.columns.items():
         small = name.casefold()
-        if not _PATIENT.search(small) or _NOT_A_PATIENT.search(small):
+        if _NOT_A_PATIENT.search(small):
             continue
-        _, codes = words_of(column)
+        words, codes = words_of(column)
         present = codes[codes >= 0]
-        distinct = len(np.unique(present))
-        if len(present) > len(column) / 2 and len(present) * _DISTINCT_OF_NAMED < distinct < len(present):
+        distinct: list[int] = np.unique(present).tolist()
+        repeats = len(present) * _DISTINCT_OF_NAMED < len(distinct) < len(present)
+        if not repeats or len(present) <= len(column) / 2:
+            continue
+        if _PATIENT.search(small) or all(_NAMES_A_PATIENT.fullmatch(words[code]) for code in distinct):
             return name
     return None
 
@@ -140,23 +155,25 @@ def patients_of(codes: Codes, people: NDArray[np.int64], count: int) -> Codes:
     return np.bincount(pairs[0], minlength=count)
 
 
-def numeric_share(column: Column) -> float:
-    """Return the share of numbers among the cells that are not missing, or 0."""
-    numbers = read_numbers(column)
+def numeric_share(column: Column, stand_ins: Sequence[str] = ()) -> float:
+    """Return the share of numbers among the cells that are not missing or such a word, or 0."""
+    numbers = read_numbers(column, stand_ins)
     count = int((~numbers.missing).sum())
     return 0.0 if not count else 1 - int(numbers.wrong.sum()) / count
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def rounded_range(values: Floats) -> tuple[float, float] | None:
-    """Return a range that holds nearly all values, rounded outward. None: 98 % of them are one number."""
+    """Return a range that holds nearly all values, rounded outward. None: 98 % are one number, or beyond ±1e300."""
     first, last = np.quantile(values, (0.01, 0.99)).tolist()
-    if not first < last:
+    if not is_roundable(first, last):
         return None
     low, high = rounded_outward(first, last)
     # Zero is a natural end of what is never below it.
     return (0.0 if 0 < low < 0.2 * high else low), high
 
 
+@np.errstate(over="ignore")
 def is_identifier(name: str, values: Floats) -> bool:
     """Return whether numbers are names of rows: whole, nearly all different, and named, counted up, or long."""
     if len(values) < _MIN_ROWS or (values % 1 != 0).any():
@@ -164,7 +181,7 @@ def is_identifier(name: str, values: Floats) -> bool:
     share = len(np.unique(values)) / len(values)
     if _IDENTIFIER.search(name.casefold()) and not _NOT_A_PATIENT.search(name.casefold()):
         return share > _DISTINCT_OF_NAMED
-    is_counted_up = bool((np.diff(values) > 0).all())
+    is_counted_up = bool((values[1:] > values[:-1]).all())
     return share > _DISTINCT and (is_counted_up or float(np.median(np.abs(values))) >= _LONG_NUMBER)
 
 
@@ -176,13 +193,25 @@ def _declared(name: str, column: Column, people: NDArray[np.int64], *, is_kept: 
     counts = patients_of(codes, people, len(words))
     stand_ins = [words[code] for code in odd if counts[code] >= MIN_PATIENTS]
     # More words beside numbers are codes of a list, such as one of diagnoses.
-    if numeric_share(column) >= _OF_ONE_TYPE and len(stand_ins) <= _MAX_STAND_INS:
-        if not is_kept and is_identifier(name, _numbers_of(column, stand_ins)):
+    if len(stand_ins) <= _MAX_STAND_INS and _are_numbers(column, stand_ins, len(np.unique(codes[codes >= 0]))):
+        values = read_numbers(column, stand_ins).values
+        if not is_kept and is_identifier(name, values[~np.isnan(values)]):
             raise _LeftOut("an identifier")
         return _number(name, column, people, stand_ins)
     if 1 - read_days(column).wrong.sum() / (codes >= 0).sum() >= _OF_ONE_TYPE:
         raise _LeftOut("dates")
     return _category(name, words, codes, people)
+
+
+def _are_numbers(column: Column, stand_ins: list[str], distinct: int) -> bool:
+    """Return whether the cells are numbers, beside few words for a missing one, such as "not measured".
+
+    Where such words are many, the numbers have to be too many to be categories.
+    """
+    if numeric_share(column) >= _OF_ONE_TYPE:
+        return True
+    are_many = distinct > _MAX_CODED and numeric_share(column) > 1 - _MOSTLY_MISSING
+    return are_many and numeric_share(column, stand_ins) >= _OF_ONE_TYPE
 
 
 def _require_different_values(codes: Codes) -> None:
@@ -197,8 +226,8 @@ def _require_different_values(codes: Codes) -> None:
 
 
 def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: list[str]) -> Declared:
-    codes = _codes_in(_numbers_of(column, stand_ins))
-    stand_ins = [*stand_ins, *(f"{code:.15g}" for code in codes)]
+    values = read_numbers(column, stand_ins).values
+    stand_ins = [*stand_ins, *map(number_text, _codes_in(values, people))]
     numbers = read_numbers(column, stand_ins)
     present = ~np.isnan(numbers.values)
     values = numbers.values[present]
@@ -206,17 +235,13 @@ def _number(name: str, column: Column, people: NDArray[np.int64], stand_ins: lis
     if (steps := _steps(name, values, people[present])) is not None:
         listed = CategoryColumn(name, steps, absent, tuple(stand_ins))
         return fitted_column(listed, known_values(listed, column)) or listed
+    values = without_codes(values)[1]
     ends = rounded_range(values) if len(values) else None
     if ends is None:
-        raise _LeftOut("one value but for few patients")
+        raise _LeftOut("one value but for few patients, or numbers beyond 1e300")
     missing = float(np.clip(_rounded(float(np.clip(np.median(values), *ends))), *ends)) if absent else None
     ranged = NumberColumn(name, *ends, missing, tuple(stand_ins))
     return fitted_column(ranged, values) or ranged
-
-
-def _numbers_of(column: Column, stand_ins: list[str]) -> Floats:
-    values = read_numbers(column, stand_ins).values
-    return values[~np.isnan(values)]
 
 
 def _steps(name: str, values: Floats, people: NDArray[np.int64]) -> tuple[str, ...] | None:
@@ -229,15 +254,25 @@ def _steps(name: str, values: Floats, people: NDArray[np.int64]) -> tuple[str, .
     return tuple(f"{step:.15g}" for step in steps) if (counts >= MIN_PATIENTS).all() else None
 
 
-def _codes_in(values: Floats) -> list[float]:
-    """Return numbers that stand for a missing value in many cells: far from all others, or below 0 as no other is."""
-    codes = [code for code, count in without_codes(values)[0] if count >= MIN_PATIENTS]
-    lowest = float(values.min()) if len(values) else 0.0
-    count = int((values == lowest).sum())
-    is_alone = not ((values > lowest) & (values < 0)).any()
-    if lowest in _NEGATIVE_CODES and count >= MIN_PATIENTS and is_alone and len(np.unique(values)) > 2:
+def _codes_in(values: Floats, people: NDArray[np.int64]) -> list[float]:
+    """Return numbers that say missing for many patients: far from all others, or below 0 as no other is."""
+    known = values[~np.isnan(values)]
+    codes = [code for code, _ in without_codes(known)[0]]
+    lowest = float(known.min()) if len(known) else 0.0
+    is_alone = not ((known > lowest) & (known < 0)).any()
+    if lowest in _NEGATIVE_CODES and is_alone and len(np.unique(known)) > 2:
         codes.append(lowest)
-    return sorted(set(codes))
+    return sorted(code for code in set(codes) if len(np.unique(people[values == code])) >= MIN_PATIENTS)
+
+
+def _of_rare_codes(declared: Declared, column: Column) -> list[str]:
+    """Return a remark on each number that may mean missing, and that too few patients have to write it down."""
+    codes = without_codes(known_values(declared, column))[0] if isinstance(declared, NumberColumn) else []
+    return [
+        f"column {declared.name}: {count} cells are one number far from all others, and count as the nearest end of "
+        "the range. If it means missing, leave them empty"
+        for _, count in codes
+    ]
 
 
 def _category(name: str, words: list[str], codes: Codes, people: NDArray[np.int64]) -> CategoryColumn:

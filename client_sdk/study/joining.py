@@ -149,9 +149,9 @@ class Joining:
         self.client.on_pause = watch.unreachable
         # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
         settings = self._agree()
-        mark = checked(ledger, study, records, self._accepts_records())
-        # Only now: a person has had all the time to agree.
+        # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
+        mark = checked(ledger, study, records, self._accepts_records())
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
         capabilities = self._capabilities(task, records, settings, split)

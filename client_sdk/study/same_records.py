@@ -33,8 +33,8 @@ def mark_of(records: Records, key: bytes) -> RecordsMark:
     """Return the keyed digests and counts of records, independent of the order of rows.
 
     A table is read whole, in its canonical form (`study_protocol.cells.digest`): another spelling or storage of the
-    same values is no change. Of files that are read on demand sizes and both ends count (`Recognisable`). Of other
-    inputs that are read on demand only labels and patients count.
+    same values is no change. Of inputs that are read on demand their stored bytes count (`Recognisable`), and of large
+    files some blocks. Of a program's data set that is read on demand only labels and patients count.
 
     key  32 secret bytes of this data set
 
@@ -103,7 +103,7 @@ def _of_examples(records: Examples | LazyExamples, key: bytes) -> tuple[str, str
     if isinstance(records, Examples):
         kind, inputs = "values", map(_plain, records.inputs)
     elif isinstance(records.reader, Recognisable):
-        kind, inputs = "files", map(records.reader.ends, records.rows.tolist())
+        kind, inputs = "stored", map(records.reader.stored, records.rows.tolist())
     else:
         return _of_rows(rows), ""
     try:

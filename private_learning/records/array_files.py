@@ -137,6 +137,9 @@ class _StoredRows:
         inputs = inputs.astype(self.dtype.newbyteorder("="), copy=False)
         return np.moveaxis(inputs, -1, 1) if self.coloured else inputs
 
+    def stored(self, row: int) -> bytes:
+        return self.read(np.array([row])).tobytes()
+
 
 def _stored(path: Path, file: IO[bytes], name: str) -> _StoredRows | None:
     """Return a reader for the array with the .npy header here. None: it is not stored row by row."""

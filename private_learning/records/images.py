@@ -12,7 +12,7 @@ from typing import IO, cast
 import numpy as np
 
 from private_learning.records.labelled import labelled, refuse_flaws
-from private_learning.records.lazy import LazyExamples, ends_of
+from private_learning.records.lazy import LazyExamples, stored_bytes
 from private_learning.records.pictures import EIGHT_BITS, SUFFIXES, Flaw, Header, header, read_picture
 from private_learning.records.records import Array, DataError, Examples
 from private_learning.records.table_files import read_csv
@@ -91,8 +91,8 @@ class _ImageFiles:
         paths = [self.paths[row] for row in numbers]
         return decoded([(self.folder / path, _suffix(path)) for path in paths], self.form)
 
-    def ends(self, row: int) -> bytes:
-        return ends_of(self.folder / self.paths[row])
+    def stored(self, row: int) -> bytes:
+        return stored_bytes(self.folder / self.paths[row])
 
 
 def form_of(headers: Iterable[Header | Flaw], count: int) -> Form:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from private_learning.records.identity import identity_or_blank
-from private_learning.records.lazy import ends_of
+from private_learning.records.lazy import stored_bytes
 from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError, Table, identifiers
 from private_learning.records.table_files import read_csv
@@ -80,8 +80,8 @@ class FileReader:
             raise DataError(f"{self.kind}: {broken} of {len(row_numbers)} files {self.problem}")
         return arrays
 
-    def ends(self, row: int) -> bytes:
-        return ends_of(self.folder / self.files[row])
+    def stored(self, row: int) -> bytes:
+        return stored_bytes(self.folder / self.files[row])
 
 
 def refuse_flaws(kind: str, descriptions: Sequence[object], flaws: type[Enum]) -> None:

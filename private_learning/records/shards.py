@@ -81,6 +81,10 @@ class _Shards:
         numbers: list[int] = rows.tolist()
         return decoded([(file, self.endings[row]) for file, row in zip(files, numbers, strict=True)], self.form)
 
+    def stored(self, row: int) -> bytes:
+        with self.paths[int(self.shard[row])].open("rb") as opened:
+            return _bytes(opened, _Member(int(self.offset[row]), int(self.size[row])))
+
 
 def is_pattern(path: Path) -> bool:
     """Return whether the name has braces that stand for several shards."""

@@ -15,7 +15,7 @@ from study_protocol.cells import Categories
 # Of the typical range, -1 … 1: a median farther from its middle makes a column skewed, and a logarithm must bring it
 # nearer by so much.
 _SKEWED, _NEARER = 0.3, 0.1
-_TINY = 1e-300
+_TINY, _HUGE = 1e-300, 1e300
 # The 95 % point of a normal variable.
 _NORMAL_95 = 1.6449
 # Frequencies are multiples of so many hundredths.
@@ -26,9 +26,9 @@ def column_text(column: Declared) -> str:
     """Return the description of a column that `read_columns` reads as this column."""
     if isinstance(column, CategoryColumn):
         parts = ["|".join(column.categories), *(["missing"] if column.missing else [])]
-        parts += [f"frequencies={'|'.join(_number(100 * share) for share in column.shares)}"] if column.shares else []
+        parts += [f"frequencies={'|'.join(f'{100 * share:.15g}' for share in column.shares)}"] if column.shares else []
     else:
-        write = _day if column.dates else _number
+        write = _day if column.dates else number_text
         parts = [f"{write(column.low)}..{write(column.high)}"]
         parts += [f"missing={write(column.missing)}"] if column.missing is not None else []
         parts += [f"typical={'..'.join(map(write, column.typical))}"] if column.typical else []
@@ -90,15 +90,15 @@ def with_moments(column: NumberColumn, mean: float, deviation: float) -> NumberC
 def rounded_outward(low: float, high: float) -> tuple[float, float]:
     """Return low < high, each moved outward to a multiple of 1 or 5 times a power of ten.
 
-    An end moves by at most half of the difference, and the low end at most to its first digit.
+    An end moves by at most half of the difference, and the low end at most to its first digit. None moves where
+    `is_roundable` is False.
 
     >>> rounded_outward(2.31, 38.4)
     (2.0, 40.0)
     >>> rounded_outward(0.62, 1.31)
     (0.6, 1.35)
     """
-    # Powers of ten below it are zero.
-    if high - low < _TINY:
+    if not is_roundable(low, high):
         return low, high
     power = math.floor(math.log10(high - low))
     step, digits = 10.0 ** (power - 1), 1 - power
@@ -111,11 +111,19 @@ def rounded_outward(low: float, high: float) -> tuple[float, float]:
     )
 
 
+def is_roundable(low: float, high: float) -> bool:
+    """Return whether the powers of ten around both and their difference are numbers, neither 0 nor infinite."""
+    return _TINY <= high - low <= _HUGE and max(-low, high) <= _HUGE
+
+
 def with_frequencies(column: CategoryColumn, counts: Sequence[int]) -> CategoryColumn:
     """Return the column with the frequencies of its categories, rounded to 5 %, at least 1 %. counts: not all 0."""
     total, largest = sum(counts), max(range(len(counts)), key=counts.__getitem__)
     weights = [max(1, _PERCENT_STEP * round(100 * count / total / _PERCENT_STEP)) for count in counts]
-    weights[largest] = max(weights[largest] + 100 - sum(weights), 1)
+    weights[largest] += max(100 - sum(weights), 0)
+    # A sum of 100 makes the text exact.
+    while 100 < sum(weights) > len(weights):
+        weights[max(range(len(weights)), key=weights.__getitem__)] -= 1
     return replace(column, shares=tuple(weight / sum(weights) for weight in weights))
 
 
@@ -148,8 +156,9 @@ def fitted_column(column: Declared, values: Floats, *, logarithm: bool = True) -
 
 def _off_centre(column: NumberColumn, first: float, median: float, last: float) -> float:
     """Return the place of the median between first and last after encoding: -1 … 1."""
-    low, middle, high = column.scaled(np.array([first, median, last]))
-    return float((2 * middle - low - high) / (high - low))
+    with np.errstate(all="ignore"):
+        low, middle, high = column.scaled(np.array([first, median, last]))
+        return float((2 * middle - low - high) / (high - low))
 
 
 def _days_outward(low: float, high: float) -> tuple[float, float]:
@@ -162,8 +171,10 @@ def _days_outward(low: float, high: float) -> tuple[float, float]:
     return float(first), float(last)
 
 
-def _number(value: float) -> str:
-    return f"{value:.15g}"
+def number_text(value: float) -> str:
+    """Return a finite number in 15 digits, or in all of its digits where these are another number."""
+    text = f"{value:.15g}"
+    return text if float(text) == value else repr(value)
 
 
 def _day(value: float) -> str:

@@ -40,7 +40,10 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
 # A body that only consists of mistakes does not get an answer of its own length.
 MAX_FIELDS = 16
-PARAMETERS = ("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit")
+PARAMETERS = (
+    *("study", "client", "round", "query", "state", "version", "key", "wait", "after", "limit", "since", "search"),
+    "questions_first",
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger("wardround.api")
@@ -216,7 +219,8 @@ def _failure(error: Exception) -> Response:
         case _ if isinstance(error, StoreAway) or _is_passing(error):
             is_store_away = isinstance(error, StoreAway)
             logger.warning("the object store is away" if is_store_away else "unavailable", exc_info=error)
-            detail = "no state was changed: send the same request again"
+            full = " once its operator has made room: the coordinator's disk is full" if _is_full(error) else ""
+            detail = f"no state was changed: send the same request again{full}"
             return answer("unavailable", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         case _:
             logger.error("internal", exc_info=error)
@@ -248,7 +252,11 @@ def _is_passing(error: Exception) -> bool:
     """Return whether the database is away or overloaded, or the disk is full: the request may succeed later."""
     if isinstance(error, DBAPIError):
         return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
-    return isinstance(error, PoolTimeout) or (isinstance(error, OSError) and error.errno in _FULL)
+    return isinstance(error, PoolTimeout) or _is_full(error)
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 async def answer_exception(_: Request, error: Exception) -> Response:

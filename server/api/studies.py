@@ -152,7 +152,10 @@ def train_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> S
 
 @router.post("/studies/{study}/pause", tags=["studies"])
 def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
-    """Pause training: the round under way ends, and no other begins. Questions are still answered. Repeatable."""
+    """Pause training: the round under way ends, and no other begins. Repeatable.
+
+    Questions are still answered, except in a study of questions alone, where none is asked.
+    """
     return _act(context, study, "pause")
 
 

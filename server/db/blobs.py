@@ -111,9 +111,10 @@ class Blob:
 class OpenedFile:
     """A file that is open for reading. It stays whole until it is closed, even if its name is removed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, source: Path | OpenedFile) -> None:
         self.descriptor = -1
-        self.descriptor = os.open(path, os.O_RDONLY)
+        is_open = isinstance(source, OpenedFile)
+        self.descriptor = os.dup(source.descriptor) if is_open else os.open(source, os.O_RDONLY)
         self.bytes = os.fstat(self.descriptor).st_size
 
     def __enter__(self) -> Self:
@@ -125,6 +126,10 @@ class OpenedFile:
     def __del__(self) -> None:
         # An answer whose reading was never begun does not come to its end.
         self.close()
+
+    def again(self) -> OpenedFile:
+        """Open the same file once more, even if its name is gone."""
+        return OpenedFile(self)
 
     def close(self) -> None:
         """Repeatable."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from accounting.budget.history import Walk
-from server.db.blobs import Blobs
+from server.db.blobs import Blobs, OpenedFile
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.db.session_states import States
@@ -19,6 +19,8 @@ from study_protocol.study.certificate import CertifiedMean
 from study_protocol.study.messages import AssignmentBody, BudgetStatement, SignedParameters
 
 T = TypeVar("T")
+KeptMean = tuple[tuple[str, ...], CertifiedMean, OpenedFile]
+"""SHA-256 of the models that a mean is made of, the mean, and its file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Coordinator:
     assignments by study, the last assignment that this process put together
     pages       of ledgers, as JSON, by study and place, beside what each was made of
     certified   results of ledgers for certificates, by study and round
-    means       results of studies that are means of released models, by study, beside the SHA-256 of these models
+    means       results of studies that are means of released models, by study
     walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
     observer    metrics and traces of this process
@@ -84,9 +86,7 @@ class Coordinator:
     certified: dict[tuple[str, int | None], Certified] = field(
         default_factory=dict[tuple[str, int | None], Certified], repr=False, compare=False
     )
-    means: dict[str, tuple[tuple[str, ...], CertifiedMean]] = field(
-        default_factory=dict[str, tuple[tuple[str, ...], CertifiedMean]], repr=False, compare=False
-    )
+    means: dict[str, KeptMean] = field(default_factory=dict[str, KeptMean], repr=False, compare=False)
     walks: dict[str, Walk] = field(default_factory=dict[str, Walk], repr=False, compare=False)
     sessions: States = field(default_factory=States, repr=False, compare=False)
     observer: ProcessObserver = field(default=UNOBSERVED, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """The result of a study: the mean of released models that its settings name, else its newest model.
 
-The mean follows from released models alone, so that no file of it is kept: it is made again where it is asked for, and
-always has the same bytes. A process remembers the digest for as long as no further model is released.
+The mean follows from released models alone and always has the same bytes. A process computes it once, and keeps it in
+an opened file without a name for as long as no further model is released.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from server.db import rows
-from server.db.blobs import IncomingFile, OpenedFile, models_of
+from server.db.blobs import IncomingFile, models_of
 from server.db.ledger_store import released_models
 from server.db.session import Transaction
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, KeptMean
 from server.services.tampered_studies import stopping_where_rows_differ
 from server.services.views import StoredModel, locate_model
 from study_protocol.documents.certify import mean_of, result_rounds
@@ -31,7 +31,8 @@ from study_protocol.wire.tensors import encoded_size_limit
 
 logger = logging.getLogger("wardround.results")
 _COMPUTING = threading.Lock()
-_REMEMBERED = 256
+# Each is a file on the disk.
+_REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -64,31 +65,11 @@ def averaged(tx: Transaction, study: str) -> ResultModels | None:
 
 def certified_mean(coordinator: Coordinator, result: ResultModels) -> CertifiedMean | None:
     """Return digest and origin of the result. None: a model's file is gone, so that it cannot be computed."""
-    digests = tuple(model.sha256 for model in result.models)
-
-    def remembered() -> CertifiedMean | None:
-        entry = coordinator.means.get(result.study)
-        return entry[1] if entry is not None and entry[0] == digests else None
-
-    # Without the lock first: who asks for a known result must not wait while another study's is computed.
-    if (known := remembered()) is not None:
-        return known
-    # One at a time: it is computing, and others want this process, too.
-    with _COMPUTING:
-        if (known := remembered()) is not None:
-            return known
-        try:
-            with _written(coordinator, result) as incoming:
-                weights = {model.version: weight for model, weight in zip(result.models, result.weights, strict=True)}
-                mean = mean_of(weights, incoming.sha256, incoming.bytes)
-        except FileNotFoundError as error:
-            logger.warning("the certificate names no result: %s", error)
-            return None
-        if mean is not None:
-            coordinator.means[result.study] = digests, mean
-        while len(coordinator.means) > _REMEMBERED:
-            coordinator.means.pop(next(iter(coordinator.means)))
-        return mean
+    try:
+        return _computed(coordinator, result)[1]
+    except FileNotFoundError as error:
+        logger.warning("the certificate names no result: %s", error)
+        return None
 
 
 def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
@@ -105,16 +86,30 @@ def locate_result(coordinator: Coordinator, study: str) -> StoredModel:
     result = stopping_where_rows_differ(coordinator, found)
     if result is None:
         return locate_model(coordinator, study)
-    mean = certified_mean(coordinator, result)
-    if mean is None:
-        raise FileNotFoundError("a released model is gone: restore the blobs from their backup")
+    _, mean, file = _computed(coordinator, result)
+    return StoredModel(ModelInfo(version=mean.rounds[-1], sha256=mean.sha256, bytes=mean.bytes), file.again)
 
-    def opened() -> OpenedFile:
+
+def _computed(coordinator: Coordinator, result: ResultModels) -> KeptMean:
+    """Return the result as this process keeps it. Raises FileNotFoundError: a released model is gone."""
+    digests = tuple(model.sha256 for model in result.models)
+    kept = coordinator.means.get(result.study)
+    # Without the lock first: who asks for a known result must not wait while another study's is computed.
+    if kept is not None and kept[0] == digests:
+        return kept
+    # One at a time: it is computing, and others want this process, too.
+    with _COMPUTING:
+        kept = coordinator.means.get(result.study)
+        if kept is not None and kept[0] == digests:
+            return kept
+        weights = {model.version: weight for model, weight in zip(result.models, result.weights, strict=True)}
         with _written(coordinator, result) as incoming:
             # Its name goes, and the opened file stays whole.
-            return incoming.opened()
-
-    return StoredModel(ModelInfo(version=mean.rounds[-1], sha256=mean.sha256, bytes=mean.bytes), opened)
+            kept = digests, mean_of(weights, incoming.sha256, incoming.bytes), incoming.opened()
+        coordinator.means[result.study] = kept
+        while len(coordinator.means) > _REMEMBERED:
+            coordinator.means.pop(next(iter(coordinator.means)))
+        return kept
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
+from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import (
     BudgetLedger,
     BudgetStatement,
@@ -41,9 +42,14 @@ from study_protocol.study.messages import (
     Spent,
     Study,
 )
-from study_protocol.study.reasons import HOSPITALS_MISSING, in_words
+from study_protocol.study.reasons import BY_OPERATOR, HOSPITALS_MISSING, QUESTIONS_FIRST, in_words
 
 _REPORTING = threading.Lock()
+_RESUMES = " The study resumes by itself when enough hospitals are back."
+_RESUMES_AGAIN = (
+    " It resumed by itself, and rounds failed again: it tries anew later if these cost nothing, else "
+    "`wardround study resume STUDY`."
+)
 
 
 @dataclass(frozen=True)
@@ -217,8 +223,20 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
     code = row.pause_reason
     if code is None:
         return None
-    resumption = " The study resumes by itself when enough hospitals are back." if code in HOSPITALS_MISSING else ""
-    return PauseReason(code=code, detail=in_words(code) + resumption)
+    more = ""
+    if code in HOSPITALS_MISSING:
+        more = _RESUMES_AGAIN if row.resumed_alone else _RESUMES
+    elif code == BY_OPERATOR:
+        more = _paused_by_operator(rows.settings_of(row))
+    elif code != QUESTIONS_FIRST:
+        more = " No round of training begins until an operator resumes the study."
+    return PauseReason(code=code, detail=in_words(code) + more)
+
+
+def _paused_by_operator(settings: AnySettings) -> str:
+    if not settings.privacy.rules.trains:
+        return " No question is asked."
+    return f" No round of training begins.{'' if settings.statistics is None else ' Questions are answered.'}"
 
 
 def study(

@@ -20,6 +20,7 @@ from study_protocol.study.limit_words import guarantee_in_words, progress_in_wor
 from study_protocol.study.limits import DefinitionName, LevelName
 from study_protocol.study.messages import BudgetStatement, RoundView, Study
 from study_protocol.study.queries import Query as Queried
+from study_protocol.study.settings import StudySettings
 from study_protocol.terms import in_words
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import NAME_PATTERN, Message
@@ -176,7 +177,10 @@ def study_page_json(
 @router.get("/{study}/terms.json", response_model=Terms)
 def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Terms:
     """Return the study's settings in sentences: the protected persons, the strength, and the readers of each value."""
-    sentences = in_words(lifecycle.show(context.coordinator, study).settings, mine=False)
+    view = lifecycle.show(context.coordinator, study)
+    draws = isinstance(view.settings, StudySettings) and view.settings.privacy.client_sampling_rate < 1
+    hospitals = None if draws else max(view.clients, view.invited, view.settings.schedule.min_clients)
+    sentences = in_words(view.settings, mine=False, hospitals=hospitals)
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 

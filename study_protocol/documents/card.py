@@ -155,7 +155,7 @@ def _data(card: Card) -> tuple[str, ...]:
         if name.startswith("column.")
     ]
     return (
-        f"Records of {hospitals(members)}, which never left them. How many records there are, nobody collected.",
+        f"Records of {hospitals(members)}, which never left them. Their number was not collected.",
         f"Columns: {'; '.join(columns)}." if columns else "The task says what a record is.",
     )
 

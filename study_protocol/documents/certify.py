@@ -159,10 +159,8 @@ def result_rounds(settings: StudySettings, released: Sequence[int]) -> dict[int,
     return averaged if len(averaged) > 1 else {}
 
 
-def mean_of(averaged: Mapping[int, float], sha256: str, size: int) -> CertifiedMean | None:
-    """Return the mean of these rounds, as a certificate names it. None: of no round."""
-    if not averaged:
-        return None
+def mean_of(averaged: Mapping[int, float], sha256: str, size: int) -> CertifiedMean:
+    """Return the mean of these rounds, as a certificate names it."""
     weights = list(averaged.values())
     is_plain_mean = len(set(weights)) == 1
     return CertifiedMean(sha256=sha256, bytes=size, rounds=list(averaged), weights=[] if is_plain_mean else weights)
@@ -189,7 +187,8 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         model = model_info(model_entry)
     result = facts.result
     if result is not None and bound is not None:
-        result = mean_of(result_rounds(settings, bound.released), result.sha256, result.bytes)
+        averaged = result_rounds(settings, bound.released)
+        result = mean_of(averaged, result.sha256, result.bytes) if averaged else None
     return Certificate(
         format=FORMAT,
         study=account.study,
@@ -238,7 +237,7 @@ def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) ->
             command=f"{check} {key}",
         ),
         HowToVerify(
-            shows="the ledger, from somebody who may read the study",
+            shows="the ledger, from a person who may read the study",
             command=f"wardround ledger export {study} --out ledger.jsonl",
         ),
         HowToVerify(

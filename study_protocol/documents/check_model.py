@@ -89,7 +89,10 @@ def _of_rounds(stated: Certificate, result: CertifiedMean, released: Sequence[Pa
     """Return the files that say they are of the result's rounds, by round. Raises TensorError, OSError."""
     files = dict[int, Path]()
     for path in released:
-        metadata = opener(path)[1]
+        try:
+            metadata = opener(path)[1]
+        except TensorError as error:
+            raise TensorError(error.code, f"{path}: {error.detail}") from error
         if metadata is None or metadata.mean_of or metadata.round not in result.rounds:
             continue
         if (metadata.study, metadata.settings_sha256) == (stated.study, stated.settings_sha256):

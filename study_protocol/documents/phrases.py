@@ -92,8 +92,8 @@ def meaning(limit: LimitStatement, plan: Plan, round_number: int, answered: int)
         return f"More was spent than any finite ε covers: nothing is promised to a single {unit_noun} any more."
     took_part = _TOOK_PART[plan.protection(Level(limit.level)).relation]
     sentence = (
-        f"Somebody who {sees(str(limit.observer), round_number, answered)}, who knows all other records, and who gives "
-        f"equal odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
+        f"An attacker who {sees(str(limit.observer), round_number, answered)}, who knows all other records, and who "
+        f"gives equal odds to both, guesses rightly whether one {unit_noun} {took_part} with a probability of at most "
         f"{percent(limit.attack_success)} instead of 50 % "
         f"(ε = {number(limit.spent)}, δ = {exact_delta(limit)})."
     )
@@ -133,7 +133,7 @@ def exact_delta(limit: LimitStatement) -> str:
 
 def _for_whom(limit: LimitStatement, unit_noun: str) -> str:
     if limit.definition == "classical":
-        return f"This holds for every {unit_noun}, whatever else that somebody knows."
+        return f"This holds for every {unit_noun}, whatever else the attacker knows."
     return (
         f"This holds on average over {unit_noun}s like those that the study measured; a {unit_noun} unlike them is "
         "covered by the classical limit alone."
@@ -154,7 +154,7 @@ def budget_line(limit: LimitStatement) -> str:
 
 def observer_phrase(observer: Observer, round_number: int, answered: int) -> str:
     """Return against whom the numbers hold, as a sentence's subject."""
-    return f"whoever {sees(observer, round_number, answered)}"
+    return f"an observer who {sees(observer, round_number, answered)}"
 
 
 def training_rounds(rounds: CertifiedRounds, steps_per_round: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from accounting.plan.schemes import SchemeName
 from study_protocol.study.limits import LevelName
@@ -103,6 +104,13 @@ class CertifiedMean(Message):
     weights: list[Rate] = Field(
         default=[], exclude_if=lambda value: not value, description="what each of them counts. Left out: all alike"
     )
+
+    @model_validator(mode="after")
+    def _fits_itself(self) -> Self:
+        places = [0, *self.rounds]
+        if any(after <= before for before, after in pairwise(places)) or len(self.weights) not in (0, len(self.rounds)):
+            raise ValueError("a mean names each of its rounds once, in order, with a weight for each or for none")
+        return self
 
 
 class NistAnswer(Message):

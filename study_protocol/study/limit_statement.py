@@ -130,6 +130,12 @@ class LimitStatement(Message):
         return steps.used + steps.abandoned >= steps.allowed and squares.used < squares.allowed
 
     @property
+    def is_reserved(self) -> bool:
+        """Whether a round or question is under way."""
+        parts = () if self.progress is None else (self.progress.steps, self.progress.squares)
+        return bool(self.reserved) or any(part is not None and part.reserved > 0 for part in parts)
+
+    @property
     def spent_share(self) -> float | None:
         """The used share of the limit. None without a limit, infinite where no finite ε covers it."""
         if self.epsilon is None:

@@ -12,6 +12,8 @@ from study_protocol.wire.rounded import exact, number, percent, significant
 # The beginning of the condition in a certificate's assumption.
 _CONDITION = "if the study ended here"
 NOT_CHARGED = "not charged"
+# Of a fixed plan: what `statistics.share` or `allowance` sets aside.
+SHARE = "share for questions"
 
 
 def guarantee_in_words(limit: LimitStatement) -> str:
@@ -44,6 +46,7 @@ def progress_in_words(limit: LimitStatement) -> str | None:
         steps += f", step {last} is under way" if progress.steps.reserved == 1 else f", steps to {last} are under way"
     if (lost := progress.steps.abandoned) > 0:
         steps += f", {lost} {'is' if lost == 1 else 'are'} lost with abandoned rounds"
+    # After the guarantee, which names the share. Signed certificates hold these words: others would make them unknown.
     return steps if progress.squares is None else f"{steps}; questions: {squares_in_words(progress.squares)}"
 
 
@@ -75,7 +78,8 @@ def spent_in_words(spent: Spent, before: Spent | None = None, *, is_abandoned: b
     if is_abandoned and is_counted and _counts(spent) == _counts(before):
         return f"{name} {NOT_CHARGED}"
     step = "" if steps is None else f", step {steps}"
-    squared = f", Σ Δ²/s² {significant(squares)}" if squares else ""
+    questions = "" if steps is None else f"{SHARE}: "
+    squared = f", {questions}μ² used {significant(squares)}" if squares else ""
     return f"{name} {number(spent.spent)}{step}{squared}"
 
 
@@ -92,7 +96,7 @@ def _scope(limit: LimitStatement, progress: LimitProgress) -> str:
     if limit.spent == limit.epsilon:
         return "which evaluations of patients who are set aside may use up, whenever the study stops"
     # Asked or not: the share is a part of the plan.
-    share = "" if progress.squares is None else " and its whole share for questions"
+    share = "" if progress.squares is None else f" and its whole {SHARE}"
     return f"of the whole plan of {progress.steps.allowed} steps{share}, whenever the study stops"
 
 

@@ -316,9 +316,11 @@ class BudgetStatement(Message):
 
     @property
     def takes_questions(self) -> bool:
-        """Whether all rounds of a study that trains are done, and questions may follow."""
-        rounds_left = [limit.rounds_left_estimate for limit in self.limits if limit.epsilon is not None]
-        return self.state == "running" and self.can_continue and self.max_steps > 0 and 0 in rounds_left
+        """Whether all rounds of a study that trains are done, and questions may follow. False: one is under way."""
+        limits = [limit for limit in self.limits if limit.epsilon is not None]
+        # A study without questions cannot continue after its last round, but can while that is under way.
+        is_open = self.state == "running" and self.can_continue and not any(limit.is_reserved for limit in limits)
+        return is_open and self.max_steps > 0 and 0 in [limit.rounds_left_estimate for limit in limits]
 
 
 class OperatorKeyCreate(Message):

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 BY_OPERATOR = "operator"
 # Of a pause: the study was opened for questions, and training has not begun.
 QUESTIONS_FIRST = "questions-first"
-# Pauses of training in which queries are still answered. After repeated failures nothing begins.
+# Pauses of training in which queries are still answered. After repeated failures nothing begins, nor in the pause of a
+# study that does not train.
 ANSWERING = (BY_OPERATOR, QUESTIONS_FIRST)
 SAME_MODEL_AGAIN = "same-model-again"
 SUM_OF_THREE = "sum-of-three"
@@ -41,7 +42,7 @@ _UNSOUND = (
 )
 
 REASONS: Mapping[str, str] = {
-    BY_OPERATOR: "An operator paused the study: no round of training begins. Questions are answered.",
+    BY_OPERATOR: "An operator paused the study.",
     QUESTIONS_FIRST: "The study takes questions, and training has not begun. `wardround study train STUDY` begins it.",
     "stopped": "An operator stopped the study.",
     "too-few-clients": f"Fewer hospitals answered than schedule.min_clients requires. {_JOIN} {_ROUND}",

@@ -35,7 +35,7 @@ class Statistics(Message):
     share: Annotated[Positive, Field(lt=1)] | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
-        description="of a fixed-plan limit: the part for questions on all patients, such as 0.2. Training has the "
+        description="of a fixed-plan limit: the share for questions on all patients, such as 0.2. Training has the "
         "rest. Also in place of allowance",
     )
     decision_deadline_seconds: Annotated[Finite, Field(gt=0, le=90 * 86_400)] | None = Field(

@@ -36,10 +36,10 @@ def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:
 def _time_seen(slots: tuple[float, ...] | None, *, mine: bool) -> str:
     answers, has = ("your hospital answers", "you have") if mine else ("a hospital answers", "it has")
     if slots:
-        return (
-            f"whoever sees when {answers}: its slot, of {slots[0]:g} to {slots[-1]:g} s, and how many of them it took"
-        )
-    return f"whoever sees when {answers}: about how many patients {has}, for the study has no slots (schedule.slots)"
+        seen = f"its slot, of {slots[0]:g} to {slots[-1]:g} s, and how many of them it took"
+    else:
+        seen = f"about how many patients {has}, for the study has no slots (schedule.slots)"
+    return f"a person who sees when {answers}: {seen}"
 
 
 def _parties(settings: AnySettings, *, mine: bool) -> list[str]:

@@ -77,7 +77,12 @@ def test_help_and_version_work_with_every_extra(install: Install, extra: str, tm
 
 
 @pytest.mark.slow_cases(
-    "-budget sepsis-operator", "cli-enrol wri_token-operator", "cli-budget sepsis-operator", "cli-migrate-server"
+    "-budget sepsis-operator",
+    "cli-enrol wri_token-operator",
+    "cli-budget sepsis-operator",
+    "cli-migrate-server",
+    "operator-migrate-server",
+    "client-demo-demo",
 )
 @pytest.mark.parametrize(
     ("extra", "line", "named"),
@@ -150,6 +155,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "reque
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_the_demonstration_reads_its_data_from_the_installation(install: Install, tmp_path: Path) -> None:
     # A Bayesian limit is kept at one order, where no noise reaches so small an ε.
     chosen = ["--epsilon", "1e-9", "--bayesian", "--home", tmp_path / "demo"]

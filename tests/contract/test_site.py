@@ -79,7 +79,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         assert not loaded, page
 
 
-@pytest.mark.quick("planning-a-study")
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own
 def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:

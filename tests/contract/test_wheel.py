@@ -97,6 +97,7 @@ def test_the_wheel_asks_for_what_the_project_names(wheel: Path) -> None:
     assert plain == set(PROJECT["project"]["dependencies"])
 
 
+@pytest.mark.slow
 def test_the_packages_run_where_only_the_wheel_is(python: Path, tmp_path: Path) -> None:
     program = f"""
 import importlib, pathlib, wardround
@@ -114,6 +115,7 @@ def test_a_user_s_file_has_no_error_and_no_unknown_type(diagnostics: dict[str, l
     assert [(d["range"]["start"]["line"] + 1, d["message"]) for d in diagnostics["right.py"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WRONG_USES)
 def test_a_wrong_use_is_an_error(text: str, diagnostics: dict[str, list[dict[str, Any]]]) -> None:
     line = WRONG_USES.index(text) + 1

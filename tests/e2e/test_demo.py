@@ -150,7 +150,8 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.communicate(timeout=60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_process_behind(running: subprocess.Popen[str], number: signal.Signals):
     family = psutil.Process(running.pid).children(recursive=True)
     assert len(family) >= 6, "coordinator, four hospitals, evaluator; the baselines may be done"

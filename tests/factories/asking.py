@@ -16,6 +16,7 @@ from client_sdk.api.config import Connection
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
 from client_sdk.study.hospital import Hospital
+from client_sdk.study.same_records import OnChangedRecords
 from private_learning import tasks
 from private_learning.records import Table
 from private_learning.training.weights import weights_of
@@ -46,11 +47,13 @@ class Site(threading.Thread):
         self._policy, self._study = policy, study
         self.outcome: Any = None
         self.error: BaseException | None = None
+        self._accepts: OnChangedRecords | None = None
 
     def again(self, data: Table | None = None) -> Site:
-        """The same hospital, started anew."""
-        kept = self._data if data is None else data
-        return Site(self._here, self.directory, self.name, kept, self._policy, self._study)
+        """The same hospital, started anew. With other records it says that they are the right ones."""
+        site = Site(self._here, self.directory, self.name, data or self._data, self._policy, self._study)
+        site._accepts = None if data is None else lambda _: True
+        return site
 
     def set_policy(self, **entries: Any) -> None:
         """Before it joins: the policy that it has from then on."""
@@ -65,7 +68,9 @@ class Site(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.outcome = self.hospital().join(self._study, None, self._data, policy=self._policy, dataset="icu")
+            self.outcome = self.hospital().join(
+                self._study, None, self._data, policy=self._policy, dataset="icu", accepts_records=self._accepts
+            )
         # Whatever it is: who drives the study says so.
         except BaseException as error:  # noqa: BLE001
             self.error = error

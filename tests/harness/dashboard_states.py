@@ -93,6 +93,10 @@ def seed_states(coordinator: Live) -> dict[str, str]:
     seeded.write(coordinator, "spent", seeded.History(60, open=False))
     open_study(coordinator, "trained", "Training is done", _counted(12, statistics=_ASKING, noise=20.0))
     seeded.write(coordinator, "trained", seeded.History(12, open=False))
+    asking = open_study(coordinator, "asking", "Questions first", _counted(40, statistics=_ASKING, noise=20.0))
+    _act(coordinator, "asking", "start?questions_first=true")
+    _ask_all(coordinator, "asking", asking, {"table": DOCUMENTS["table"]}, noise_multiplier=20.0)
+    ask.ask(coordinator.coordinator, "asking", _document({"kind": "count", "noise_multiplier": 20.0}))
     tiny = _counted(400, epsilons={"classical": 0.0123456}, noise=9000.0)
     open_study(coordinator, "tiny", "A very small ε", tiny)
     seeded.write(coordinator, "tiny", seeded.History(25))
@@ -107,8 +111,9 @@ def seed_states(coordinator: Live) -> dict[str, str]:
     coordinator.work()
     open_study(coordinator, "forged", "Changed outside the coordinator", plain)
     tamper(coordinator, "forged")
-    names = ("draft", "joining", "resting", "spent", "trained", "tiny", LONG_NAME, "stopped", "forged", "nowhere")
-    return {"studies": "/dashboard", **{name: f"/dashboard/{name}" for name in names}}
+    names = ("draft", "joining", "asking", "resting", "spent", "trained", "tiny", LONG_NAME, "stopped", "forged")
+    asked = {f"asking-{tab}": f"/dashboard/asking#{tab}" for tab in ("questions", "question-1", "question-2")}
+    return {"studies": "/dashboard", **{name: f"/dashboard/{name}" for name in (*names, "nowhere")}, **asked}
 
 
 def tamper(coordinator: Live, study: str) -> None:

@@ -2,7 +2,7 @@
 ([slack, target, phone]) => {
   const faults = [];
   const box = (node) => node.getBoundingClientRect();
-  const isVisible = (node) => node.checkVisibility({contentVisibilityAuto: true}) && box(node).width > 0;
+  const isVisible = (node) => node.checkVisibility() && box(node).width > 0;
   const name = (node) => `${node.closest('[id]')?.id}: ${(node.textContent || node.value || '').trim().slice(0, 40)}`;
   const width = document.documentElement.scrollWidth;
   if (width > innerWidth) faults.push(`page ${width} wide, window ${innerWidth}`);
@@ -12,6 +12,13 @@
       const seen = getComputedStyle(text);
       return text.textContent.trim() && box(text).width > 0 && seen.opacity !== '0' && seen.visibility !== 'hidden';
     });
+    for (const axis of svg.querySelectorAll('.role-axis-label')) {
+      const labels = [...axis.querySelectorAll('text')].map((text) => [text.textContent, getComputedStyle(text).opacity !== '0']);
+      const drawn = labels.filter(([words, isDrawn]) => words && isDrawn).map(([words]) => words);
+      if (new Set(drawn).size < drawn.length) faults.push(`${place}: an axis repeats a label: ${drawn.join(', ')}`);
+      // Numbers between others are left out where room is short. A row that lost its name cannot be read.
+      for (const [words, isDrawn] of labels) if (!isDrawn && /[a-z]{3}/i.test(words)) faults.push(`${place}: “${words}” is not shown`);
+    }
     for (const [number, text] of texts.entries()) {
       const one = box(text);
       if (one.left < outer.left - slack || one.right > outer.right + slack) faults.push(`${place}: “${text.textContent}” is cut off`);

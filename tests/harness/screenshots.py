@@ -113,7 +113,7 @@ def settled(page: Page) -> None:
 def ready(page: Page) -> None:
     """Until the part that the address names is there."""
     fragment = page.url.partition("#")[2]
-    question = "#question .badge, #complaint:not(:empty)"
+    question = "#question .badge, #question .empty:has-text('no question')"
     parts = {
         "": "#list table, #rounds table, #rounds .empty, .notice.bad, h1:has-text('No such')",
         "questions": "#questions",

@@ -12,7 +12,7 @@ from tests.factories.settings import limit, settings, statistics_settings
 def test_who_is_not_protected_is_said_as_well() -> None:
     words = in_words(settings("parallel", bayesian=True), mine=False)
     assert ("protects", "instance: each patient") in words
-    assert ("protects", "client: nobody") in words
+    assert ("protects", "client: not protected") in words
     assert ("limit, instance classical", "epsilon 50 at delta 1e-05") in words
     assert ("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)") in words
 

@@ -59,7 +59,7 @@ Bayesian = Annotated[
         "--bayesian", help="both definitions side by side, the Bayesian one read at the end (parallel, sequential)"
     ),
 ]
-Clients = Annotated[int, typer.Option(help="with --data mnist")]
+Clients = Annotated[int, typer.Option(help="with --data mnist", min=1)]
 Digits = Annotated[int, typer.Option("--records", help="digits per client, with --data mnist")]
 Postgres = Annotated[bool, typer.Option("--postgres", help="on an embedded PostgreSQL instead of SQLite")]
 Keep = Annotated[bool, typer.Option("--keep", help="keep the coordinator running at the end")]
@@ -131,8 +131,8 @@ def _plain_errors(console: Console, folder: Path) -> Generator[None]:
     except Unreachable as error:
         console.print(f"[red]{error}: choose a larger --epsilon[/]", highlight=False)
         raise typer.Exit(2) from error
-    except ProcessFailed as error:
-        console.print(f"[red]{error}[/]", soft_wrap=True, highlight=False)
+    except (ProcessFailed, OSError) as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True, highlight=False)
         raise typer.Exit(1) from error
 
 

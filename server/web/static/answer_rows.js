@@ -2,7 +2,7 @@
 import { estimate } from "/static/numbers.js";
 
 // More bars are no picture, and more points of one curve would look the same: the table has every row.
-const MOST_BARS = 60;
+const MOST_BARS = 100;
 const MOST_POINTS = 400;
 // Groups that colours tell apart where a row does not name its group, and those that dashes and shapes do, too.
 const MOST_COLOURS = 4, MOST_GROUPS = 6;
@@ -24,7 +24,7 @@ export function plotted(table) {
   const numeric = scale && drawn.every((row) => ["number", "object"].includes(typeof at(row, plot.x)));
   const known = numeric ? drawn.filter((row) => at(row, plot.x) !== null) : drawn;
   const groups = [...Map.groupBy(known, (row) => at(row, plot.by)).values()];
-  const kept = scale ? groups.slice(0, MOST_GROUPS).flatMap(sparse) : known.slice(0, MOST_BARS);
+  const kept = scale ? groups.slice(0, MOST_GROUPS).flatMap(sparse) : whole(groups);
   const rows = kept.map((row, number) => {
     const [x, y, low, high, by] = [plot.x, plot.y, plot.low, plot.high, plot.by].map((name) => at(row, name));
     return { x: numeric ? x : text(x), y, low: low ?? y, high: high ?? y, by: text(by), place: number, words: words(plot, { x, y, low, high, by }) };
@@ -34,6 +34,16 @@ export function plotted(table) {
   if (!scale && plot.by !== null && !beside) for (const row of rows) row.x = `${row.by}: ${row.x}`;
   const left = scale ? groups.slice(MOST_GROUPS).flat().length : known.length - kept.length;
   return { rows, left, numeric, beside, scale };
+}
+
+// Of a group all bars or none: one that ends half-way would seem to have no patients beyond. The first in any case.
+function whole(groups) {
+  const [first = [], ...others] = groups, bars = first.slice(0, MOST_BARS);
+  for (const group of others) {
+    if (bars.length + group.length > MOST_BARS) break;
+    bars.push(...group);
+  }
+  return bars;
 }
 
 // Whether groups are few and at least half of all pairs of a group and a row are there: some may be suppressed.

@@ -1,7 +1,7 @@
 // The overview: rounds left and shares first, then ε.
 import { element, phrase, redraw } from "/static/elements.js";
 import { keyOf } from "/static/model.js";
-import { accuracy, count, countedOf, guessesOf100, partOf, percentLeft, upward } from "/static/numbers.js";
+import { accuracy, count, countedOf, guessesOf100, number, partOf, percentLeft, upward } from "/static/numbers.js";
 import { hospitals } from "/static/overview.js";
 import { limitName, voidAgainst } from "/static/words.js";
 
@@ -32,13 +32,14 @@ function meter({ left, reserved, words }) {
 }
 
 function roundsLeft(model) {
-  const begun = `${count(model.study.rounds, "round")} begun, at most ${model.mostRounds} of training are charged`;
+  const begun = `${count(model.study.rounds, "round")} begun, at most ${number(model.mostRounds)} of training are charged`;
   if (model.study.stop_reason !== null) return { name: "Rounds left", figure: "none", lines: ["The study has ended.", begun] };
   if (!model.goesOn) return { name: "Rounds left", figure: "none", lines: ["No further round may begin.", begun] };
+  if (model.asks && model.roundsLeft === 0) return { name: "Rounds left", figure: "none", lines: ["Training is done. Questions may follow.", begun] };
   const first = model.tightest;
   return {
     name: "Rounds left",
-    figure: `about ${model.roundsLeft}`,
+    figure: `${model.study.rounds ? "about" : "at least"} ${number(model.roundsLeft)}`,
     lines: [
       first ? `The limit for ${limitName(first)} ends the study first` : null,
       model.study.rounds ? "If further rounds cost as much as the last one" : "If every round costs its worst case",

@@ -52,14 +52,13 @@ function reservation(model, { limit, now, reserved }) {
   return [{ round: model.underWay.round, low: now, high: now + reserved, limit: limitName(limit), words: `Round ${model.underWay.round} is under way.\n${words}` }];
 }
 
-// A straight line: as if every further round cost what the last one did, and never past the limit.
+// A straight line: as if every further round cost what the last one did, and never past the limit. The first round says
+// nothing of that: it pays what a fixed order costs once, and a plan states its whole ε from it on.
 function forecast(model, { limit, points, top }) {
   const left = model.goesOn ? limit.rounds_left_estimate : 0;
-  if (!left || points.length === 0) return [];
-  const [round, value] = points.at(-1);
-  const [before, earlier] = points.length > 1 ? points.at(-2) : [round, value];
-  const slope = round > before ? (value - earlier) / (round - before) : (top - value) / left;
-  const end = Math.min(top, value + slope * left);
+  if (!left || points.length < 2) return [];
+  const [[before, earlier], [round, value]] = points.slice(-2);
+  const end = Math.min(top, value + ((value - earlier) / (round - before)) * left);
   return [[round, value], [round + left, end]].map(([at, reached]) => ({ round: at, value: reached, limit: limitName(limit) }));
 }
 

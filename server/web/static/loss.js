@@ -98,9 +98,9 @@ function lossTable(model) {
     const spent = model.limits.map((limit) => [upward(spentOf(round, limit)), placeOf(model, round, limit)].filter(Boolean).join(", "));
     return [`after round ${round.round}`, ...spent];
   });
-  const reserved = model.underWay ? [[`reserved for round ${model.underWay.round}`, ...model.limits.map((limit) => `+ ${upward(limit.reserved)}`)]] : [];
+  const reserved = model.underWay ? [[`reserved for round ${model.underWay.round}`, ...model.limits.map((limit) => limit.progress?.steps ? `step ${limit.progress.steps.used + limit.progress.steps.reserved}` : `+ ${upward(limit.reserved)}`)]] : [];
   const limits = [["limit", ...model.limits.map((limit) => String(limit.epsilon))]];
-  const left = model.goesOn ? [["rounds left, about", ...model.limits.map((limit) => String(limit.rounds_left_estimate))]] : [];
+  const left = model.roundsLeft ? [["rounds left, about", ...model.limits.map((limit) => String(limit.rounds_left_estimate))]] : [];
   return table("ε by round", ["", ...model.limits.map((limit) => `ε, ${limitName(limit)}`)], [...limits, ...left, ...reserved, ...rows]);
 }
 

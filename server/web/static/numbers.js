@@ -38,12 +38,12 @@ export function partOf(limit) {
   return counted === null ? null : (counted.steps ?? counted.squares);
 }
 
-// Δ²/s² of one query as a share of μ²; null where no μ² bounds it.
-export function shareOf(query, limit) {
+// The share of μ² that one query uses up, in words; null where no μ² bounds it.
+export function shareWords(query, limit) {
   const counted = countedOf(limit), { kind, noise_multiplier: noise } = query.document.question;
   // Of a plan, μ² is that of questions on all patients, and an evaluation is not on all.
   if (!counted?.squares || (counted.steps && kind === "evaluation")) return null;
-  return noise ** -2 / counted.squares.allowed;
+  return `${upward((100 * noise ** -2) / counted.squares.allowed)} % of ${counted.steps ? "the share for questions" : "μ²"}`;
 }
 
 // Of 100 guesses, how many are right at most; never rounded down.
@@ -51,7 +51,8 @@ export const guessesOf100 = (success) => String(Math.ceil(success * 1000) / 10);
 
 export const accuracy = (value) => `${(Math.floor(value * 1000) / 10).toFixed(1)} %`;
 
-export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+export const number = (whole) => whole.toLocaleString("en");
+export const count = (whole, one, many = `${one}s`) => `${number(whole)} ${whole === 1 ? one : many}`;
 
 // Of an estimate as many digits as it can have a meaning in; the CSV has all of them.
 export function estimate(value) {

@@ -2,7 +2,7 @@
 import { Twin } from "/static/coordinator.js";
 import { cell, element, redraw, table } from "/static/elements.js";
 import { follow } from "/static/live.js";
-import { ago, count, percentLeft, takesQuestions, when } from "/static/numbers.js";
+import { ago, count, number, percentLeft, takesQuestions, when } from "/static/numbers.js";
 import { complain, tell, title } from "/static/shell.js";
 import { limitName, stateOf } from "/static/words.js";
 
@@ -102,8 +102,8 @@ const trains = (study) => study.settings.training !== undefined;
 function begun(study, most) {
   if (!trains(study)) return `${count(study.rounds, "question")} asked`;
   // Questions are rounds, too, and no part of the plan's most.
-  if (study.settings.statistics) return `${study.rounds} begun with questions, at most ${most} of training`;
-  return `${study.rounds} of at most ${most} begun`;
+  if (study.settings.statistics) return `${number(study.rounds)} begun with questions, at most ${number(most)} of training`;
+  return `${number(study.rounds)} of at most ${number(most)} begun`;
 }
 
 function roundsLeft(study, limits) {
@@ -111,7 +111,9 @@ function roundsLeft(study, limits) {
   if (limits === null) return "not shown";
   if (!trains(study)) return "no training";
   const left = Math.min(...protectedLimits(limits).map((limit) => limit.rounds_left_estimate ?? 0));
-  return `about ${count(left, "round")}`;
+  if (left === 0 && study.settings.statistics) return "none";
+  // Before the first round every one is counted at its worst case.
+  return `${study.rounds ? "about" : "at least"} ${count(left, "round")}`;
 }
 
 export function hospitals(study) {

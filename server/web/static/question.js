@@ -4,22 +4,32 @@ import { csvOf, formOf, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
-import { count, estimate, shareOf, upward, when } from "/static/numbers.js";
+import { count, estimate, shareWords, upward, when } from "/static/numbers.js";
 import { columnName, kindName, limitName, queryState, queryTitle } from "/static/words.js";
 
 // More rows are shown when somebody opens them.
 const MOST_ROWS = 24;
-// Letters of one line of a row's name in a chart, and the height of two lines.
-const LINE = 20, TWO_LINES = 34;
-// Two lines at most, without the middle of a longer name: names of many groups differ in their ends.
-const ROW_NAME = `split(replace(length(datum.label) > ${2 * LINE} ? replace(slice(datum.label, 0, ${LINE}), regexp(' ?[^ ]*$'), '') + '… ' + replace(slice(datum.label, length(datum.label) - ${LINE}), regexp('^[^ ]* '), '') : datum.label, regexp('^(.{6,${LINE}})[ ](.+)$'), length(datum.label) > ${LINE} ? '$1\\n$2' : '$&'), '\\n')`;
+// Places on a scale that are all named under it.
+const MOST_TICKS = 5;
+// Letters of one line of a row's name in a chart, its lines at most, and the height of a line and of what is around them.
+const LINE = 22, MOST_LINES = 3, LINE_HEIGHT = 14, AROUND = 6;
+// The lines of a row's name. A longer one loses its middle: names of many groups differ in their ends.
+export function wrapped(name) {
+  const lines = [];
+  for (const word of name.split(" ")) {
+    if (lines.length > 0 && `${lines.at(-1)} ${word}`.length <= LINE) lines.push(`${lines.pop()} ${word}`);
+    else lines.push(word);
+  }
+  return lines.length <= MOST_LINES ? lines : [`${lines[0]} …`, ...lines.slice(1 - MOST_LINES)];
+}
 
 export function questionView(name) {
   const node = element("div", {});
-  const update = (model, query) => {
-    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareOf(query, limit), Boolean(limit.progress)]);
-    redraw(node, [query, costs], () => {
-      if (query === null) return missing();
+  // isKnown: whether the study has a question of this number, so that it is on its way.
+  const update = (model, query, isKnown) => {
+    const costs = query && model.limits.map((limit) => [limitName(limit), model.spentBy(query, limit), shareWords(query, limit), Boolean(limit.progress)]);
+    redraw(node, [query, costs, isKnown], () => {
+      if (query === null) return missing(isKnown);
       const answer = query.signed === null ? null : JSON.parse(query.signed);
       return [about(model, query, costs), ...(answer === null ? [] : [results(name, query, answer), certificate(model, query, answer)])];
     });
@@ -29,7 +39,7 @@ export function questionView(name) {
 
 const back = () => element("p", { class: "crumbs" }, element("a", { href: "#questions" }, "All questions"));
 
-const missing = () => section("question", "Question", back(), element("p", { class: "empty" }, "Loading the question. If it does not load, the study has no question of this number."));
+const missing = (isKnown) => section("question", "Question", back(), element("p", { class: "empty" }, isKnown ? "Loading the question …" : "This study has no question of this number."));
 
 function about(model, query, costs) {
   const [tone, state, sentence] = queryState(query), { question, data_version: version } = query.document;
@@ -38,7 +48,7 @@ function about(model, query, costs) {
     ["Asked", when(query.created_at)],
     ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
     ["Noise", `${question.noise_multiplier} times what one patient can change`],
-    ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? `${upward(100 * share)} % of μ²` : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
+    ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? share : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
     query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no, at least ${query.needed} must say yes`],
   ].filter(Boolean);
   return section("question", `${query.number}. ${queryTitle(query)}`, back(),
@@ -116,14 +126,17 @@ function fitted(plain, one, rows, { numeric, beside, scale }) {
   const { encoding } = plain;
   if (scale) {
     encoding.x.title = one.plot.x;
+    const places = [...new Set(rows.map((row) => row.x))];
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
+    else if (places.length <= MOST_TICKS) encoding.x.axis = { ...encoding.x.axis, values: places, format: ".6~g" };
   } else {
     // A height in steps, as the file says it, would make the library warn beside a width of the container's.
     const distinct = (name) => new Set(rows.map((row) => row[name])).size;
-    const step = rows.some((row) => row.x.length > LINE) ? Math.max(plain.height.step, TWO_LINES) : plain.height.step;
+    const lines = Object.fromEntries(rows.map((row) => [row.x, wrapped(row.x)]));
+    const step = Math.max(plain.height.step, Math.max(...Object.values(lines).map((name) => name.length)) * LINE_HEIGHT + AROUND);
     plain.height = step * distinct("x") * (beside ? distinct("by") : 1);
     if (!beside) delete encoding.yOffset;
-    encoding.y.axis.labelExpr = ROW_NAME;
+    Object.assign(encoding.y.axis, { labelOverlap: false, labelExpr: `(${JSON.stringify(lines)})[datum.label]` });
   }
   // Where each row says which group it belongs to, its colour need not.
   const isNamed = one.plot.by !== null && (scale || beside);

@@ -2,7 +2,7 @@
 import { NOT_CHARGED } from "/reasons.js";
 import { Twin } from "/static/coordinator.js";
 import { cell, element, phrase, redraw, section, table } from "/static/elements.js";
-import { count, shareOf, upward, when } from "/static/numbers.js";
+import { count, shareWords, upward, when } from "/static/numbers.js";
 import { questionView } from "/static/question.js";
 import { complain } from "/static/shell.js";
 import { kindName, limitName, queryState, queryTitle } from "/static/words.js";
@@ -17,14 +17,14 @@ export function questionsTab(name) {
   const draw = async () => {
     if (number === null) return list.update(model);
     // Whoever has chosen another one meanwhile is not shown this one.
-    const wanted = number, stamp = JSON.stringify([wanted, model.queries.find((query) => query.number === wanted) ?? null]);
-    if (stamp !== read) {
+    const wanted = number, known = model.queries.find((query) => query.number === wanted), stamp = JSON.stringify([wanted, known]);
+    if (known && stamp !== read) {
       const found = await readOne(twin, name, wanted);
       if (wanted !== number) return;
       if (found !== null) one = found;
       read = stamp;
     }
-    view.update(model, one?.number === wanted ? one : null);
+    view.update(model, one?.number === wanted ? one : null, Boolean(known));
   };
   const view = questionView(name);
   const show = (wanted) => {
@@ -81,7 +81,7 @@ function questionsList() {
 
 function summary(model) {
   const most = model.study.settings.statistics.max_queries;
-  const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join("; ");
+  const spent = model.limits.map((limit) => `${model.wordsOf(limit).progress ?? `ε ${upward(limit.spent)} of ${limit.epsilon} spent`} (${limitName(limit)})`).join(" and ");
   return `${count(model.queries.length, "question")}, at most ${most} are charged. So far: ${spent}. The same question again is the stored answer and costs nothing.`;
 }
 
@@ -106,8 +106,8 @@ function rows(model, shown) {
 export function costWords(model, query, limit) {
   const spent = model.spentBy(query, limit);
   if (spent === null) return NOT_CHARGED;
-  const share = shareOf(query, limit);
-  if (share !== null) return `${upward(100 * share)} % of μ²`;
+  const share = shareWords(query, limit);
+  if (share !== null) return share;
   if (limit.progress) return "by patients who are set aside";
   return `+ ${upward(spent[1] - spent[0])} (${upward(spent[0])} → ${upward(spent[1])})`;
 }

@@ -1,7 +1,7 @@
 // All rounds, newest first, a page at a time; abandoned rounds in a row of one reason are one line.
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { entryOf, placeOf, spentOf } from "/static/model.js";
-import { count, shareOf, upward, when } from "/static/numbers.js";
+import { count, shareWords, upward, when } from "/static/numbers.js";
 import { quoted } from "/static/answer_rows.js";
 import { addressOf } from "/static/questions.js";
 import { limitName, queryTitle, reasonWords, roundState } from "/static/words.js";
@@ -88,8 +88,8 @@ const titles = (model, groups) => groups.flat().filter((round) => round.query).m
 const titleOf = (model, { query }) => `Question ${query}${model.queries[query - 1] ? `: ${queryTitle(model.queries[query - 1])}` : ""}`;
 
 function added(model, round, limit) {
-  const query = model.queries[round.query - 1], share = query ? shareOf(query, limit) : null;
-  if (share !== null && !limit.progress && round.spent !== null) return element("span", { class: "note" }, ` ${upward(100 * share)} % of μ²`);
+  const query = model.queries[round.query - 1], share = query ? shareWords(query, limit) : null;
+  if (share !== null && !limit.progress && round.spent !== null) return element("span", { class: "note" }, ` ${share}`);
   const place = placeOf(model, round, limit);
   if (place !== null) return element("span", { class: "note" }, ` ${place}`);
   const cost = model.cost(round, limit);

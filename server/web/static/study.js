@@ -29,8 +29,8 @@ export function openStudy(place, wrongKey) {
       }
     } catch (error) {
       if (error.wrongKey) return void wrongKey(`${error.title}: ${error.message}`);
+      if (error.unknown) return void place.replaceChildren(element("h1", {}, "No such study"), element("p", {}, "There is no study of this name. Check its spelling."), element("p", {}, element("a", { href: "/dashboard" }, "All studies")));
       complain(error.message);
-      if (error.unknown) return void place.replaceChildren(element("h1", {}, "No such study"), element("p", {}, element("a", { href: "/dashboard" }, "All studies")));
     }
     return true;
   };

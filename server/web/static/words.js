@@ -12,7 +12,7 @@ const STATES = {
   draft: ["calm", "Draft", "The operator has not given the initial model yet."],
   enrolling: ["calm", "Hospitals are joining", "Rounds begin when the operator starts the study."],
   running: ["live", "Running", ""],
-  paused: ["care", "Paused", "No new round of training begins until the operator resumes the study."],
+  paused: ["care", "Paused", ""],
 };
 
 // Of endings. A normal end is good news.
@@ -28,14 +28,14 @@ export function stateOf(study, limits = null) {
   if (limits && asksOnly(study, limits)) return ["good", "Training done, takes questions", ""];
   const [tone, name, sentence] = STATES[study.state];
   if (study.resumed_at && study.state === "running") return [tone, name, `It resumed by itself (${when(study.resumed_at)}): enough hospitals were back.`];
-  return [tone, name, study.pause_reason ? `${study.pause_reason.detail} ${sentence}`.trim() : sentence];
+  return [tone, name, study.pause_reason?.detail ?? sentence];
 }
 
 export const reasonWords = (reason) => REASONS[reason] ?? (reason && `${reason}.`);
 
 // Whether all rounds of a study that trains are done, so that only questions may follow.
-const asksOnly = ({ state, settings }, limits) =>
-  state === "running" && settings.training && settings.statistics && limits.some((limit) => limit.epsilon !== null && limit.rounds_left_estimate === 0);
+const asksOnly = ({ state, settings, under_way }, limits) =>
+  state === "running" && !under_way && settings.training && settings.statistics && limits.some((limit) => limit.epsilon !== null && limit.rounds_left_estimate === 0);
 
 const ROUND_STATES = { collecting: "under way", settled: "charged, model follows", released: "released", abandoned: "abandoned", stopped: "stopped" };
 export const roundState = (round) => ROUND_STATES[round.state] ?? round.state;
@@ -60,7 +60,7 @@ const QUERY_KINDS = {
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 
 // Columns of answers; others are the question's own.
-const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients" };
+const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients", statistic: "Statistic", degrees: "Degrees of freedom", p_value: "p" };
 export const columnName = (name) => COLUMNS[name] ?? name;
 
 const OBSERVERS = { releases: "readers of the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };

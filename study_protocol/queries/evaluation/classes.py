@@ -32,9 +32,9 @@ from study_protocol.queries.second_moments import resample_counts, simulate_esti
 
 MEANS = ("macro F1", "balanced accuracy")
 NOTES = (
-    "Counts shown are made to fit: none is below zero, and those of a group add up. Intervals and the column raw are "
-    "from before that; whoever adds cells up adds raw numbers.",
-    "Macro F1 is the mean of the classes' F1, balanced accuracy the mean of their recalls; a class that nobody has is "
+    "Counts shown are made to fit: none is below zero, and those of a group add up. Intervals and the numbers "
+    "before adjustment (raw) do not have this. To add cells up, add raw numbers.",
+    "Macro F1 is the mean of the classes' F1, balanced accuracy the mean of their recalls. A class without patients is "
     "in neither.",
 )
 

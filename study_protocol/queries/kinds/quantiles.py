@@ -164,10 +164,10 @@ class Quantiles(BaseQuestion):
 
 
 _NOTE = (
-    "Numbers are counted in bins of width {}; inside a bin patients are taken as evenly spread, so that a quantile can "
+    "Numbers are counted in bins of width {}. Inside a bin patients are taken as evenly spread, so that a quantile can "
     "be off by a part of that width whatever the errors say. One that is shown as an end of the range lies there or "
-    "beyond. Estimates are made to fit: no bin is below zero, and shares rise. Intervals and the column raw are from "
-    "before that."
+    "beyond. Estimates are made to fit: no bin is below zero, and shares rise. Intervals and the numbers "
+    "before adjustment (raw) do not have this."
 )
 
 

@@ -146,11 +146,11 @@ class Survival(BaseQuestion):
 
 
 _BINNED = (
-    "Times are counted in bins, each with its beginning and without its end; in a bin events come before censorings. "
-    "Survival at a time is the share whose event is not before it; a curve is known at the edges of its bins only, and "
-    "censoring inside wide bins moves it upwards. The median lies on a straight line between edges; one without an "
+    "Times are counted in bins, each with its beginning and without its end. In a bin events come before censorings. "
+    "Survival at a time is the share whose event is not before it. A curve is known at the edges of its bins only, and "
+    "censoring inside wide bins moves it upwards. The median lies on a straight line between edges. One without an "
     "estimate, or an end of its interval, is not reached. Estimates are made to fit: survival and numbers at risk "
-    "never rise. Intervals and the column raw are from before that."
+    "never rise. Intervals and the numbers before adjustment (raw) do not have this."
 )
 _TOO_FEW = (
     "Where no survival is shown, there are too few patients at risk for so much noise: it would divide by nearly zero."

@@ -134,5 +134,5 @@ def answer_of(
 
 NOTES = (
     "Estimates are made to fit: none is below zero, and those of one table add up to the number of patients. Intervals "
-    "and the column raw are from before that; whoever adds rows up adds raw numbers.",
+    "and the numbers before adjustment (raw) do not have this. To add rows up, add raw numbers.",
 )

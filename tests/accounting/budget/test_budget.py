@@ -1,5 +1,6 @@
 import json
 import math
+import random
 from fractions import Fraction
 
 import mpmath as mp
@@ -14,7 +15,7 @@ from accounting.plan.plan import Plan
 from accounting.plan.queries import QueryCost, QueryPlan
 from accounting.plan.report import CumulativeMoments, report_to_dict
 from accounting.units import Definition, Level
-from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, plan
+from tests.accounting.budget.plans import DELTA, FAILURE, exact_epsilon, exact_moment, fixed, plan
 from tests.factories.ledgers import after, opened
 
 
@@ -202,3 +203,29 @@ def test_a_supposed_budget_holds_what_is_under_way_and_what_is_kept():
         budget.reserve_query(number, cost)
         budget.settle(number, None)
     assert [account.epsilon() for account in budget.accounts] == [account.epsilon() for account in supposed.accounts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["fixed-plan", "renyi-order"])
+def test_what_is_kept_fits_whatever_came_between(rule):
+    """Questions are let in beside what is kept, rounds begin beside it, and each ends in any way, in 40 orders."""
+    queries = QueryPlan(max_queries=6, max_cells=1, share=0.2 if rule == "fixed-plan" else None)
+    study = fixed(8, queries=queries) if rule == "fixed-plan" else plan(definitions=("classical",), queries=queries)
+    refused = 0
+    for seed in range(40):
+        draw, budget, kept = random.Random(seed), Budget(study), []
+        for number in range(1, 25):
+            cost = QueryCost(2.0**22, 2.0**22 / draw.choice([2.0, 4.0, 9.0]), 1)
+            if budget.supposing(kept).authorise_query(cost).is_allowed:
+                kept.append(cost)
+            else:
+                refused += 1
+            if kept and draw.random() < 0.4:
+                # None raises, though others were charged since it was let in.
+                budget.reserve_query(number, kept.pop(draw.randrange(len(kept))))
+            elif budget.supposing(kept).authorise().is_allowed:
+                budget.reserve(number)
+            if budget.pending is not None:
+                budget.cancel(number, "none") if draw.random() < 0.3 else budget.charge_in_full(number, "all")
+            assert all(account.epsilon() <= account.limit.epsilon for account in budget.accounts)
+    assert refused > 0

@@ -137,7 +137,10 @@ def test_replacing_costs_at_least_as_much_as_adding(name: str, kind: dict[str, o
 
 
 @pytest.mark.slow_cases(
+    "add-remove-rdp-sampled laplace",
     "replace-one-pld-sampled gaussian",
+    "zero-out-rdp-sampled laplace",
+    "zero-out-rdp-sampled randomised response",
     *(f"{way}-pld-sampled {law}" for way in ("add-remove", "zero-out") for law in ("laplace", "randomised response")),
 )
 @every

@@ -14,9 +14,10 @@ import pytest
 
 from accounting.accountants.classical import ClassicalAccountant
 from client_sdk.errors import ConfigurationError, OwnBudgetExceeded
-from client_sdk.guard.admission import admit, min_epsilon
+from client_sdk.guard.admission import admit, min_epsilon, own_limit_in_words
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.limit_terms import WholePlan
 from client_sdk.guard.policy import SitePolicy
 from tests.factories.settings import limit, settings
 
@@ -60,6 +61,36 @@ def test_it_is_the_accountants_number_for_all_rounds(ledger: HospitalLedger) -> 
     account = ClassicalAccountant(delta=1e-6, method="rdp", order=8.0)
     account.step(noise_multiplier=1.0, sampling_rate=0.5, count=3)
     assert 1.0 <= needed(ledger, "instance", order=8.0) / account.epsilon() < 1.02
+
+
+def stated(ledger: HospitalLedger, rules: SitePolicy) -> tuple[str, float]:
+    words = own_limit_in_words(rules, ledger, "sepsis", STUDY)
+    spent = re.search(r"(With all rounds of this study|What is charged so far).* at ([0-9.]+) by that rule", words)
+    assert spent is not None
+    return spent[1], float(spent[2])
+
+
+def test_a_hospital_reads_before_it_agrees_what_the_study_takes_of_its_own_limit(ledger: HospitalLedger) -> None:
+    def spent(rounds: int, delta: float) -> float:
+        account = ClassicalAccountant(delta=delta, method="rdp", order=8.0)
+        account.step(noise_multiplier=1.0, sampling_rate=0.5, count=rounds)
+        return account.epsilon()
+
+    def is_rounded_up(shown: float, exact: float) -> bool:
+        return exact <= shown <= exact + 1.01e-3
+
+    rules = policy("instance", 20.0, order=8.0)
+    assert own_limit_in_words(SitePolicy(), ledger, "sepsis", STUDY).startswith("none for instance (policy.toml")
+    ledger.fix_terms(rules.limits)
+    words, shown = stated(ledger, rules)
+    assert (words, is_rounded_up(shown, spent(3, 1e-6))) == ("With all rounds of this study", True)
+    # Another study was admitted whole, and its part is reserved beside what is charged round by round.
+    ledger.open_study("burns", {"whole_plan": WholePlan("instance", 1.5, 1e-7, 10).to_dict()})
+    assert is_rounded_up(stated(ledger, rules)[1], 1.5 + spent(3, 1e-6 - 1e-7))
+    ledger.open_study("sepsis", {})
+    ledger.charge("sepsis", 1, ROUND, (), "a" * 64)
+    words, shown = stated(ledger, rules)
+    assert (words, is_rounded_up(shown, 1.5 + spent(1, 1e-6 - 1e-7))) == ("What is charged so far", True)
 
 
 def test_other_rounds_on_the_same_records_count(ledger: HospitalLedger) -> None:
@@ -158,3 +189,13 @@ def test_another_rule_than_the_ledger_s_is_refused(ledger: HospitalLedger) -> No
 def test_no_number_is_named_where_none_would_do() -> None:
     assert min_epsilon(lambda _: False, 0.5) is None
     assert min_epsilon(lambda epsilon: epsilon >= math.e, 0.5) == 2.72
+
+
+@pytest.mark.parametrize(("delta", "differs"), [(1e-6, True), (1e-5, False)])
+def test_another_delta_than_the_studys_is_said_before_the_first_round(
+    ledger: HospitalLedger, delta: float, differs: bool
+) -> None:
+    study = settings(limits=[limit("instance", epsilon=2.0, delta=1e-5)])
+    words = own_limit_in_words(policy("instance", 4.0, delta=delta), ledger, "sepsis", study)
+    assert f"instance epsilon 4 at delta {delta:g}, over all studies" in words
+    assert ("The study's delta is 1e-05, and ε at different delta cannot be compared" in words) == differs

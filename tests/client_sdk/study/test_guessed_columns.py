@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from private_learning.records import Table
 from private_learning.tasks.columns import PREFIX, encode_columns, read_columns
 
 N = 400
-DRAW = np.random.default_rng(5)
+DRAW, OTHER_DRAW = np.random.default_rng(5), np.random.default_rng(6)
 
 
 def guessed(cells: Any, name: str = "x") -> tuple[str | None, str | None]:
@@ -45,6 +46,60 @@ def test_missing_cells_and_codes_get_their_places() -> None:
     assert line is not None
     assert "missing=100" in line
     assert line.endswith("missing-values=-1")
+
+
+@pytest.mark.parametrize("code", [999.0, float(np.finfo(np.float32).max), sys.float_info.max, -sys.float_info.max])
+def test_a_code_is_written_as_it_is_stored(code: float) -> None:
+    values = OTHER_DRAW.normal(100, 10, N).round(1)
+    values[:20] = code
+    line, _ = guessed(values)
+    assert line is not None
+    (column,) = read_columns({PREFIX + "x": line})
+    assert column.read(values).missing.sum() == 20
+    assert "nan" not in line
+    assert "inf" not in line
+
+
+def test_a_code_of_few_patients_is_no_end_of_the_range_and_is_not_written() -> None:
+    values = OTHER_DRAW.normal(75, 10, N).round()
+    values[:8] = 0
+    found = guess_columns(Table.of({"x": values}), [])
+    assert known_ends(found.lines["x"])[0] > 30
+    assert "missing" not in found.lines["x"]
+    (remark,) = found.remarks
+    assert "8 cells are one number far from all others" in remark
+    # The rows of one patient are one.
+    people = [f"p{max(row, 20)}" for row in range(N)]
+    values[8:20] = 0
+    found = guess_columns(Table.of({"x": values, "who": people}, patient_column="who"), [])
+    assert "missing" not in found.lines["x"]
+
+
+def test_numbers_at_the_limit_of_floats_are_left_out_with_their_reason() -> None:
+    reason = "one value but for few patients, or numbers beyond 1e300"
+    assert guessed(OTHER_DRAW.uniform(-1, 1, N) * sys.float_info.max) == (None, "an identifier")
+    few = OTHER_DRAW.integers(-9, 10, N) / 10
+    assert guessed(few * sys.float_info.max) == (None, reason)
+    assert guessed(OTHER_DRAW.uniform(size=N) * 1e-305) == (None, reason)
+
+
+def test_many_numbered_categories_are_written() -> None:
+    line, reason = guessed([row * row % 29 + 1 for row in range(N)], "ward_code")
+    assert (line is None, reason) == (False, None)
+    line, _ = guessed([row % 30 + 1 for row in range(N)], "ward_code")
+    assert str(line).startswith("|".join(map(str, range(1, 31))))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.0999, 0.1, 0.1001, 0.4, 0.9])
+def test_a_word_for_a_missing_number_may_stand_in_any_share_of_the_cells(share: float) -> None:
+    words = ["unk"] * round(share * N)
+    texts = [*words, *(f"{value:.0f}" for value in DRAW.lognormal(4.7, 0.8, N - len(words)))]
+    line, reason = guessed(texts, "door_minutes")
+    assert reason is None
+    assert str(line).endswith("missing-values=unk")
+    # Among few numbers it is a category of a list.
+    few, _ = guessed(["1", "2"] * (N // 2 - len(words) // 2) + ["unk"] * (len(words) // 2 * 2), "grade")
+    assert str(few).startswith("1|2")
 
 
 def test_frequent_words_are_categories_and_rare_ones_are_not_written() -> None:
@@ -78,7 +133,7 @@ def test_few_whole_numbers_are_categories_with_frequencies() -> None:
         ("x", ["?"] * N, "no values"),
         ("x", [1.0] * 5 + [None] * (N - 5), "more than 95% are missing"),
         ("x", ["same"] * N, "one value throughout"),
-        ("x", [0] * (N - 3) + [1, 2, 3], "one value but for few patients"),
+        ("x", [0] * (N - 3) + [1, 2, 3], "one value but for few patients, or numbers beyond 1e300"),
         ("x", [f"note on patient {row}" for row in range(N)], "free text or identifiers"),
         ("x", ["a long text " * 5, "another long text " * 5] * (N // 2), "free text"),
         ("x", [datetime.date(2020, 1, 1) + datetime.timedelta(days=row) for row in range(N)], "dates"),
@@ -125,9 +180,16 @@ def test_columns_that_a_person_leaves_out() -> None:
         ("patient_nbr", list(range(N)), False),
         ("patient_age", [row // 2 for row in range(N)], False),
         ("visits", [row // 2 for row in range(N)], False),
+        ("Fall_ID", [row // 2 for row in range(N)], True),
+        ("Pseudonym", [f"PS{row // 2}" for row in range(N)], True),
+        ("key", [f"CH-{row // 2:06}" for row in range(N)], True),
+        ("key", [f"CH-{row:06}" for row in range(N)], False),
+        ("diagnosis", [f"F{row // 2 % 90}.{row % 3}" for row in range(N)], False),
+        ("time", [f"2024-05-01T{row // 2 % 24:02}:{row % 60:02}:00" for row in range(N)], False),
+        ("inr", [f"{row // 2 / 100}" for row in range(N)], False),
     ],
 )
-def test_a_column_of_patients_with_several_rows(name: str, values: list[int], named: bool) -> None:
+def test_a_column_of_patients_with_several_rows(name: str, values: list[Any], named: bool) -> None:
     assert patient_column(Table.of({name: values})) == (name if named else None)
 
 

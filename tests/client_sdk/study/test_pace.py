@@ -12,6 +12,7 @@ from client_sdk.api.client import ServerClock
 from client_sdk.errors import BadAssignment, ConfigurationError, TrainingStopped
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.log_moments import LogMomentBounds
+from client_sdk.study import same_records
 from client_sdk.study.events import OnRound, RoundEvent
 from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.work import RoundCharges
@@ -69,7 +70,7 @@ def seconds_of(
     watched = Watched(other, time, [] if waits is None else waits)
     hospital(other, directory)
     here = hospital(watched.answer, directory, clock=ServerClock(elapsed=time.elapsed), sleep=time.sleep)
-    made, opened = LocalTraining.contribution, LogMomentBounds.open
+    made, opened, marked = LocalTraining.contribution, LogMomentBounds.open, same_records.mark_of
 
     def contribution(self: LocalTraining, *rest: Any, **options: Any) -> Any:
         time.now += PER_RECORD * len(self.dataset)
@@ -80,7 +81,12 @@ def seconds_of(
         time.now += 0.0 if chosen.privacy.bayesian is None else PER_RECORD / 10 * len(patients)
         return opened(chosen, patients, *rest, **options)
 
+    def mark_of(read: Any, *rest: Any) -> Any:
+        time.now += PER_RECORD / 10 * len(read)
+        return marked(read, *rest)
+
     with monkeypatch.context() as patch:
+        patch.setattr(same_records, "mark_of", mark_of)
         patch.setattr(LocalTraining, "contribution", contribution)
         patch.setattr(LogMomentBounds, "open", open_bounds)
         here.join("sepsis", None, records(count), policy=plain_policy(), dataset="icu", on_round=on_round)

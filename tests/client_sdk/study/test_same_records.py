@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from client_sdk.errors import LedgerNotWritten, RecordsChanged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.same_records import checked, mark_of
 from private_learning.records import Examples, Table, load
+from private_learning.records.lazy import stored_bytes
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.hospitals import records as made_up
 from tests.factories.participations import join, ledger_of
+from tests.private_learning.records.test_imaging import dicom
+from tests.private_learning.records.test_nifti import write as nifti
 
 KEY = bytes(32)
 
@@ -52,25 +58,103 @@ def test_arrays_that_are_read_on_demand_are_the_same_records(tmp_path: Path) -> 
     np.savez(tmp_path / "x.npz", train_images=np.arange(12.0).reshape(3, 4), train_labels=[0, 1, 0])
     in_memory, on_demand = (mark_of(load(tmp_path / "x.npz", lazy=lazy), KEY) for lazy in (False, True))
     assert in_memory.matches(on_demand)
-    assert (in_memory.inputs[:7], on_demand.inputs) == ("values:", "")
+    assert (in_memory.inputs[:7], on_demand.inputs[:7]) == ("values:", "stored:")
+
+
+def written_arrays(folder: Path, inputs: np.ndarray) -> Path:
+    np.savez(folder / "x.npz", train_images=inputs, train_labels=[0, 1])
+    return folder / "x.npz"
+
+
+def written_shard(folder: Path, inputs: np.ndarray) -> Path:
+    with tarfile.open(folder / "x.tar", "w") as shard:
+        for place, image in enumerate(inputs):
+            stored = io.BytesIO()
+            np.save(stored, image)
+            for ending, body in (("npy", stored.getvalue()), ("cls", b"%d" % place)):
+                member = tarfile.TarInfo(f"{place}.{ending}")
+                member.size = len(body)
+                shard.addfile(member, io.BytesIO(body))
+    return folder / "x.tar"
+
+
+def written_images(folder: Path, inputs: np.ndarray) -> Path:
+    for place, image in enumerate(inputs):
+        (folder / str(place)).mkdir(exist_ok=True)
+        Image.fromarray(image.astype(np.uint8)).save(folder / str(place) / "x.tif")
+    return folder
+
+
+def written_masks(folder: Path, inputs: np.ndarray) -> Path:
+    for part, pixels in (("images", inputs), ("masks", inputs > 100)):
+        (folder / part).mkdir(exist_ok=True)
+        for place, image in enumerate(pixels):
+            Image.fromarray(image.astype(np.uint8)).save(folder / part / f"{place}.tif")
+    return folder
+
+
+def written_volumes(folder: Path, inputs: np.ndarray) -> Path:
+    for place, image in enumerate(inputs):
+        nifti(folder / str(place) / "x.nii", image[..., None].astype("<i4"))
+    return folder
+
+
+def written_scans(folder: Path, inputs: np.ndarray) -> Path:
+    for place, image in enumerate(inputs):
+        path = folder / str(place) / "x.dcm"
+        # The same header in both.
+        previous = path.read_bytes() if path.exists() else b""
+        dicom(path, image)
+        if previous:
+            pixels = image.astype("<u2").tobytes()
+            path.write_bytes(previous[: -len(pixels)] + pixels)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "write", [written_arrays, written_shard, written_images, written_masks, written_volumes, written_scans]
+)
+def test_an_input_that_changed_in_its_middle_alone_is_noticed(write: Any, tmp_path: Path) -> None:
+    """Of equal size, with the same ends, as of a picture whose border is black."""
+    inputs = np.zeros((2, 128, 128))
+    before = mark_of(load(write(tmp_path, inputs), lazy=True), KEY)
+    assert mark_of(load(write(tmp_path, inputs), lazy=True), KEY) == before
+    inputs[0, 64] = 99
+    after = mark_of(load(write(tmp_path, inputs), lazy=True), KEY)
+    assert (after.content, after.people) == (before.content, before.people)
+    assert not after.matches(before)
+
+
+def test_a_large_file_is_known_again_by_blocks_of_all_of_it(tmp_path: Path) -> None:
+    whole = bytearray(3 << 20)
+    (tmp_path / "x").write_bytes(whole)
+    before = stored_bytes(tmp_path / "x")
+    assert len(before) < 1 << 17
+    # Whatever fills a fifteenth of the file is seen.
+    for start in range(0, len(whole), 100_000):
+        changed = whole.copy()
+        changed[start : start + len(whole) // 15] = b"x" * len(whole[start : start + len(whole) // 15])
+        (tmp_path / "x").write_bytes(changed)
+        assert stored_bytes(tmp_path / "x") != before
+    (tmp_path / "x").write_bytes(whole + b"\0")
+    assert stored_bytes(tmp_path / "x") != before
 
 
 @pytest.mark.parametrize("change", ["pixels", "swapped", "moved"])
 def test_images_are_known_again_without_decoding_them(change: str, tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
     for label, name, grey in (("0", "a", 10), ("0", "b", 20), ("1", "c", 30)):
         (tmp_path / label).mkdir(exist_ok=True)
-        image.new("L", (8, 8), grey).save(tmp_path / label / f"{name}.png")
-    before = mark_of(load(tmp_path), KEY)
+        Image.new("L", (8, 8), grey).save(tmp_path / label / f"{name}.png")
+    before = mark_of(load(tmp_path, lazy=True), KEY)
     if change == "pixels":
-        image.new("L", (8, 8), 11).save(tmp_path / "0" / "a.png")
+        Image.new("L", (8, 8), 11).save(tmp_path / "0" / "a.png")
     elif change == "swapped":
         (tmp_path / "0" / "a.png").rename(tmp_path / "kept")
         (tmp_path / "1" / "c.png").rename(tmp_path / "0" / "a.png")
         (tmp_path / "kept").rename(tmp_path / "1" / "c.png")
     else:
         (tmp_path / "0" / "a.png").rename(tmp_path / "0" / "z.png")
-    assert mark_of(load(tmp_path), KEY).matches(before) == (change == "moved")
+    assert mark_of(load(tmp_path, lazy=True), KEY).matches(before) == (change == "moved")
 
 
 CHANGES = [

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
-from server.api import description, refusals
+from server.api import description, problems, refusals
 from server.api.description import docstring_table, problem_example
 from server.api.problems import CATALOGUE, MEDIA_TYPE
 from study_protocol.study.messages import Problem
@@ -55,6 +55,11 @@ def test_every_parameter_is_described() -> None:
         if not p.get("description")
     ]
     assert missing == []
+
+
+def test_a_mistake_in_any_parameter_is_named_by_its_word() -> None:
+    parameters = {p["name"] for *_, op in OPERATIONS for p in op.get("parameters", ()) if p["in"] != "header"}
+    assert parameters - problems._words() == set()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(("name", "path", "method", "operation"), OPERATIONS, ids=IDS)

@@ -182,6 +182,7 @@ def test_a_full_disk_is_said_and_passes(here: Live, study: str, monkeypatch: pyt
         answer = here.put_update(north, 1, update())
     assert _code(answer) == (503, "unavailable")
     assert answer.headers["retry-after"] == "2"
+    assert "disk is full" in answer.json()["detail"]
     assert _state(here, study, "north") == "sampled"
     assert _files(here) == before
     assert here.put_update(north, 1, update()).status_code == 201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ from server.db.blobs import models_of
 from server.db.session import Transaction
 from server.db.tables import ModelRow
 from server.domain.errors import Rejected
-from server.services import views
+from server.services import results, views
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.results import locate_result
 from study_protocol.documents import check
 from study_protocol.documents.check_model import check_mean, check_model
-from study_protocol.study.averaging import average_models
+from study_protocol.study.averaging import average_models, mean_file
 from tests.factories.certificates import sealed
 from tests.factories.hospital_double import Hospital
 from tests.factories.studies import open_study
@@ -124,6 +125,31 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
     assert opened(coordinator).certificate.result is None
     with pytest.raises(FileNotFoundError, match="backup"):
         locate_result(coordinator, "sepsis")
+
+
+@pytest.mark.quick("sqlite")
+def test_the_mean_is_computed_once_for_all_readers(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of a download asks anew, and no reader may fill the disk or keep the processor busy."""
+    hospitals = averaging(coordinator, FALLING, 1, 2)
+    computed = list[int]()
+
+    def counted(*arguments: Any) -> Any:
+        computed.append(1)
+        return mean_file(*arguments)
+
+    monkeypatch.setattr(results, "mean_file", counted)
+    located = locate_result(coordinator, "sepsis")
+    assert len({read(coordinator) for _ in range(3)} | {located.open().read(0, 1 << 20)}) == 1
+    assert opened(coordinator).certificate.result is not None
+    assert len(computed) == 1
+    # No name stays behind.
+    assert coordinator.blobs.sweep(-1.0) == 0
+    train(coordinator, hospitals, 3)
+    newer = read(coordinator)
+    assert hashlib.sha256(newer).hexdigest() == locate_result(coordinator, "sepsis").info.sha256
+    assert len(computed) == 2
+    # Who found the earlier one reads it to its end.
+    assert hashlib.sha256(located.open().read(0, 1 << 20)).hexdigest() == located.info.sha256
 
 
 @pytest.mark.quick("sqlite")

@@ -66,7 +66,6 @@ def test_from_the_list_to_the_numbers(tabs: Tabs, here: Live) -> None:
     page.locator("#rounds table").wait_for()
     reported = here.operator("GET", "/v1/studies/ward/budget").json()
     page.locator("#terms dd").first.wait_for(state="attached")
-    # Not `inner_text`: what is out of sight has none.
     shown = page.text_content("main")
     for limit in (one for one in reported["limits"] if one["epsilon"] is not None):
         assert f"of {limit['epsilon']:g} spent" in shown
@@ -76,6 +75,8 @@ def test_from_the_list_to_the_numbers(tabs: Tabs, here: Live) -> None:
     assert "does not hold against whoever sees the rounds' log-moments" in shown
     assert "with noise that is added" in shown
     assert page.locator("#rounds tbody tr").count() == 25
+    # Laid out also where nobody has scrolled to: prints and pictures of the whole page show it.
+    assert "released" in page.inner_text("#rounds")
     assert page.title() == "Sepsis on the ward · Wardround"
 
 
@@ -86,7 +87,6 @@ def test_rounds_that_came_to_nothing_are_one_line_with_what_to_do(tabs: Tabs) ->
     page.locator("#rounds").scroll_into_view_if_needed()
     page.locator("#rounds [role=status]", has_text="1 line found").wait_for()
     assert row.count() == 1
-    # Not `inner_text`: what is out of sight has none.
     shown = row.text_content() or ""
     assert shown.startswith("5–7")
     assert "Fewer hospitals answered than schedule.min_clients requires. wardround study rounds STUDY shows" in shown
@@ -259,6 +259,7 @@ def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(tabs: 
 def test_a_study_that_is_not_there(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/nowhere")
     page.get_by_role("heading", name="No such study").wait_for()
+    assert page.inner_text("#complaint") == ""
     page.get_by_role("link", name="All studies").click()
     page.locator("#list table").wait_for()
 

@@ -65,6 +65,12 @@ def test_a_median_that_is_not_reached_says_so(tabs: Tabs) -> None:
     assert all(row[3].endswith(" or more") for row in rows)
 
 
+def test_few_places_on_a_scale_are_all_named(tabs: Tabs) -> None:
+    page = open_whole(tabs, "/dashboard/registry#question-3", phone=False)
+    labels = page.locator("#answer .chart svg").first.locator(".role-axis-label text").all_text_contents()
+    assert labels[:3] == ["0.25", "0.5", "0.75"]
+
+
 def test_the_page_finds_labels_that_touch_and_what_is_too_wide(tabs: Tabs, here: Live) -> None:
     seed(here, "counted-1")
     page = open_whole(tabs, "/dashboard/counted-1", phone=True)

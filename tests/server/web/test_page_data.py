@@ -24,6 +24,13 @@ def test_the_twins_need_a_key(here: Live) -> None:
     assert code_of(here.send("GET", "/dashboard/nowhere/ledger.txt", here.viewer_key)) == (404, "unknown-study")
 
 
+def test_terms_name_how_many_hospitals_a_sum_needs(here: Live) -> None:
+    sentences = here.send("GET", "/dashboard/young/terms.json", here.viewer_key).json()["sentences"]
+    masked = [sentence["text"] for sentence in sentences if sentence["about"] == "under masks"]
+    assert any("4 of a round's 5 hospitals" in text for text in masked), masked
+    assert not any(" n " in text for text in masked)
+
+
 def test_a_member_reads_its_own_study_and_not_the_list(here: Live) -> None:
     member, _ = here.running("members", "north", "south")
     assert here.signed(member, "GET", "/dashboard/members.json").status_code == 200

@@ -129,5 +129,27 @@ def test_the_list_shows_the_share_of_steps_that_is_left(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
     assert "89 %" in page.locator("#list tr", has_text="Study planned").inner_text()
     assert "100 %" in page.locator("#list tr", has_text="Study young").inner_text()
-    # Once the steps are done, what is left is the share of questions.
-    assert "100 % for questions" in page.locator("#list tr", has_text="Study trained").inner_text()
+    # Once the steps are done, what is left is the share for questions.
+    trained = page.locator("#list tr", has_text="Study trained").inner_text()
+    assert "100 % for questions" in trained
+    assert "about 0" not in trained
+    page.goto("/dashboard/trained")
+    page.locator(".card", has_text="Training is done. Questions may follow.").wait_for()
+
+
+def test_a_question_that_is_not_there_is_said_on_its_page(tabs: Tabs) -> None:
+    page = tabs.open("/dashboard/planned#question-7")
+    page.get_by_text("This study has no question of this number.").wait_for()
+    assert page.inner_text("#complaint") == ""
+
+
+def test_the_cost_of_a_question_is_a_share_of_what_bounds_it(tabs: Tabs) -> None:
+    words = (
+        "async (steps) => (await import('/static/numbers.js')).shareWords("
+        "{ document: { question: { kind: 'table', noise_multiplier: 6 } } },"
+        "{ progress: { steps, squares: { used: 0, allowed: 0.5 } } })"
+    )
+    page = tabs.open("/dashboard")
+    # 1/6² of 0.5, rounded up.
+    assert page.evaluate(words, None) == "5.56 % of μ²"
+    assert page.evaluate(words, {"used": 0, "allowed": 9}) == "5.56 % of the share for questions"

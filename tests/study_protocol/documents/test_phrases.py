@@ -81,7 +81,7 @@ def test_chances_and_losses_are_rounded_up_in_the_sentence_about_an_attacker() -
     words = meaning(stated(), PLAN, 2, 0)
     assert "guesses rightly whether one patient took part with a probability of at most 77.5 % instead of 50 %" in words
     assert "(ε = 1.235, δ = 1e-5)" in words
-    assert words.endswith("This holds for every patient, whatever else that somebody knows.")
+    assert words.endswith("This holds for every patient, whatever else the attacker knows.")
 
 
 def test_what_is_not_protected_has_no_chance_of_a_guess() -> None:

@@ -24,3 +24,6 @@ def test_a_mean_is_of_several_models() -> None:
     assert "weights" not in alike.model_dump(mode="json")
     with pytest.raises(ValidationError, match="rounds"):
         CertifiedMean(sha256="ab" * 32, bytes=1, rounds=[1])
+    for rounds, weights in (([1, 1], []), ([2, 1], []), ([0, 1], []), ([1, 2], [0.5]), ([1, 2], [0.2, 0.3, 0.5])):
+        with pytest.raises(ValidationError, match="each of its rounds once"):
+            CertifiedMean(sha256="ab" * 32, bytes=1, rounds=rounds, weights=weights)

@@ -22,6 +22,7 @@ from study_protocol.study.limit_words import (
     spent_in_words,
     squares_in_words,
 )
+from study_protocol.study.messages import BudgetLedger, BudgetStatement
 from tests.accounting.budget.plans import ask, cost, fixed, full, mixed, statistics
 
 CONDITION = "if the study ended here for reasons that do not depend on its results"
@@ -29,6 +30,22 @@ CONDITION = "if the study ended here for reasons that do not depend on its resul
 
 def stated(budget: Budget, place: int = 0) -> LimitStatement:
     return LimitStatement.model_validate(budget.statements()[place])
+
+
+def whole(budget: Budget) -> BudgetStatement:
+    ledger = BudgetLedger(entries=1, head="sha256:" + "0" * 64, signature="s" * 86)
+    return BudgetStatement(
+        study="sepsis",
+        state="running",
+        round=budget.last_round,
+        max_steps=4,
+        can_continue=budget.can_continue,
+        pause_reason=None,
+        stop_reason=None,
+        limits=[LimitStatement.model_validate(statement) for statement in budget.statements()],
+        percentiles=[],
+        ledger=ledger,
+    )
 
 
 def after(plan: Plan | StatisticsPlan, rounds: int) -> Budget:
@@ -72,6 +89,17 @@ def test_lost_steps_count_where_only_questions_may_follow() -> None:
     budget.reserve(4)
     budget.cancel(4, "too-few-clients")
     assert stated(budget).takes_questions
+
+
+@pytest.mark.parametrize("queries", [None, QueryPlan(50, 100, None, None, 0.2)], ids=["no questions", "questions"])
+def test_a_study_takes_questions_alone_once_its_last_round_is_over(queries: QueryPlan | None) -> None:
+    """A round that begins uses up its entry of a noise schedule: none is left, and this one is under way."""
+    stages = (NoiseStage(2, 2.0), NoiseStage(2, 1.0))
+    budget = after(replace(fixed(4, queries=queries), noise_schedule=stages), 3)
+    budget.reserve(4)
+    assert not whole(budget).takes_questions
+    budget.settle(4, None)
+    assert whole(budget).takes_questions == (queries is not None)
 
 
 def test_several_steps_of_a_round_are_under_way_together() -> None:
@@ -163,7 +191,11 @@ def test_an_unprotected_level_guarantees_nothing() -> None:
     [
         ({}, "instance classical 2.000"),
         ({"steps": 3}, "instance classical 2.000, step 3"),
-        ({"steps": 3, "squares": 0.00250001}, "instance classical 2.000, step 3, Σ Δ²/s² 0.002501"),
+        (
+            {"steps": 3, "squares": 0.00250001},
+            "instance classical 2.000, step 3, share for questions: μ² used 0.002501",
+        ),
+        ({"squares": 0.00250001}, "instance classical 2.000, μ² used 0.002501"),
     ],
 )
 def test_a_round_says_at_which_step_it_was(used: dict[str, Any], expected: str) -> None:

@@ -43,6 +43,7 @@ def _run(*words: str | Path) -> Result:
         (["--epsilon", "0"], "a finite number above 0 is expected"),
         (["--data", "nothing"], "breast-cancer"),
         (["--hospitals", "9"], "split among 4 to 8"),
+        (["--data", "mnist", "--clients", "0"], "--clients"),
         (["--bayesian", "--epsilon", "1e-9"], "choose a larger --epsilon"),
         (["--scheme", "sequential", "--unmasked"], "these settings make no study"),
     ],
@@ -51,6 +52,14 @@ def test_what_cannot_run_ends_with_2_and_the_reason(words: list[str], reason: st
     done = _run(*words, "--home", tmp_path)
     assert (done.exit_code, reason in done.output) == (2, True), done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = _run("--home", tmp_path / "notes.txt")
+    assert done.exit_code == 1
+    assert "notes.txt" in done.output
+    assert isinstance(done.exception, SystemExit)
 
 
 def test_missing_files_end_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

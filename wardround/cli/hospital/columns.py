@@ -71,6 +71,8 @@ def data_columns(
             write_whole(output, "\n".join(lines) + "\n")
             say(f"{output} is written")
         show_remarks(guessed)
+        if not targets:
+            say("note: a column to be predicted is no input. Name it with --label, or remove its line", err=True)
         if not names_only:
             say(f"warning: {WARNING}", err=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from study_protocol.study.limit_words import SHARE
 from study_protocol.wire.rounded import percent
 from wardround.cli.shared.shared import number
 
@@ -50,7 +51,7 @@ def _of_study(client: Client, query: Query) -> Iterator[str]:
 
 
 def _of_plan(limit: LimitStatement | None, query: Query) -> str:
-    """Return how much of the part for questions it takes, where the whole plan is stated from the first charge on."""
+    """Return how much of the share for questions it takes, where the whole plan is stated from the first charge on."""
     progress = None if limit is None else limit.progress
     if progress is None or progress.steps is None or progress.squares is None or not progress.squares.allowed:
         return ""
@@ -59,7 +60,7 @@ def _of_plan(limit: LimitStatement | None, query: Query) -> str:
         return " (of the whole plan)"
     sums = (progress.squares.used, progress.squares.used + cost.noise_multiplier**-2)
     before, after = (percent(part / progress.squares.allowed) for part in sums)
-    return f" (of the whole plan). Used of the part for questions: {before} → {after}"
+    return f" (of the whole plan). Used of the {SHARE}: {before} → {after}"
 
 
 def _own(directory: Path, query: Query) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from accounting.units import RUNNING_CONDITION
 from client_sdk.study.waiting import Watch
+from study_protocol.study.limit_words import SHARE
 from study_protocol.wire.printable_text import printable
 from wardround.cli.shared.shared import number
 
@@ -103,7 +104,7 @@ class RoundsShown:
 def spent_line(event: RoundEvent) -> str:
     """Return the rounds left, then ε against the limits of the study, as stated to it, and of this hospital."""
     rounds_left = f"{event.rounds_left} {'round' if event.rounds_left == 1 else 'rounds'} left"
-    part = "part for questions" if any(limit.takes_questions for limit in event.study_budget) else "budget"
+    part = SHARE if any(limit.takes_questions for limit in event.study_budget) else "budget"
     share = [] if event.spent_share is None else [f"{number(100 * event.spent_share, 0)} % of the {part} spent"]
     study = [_spent("", limit) for limit in event.study_budget]
     local_limits = [_spent("own ", limit, at_delta=_differs(event, limit)) for limit in event.local.own]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study_protocol.study.limit_words import squares_in_words
+from study_protocol.study.limit_words import SHARE, squares_in_words
 from study_protocol.study.query_words import refusals_of, state_in_words, title_of
 from study_protocol.wire.rounded import at_least
 from wardround.cli.hospital.spreadsheet import csv_text
@@ -161,11 +161,12 @@ def _show_condition(limits: Sequence[LimitStatement]) -> None:
 def _show_squares(forecast: QueryForecast, limits: Sequence[LimitStatement]) -> None:
     cost = (forecast.sensitivity / forecast.noise_std) ** 2
     for limit in limits:
-        squares = None if limit.progress is None else limit.progress.squares
-        if squares is not None:
-            single = squares.model_copy(update={"used": cost, "reserved": 0.0})
-            say(f"{limit.level} {limit.definition}, this question alone: {squares_in_words(single)}")
-            say(f"{limit.level} {limit.definition}, so far: {squares_in_words(squares)}")
+        if limit.progress is None or (squares := limit.progress.squares) is None:
+            continue
+        single = squares.model_copy(update={"used": cost, "reserved": 0.0})
+        name = f"{limit.level} {limit.definition}{'' if limit.progress.steps is None else f', {SHARE}'}"
+        say(f"{name}, this question alone: {squares_in_words(single)}")
+        say(f"{name}, so far: {squares_in_words(squares)}")
 
 
 def show_expected(errors: Sequence[ExpectedError], patients: int) -> None:

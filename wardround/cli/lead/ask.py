@@ -165,7 +165,8 @@ def _document(
         return read_question(question)
     if noise is None:
         raise ConfigurationError(
-            "--ready needs --noise, the noise multiplier. More noise costs less: --plan shows how much"
+            "--ready needs --noise, the noise multiplier. More noise costs less. Begin with --noise 16 --plan, which "
+            "asks no hospital and shows the cost and how exact it would be"
         )
     from wardround.cli.lead.ready_questions import declared, ready_question
 
@@ -195,7 +196,7 @@ def _ask_and_verify(client: Client, study: str, document: QueryDocument, *, wait
     from client_sdk.api.answered import Answered
     from client_sdk.errors import ConnectionFailed
 
-    reporter = _StateReporter()
+    reporter = _StateReporter(client)
     while True:
         try:
             # The same question again is the same query.
@@ -215,10 +216,10 @@ def _ask_and_verify(client: Client, study: str, document: QueryDocument, *, wait
 
 
 class _StateReporter:
-    """A callback that prints the state of a query whenever it changes."""
+    """A callback that prints the state of a query whenever it changes, and once what a wait depends on."""
 
-    def __init__(self) -> None:
-        self.last_state = ""
+    def __init__(self, client: Client) -> None:
+        self._client, self._explained, self.last_state = client, False, ""
 
     def __call__(self, query: Query) -> None:
         from study_protocol.study.query_words import state_in_words
@@ -227,6 +228,13 @@ class _StateReporter:
         if state != self.last_state:
             self.last_state = state
             say(f"query {query.number}: {state}", err=True)
+        elif query.state == "waiting" and not self._explained:
+            self._explained = True
+            say(
+                f"enrolled hospitals: {self._client.study(query.study).clients}. Each one answers while its "
+                "`wardround join` runs, and where its policy asks a person, after `wardround query approve`",
+                err=True,
+            )
 
 
 def _plan(

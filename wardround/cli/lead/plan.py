@@ -102,7 +102,7 @@ Delta = Annotated[float | None, typer.Option(help="with --suggest: delta of the 
 SchemeChoice = Annotated[str, typer.Option("--scheme", help="with --suggest: parallel or sequential")]
 Masked = Annotated[bool, typer.Option("--masked", help="with --suggest: the coordinator sees only sums")]
 Rounds = Annotated[
-    int | None, typer.Option(help="with --suggest: use fewer rounds than 100, if each takes long", min=5)
+    int | None, typer.Option(help="with --suggest: use fewer rounds than 100, if each takes long", min=5, max=100)
 ]
 Questions = Annotated[
     float | None,

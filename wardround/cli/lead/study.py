@@ -35,9 +35,10 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.calls import Action
+    from client_sdk.api.client import Client
     from client_sdk.study.result import StudyModel
     from study_protocol.study.any_settings import AnySettings
-    from study_protocol.study.messages import RoundList, StudyList
+    from study_protocol.study.messages import RoundList, Study, StudyList
 
 P = TypeVar("P", bound="StudyList | RoundList")
 # With more hospitals than this in a round, a note says that a ring costs less.
@@ -136,7 +137,7 @@ def train(study: StudyName, server: Server = None, key_file: KeyFile = None, as_
 
 
 def pause(study: StudyName, server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """Pause training. The running round ends, and no other begins. Questions are still answered."""
+    """Pause training: no new round begins. Questions are still answered, unless the study is of questions alone."""
     _move(study, "pause", server, key_file, as_json)
 
 
@@ -176,8 +177,7 @@ def show(
     """Show a study's state and settings."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         current = client.study(study)
-        asks = current.settings.statistics is not None and not as_json and client.budget(study).takes_questions
-        show_study(current, as_json, state=TAKES_QUESTIONS if asks else None)
+        show_study(current, as_json, state=TAKES_QUESTIONS if not as_json and _asks_only(client, current) else None)
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
@@ -244,15 +244,21 @@ def model(
                 if round_number is None
                 else released_model(client, received_study, round_number)
             )
+            goes_on = TAKES_QUESTIONS if _asks_only(client, received_study) else "the study continues"
         write_durably(output, study_model_file.body, mode=0o666)
-        goes_on = "" if received_study.state == "finished" else ", the study continues"
+        ending = "" if received_study.state == "finished" else f", {goes_on}"
         digest = hashlib.sha256(study_model_file.body).hexdigest()
         say(
-            f"{output}: {_describe_model(study_model_file)}{goes_on}, "
+            f"{output}: {_describe_model(study_model_file)}{ending}, "
             f"{len(study_model_file.body)} bytes, sha256 {digest}"
         )
         if study_model_file.names_study:
             say(f"next: wardround predict {shlex.quote(str(output))} --data new.csv -o predictions.csv")
+
+
+def _asks_only(client: Client, study: Study) -> bool:
+    """Return whether training is done and questions are open."""
+    return study.settings.statistics is not None and client.budget(study.study).takes_questions
 
 
 def _folder(path: Path | None) -> Path | None:

@@ -41,6 +41,7 @@ def suggested(
     rounds: int | None = None,
     commonest: float | None = None,
     questions: float | None = None,
+    hopeless: bool = False,
 ) -> Suggested:
     """Return the settings `values`, given as JSON, with suggested numbers of training.
 
@@ -48,6 +49,7 @@ def suggested(
     rounds     None: as many as the rule takes
     commonest  share of the commonest class, if it is known
     questions  share of the budget for questions on all patients. None: as the settings say
+    hopeless   suggest settings also where no better model than guessing is to be expected
 
     Raises:
         ConfigurationError: the rule was not measured for such a study, or the model would be no better than guessing.
@@ -62,7 +64,7 @@ def suggested(
     before = as_settings(values)
     _require_measured(before)
     round_count = suggestion.ROUNDS if rounds is None else rounds
-    numbers = numbers_of(before, patients, commonest)
+    numbers = _with_commonest(numbers_of(before, patients), commonest)
     whole = json.loads(json.dumps(before.as_json()))
     whole["privacy"] |= privacy_by_rule(numbers.patients, round_count)
     # The mean size of a batch is the denominator. The bound of a hospital's sum holds the largest batch.
@@ -76,7 +78,8 @@ def suggested(
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
     whole["training"]["optimiser"] = optimiser_by_rule(suggestion.learning_rate(noise, round_count))
     expectation = suggestion.forecast_accuracy(numbers, noise)
-    _require_learnable(numbers, expectation)
+    if not hopeless:
+        _require_learnable(numbers, expectation)
     return Suggested(changed_settings(as_settings(whole), plan)[0], expectation, reasons)
 
 
@@ -197,9 +200,10 @@ def expected(
     privacy, optimiser = settings.privacy, settings.training.optimiser
     try:
         _require_measured(settings)
-        numbers = numbers_of(settings, (), commonest)
+        numbers = numbers_of(settings)
     except (WardroundError, TaskError):
         return None
+    numbers = _with_commonest(numbers, commonest)
     if settings.training.algorithm != "fedsgd" or optimiser.name != "plain":
         return None
     rounds = _allowed_rounds(settings) if rounds is None else rounds
@@ -293,7 +297,7 @@ def _unmeasured(case: str) -> str:
     )
 
 
-def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest: float | None = None) -> PublicNumbers:
+def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicNumbers:
     """Return the public numbers in the settings of a logistic regression. Arguments are as in `suggested`.
 
     Raises:
@@ -312,7 +316,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
     task: Any = tasks.load(training.task, training.task_parameters)
     ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in task.columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
-    numbers = PublicNumbers(
+    return PublicNumbers(
         hospitals=hospitals,
         patients=mean,
         largest=max(patients, default=mean),
@@ -320,4 +324,16 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = (), commonest:
         classes=task.classes,
         ranges=ranges / len(task.columns),
     )
+
+
+def _with_commonest(numbers: PublicNumbers, commonest: float | None) -> PublicNumbers:
+    """Raises ConfigurationError: no class of so few can be that rare and the commonest."""
+    from client_sdk.errors import ConfigurationError
+
+    # Less a hundredth, by which a person may have rounded it.
+    if commonest is not None and commonest < 1 / numbers.classes - 0.01:
+        raise ConfigurationError(
+            f"--commonest {commonest:g}: the commonest of {numbers.classes} classes has at least "
+            f"{1 / numbers.classes:.2g} of the patients. Name its share"
+        )
     return replace(numbers, commonest=commonest)

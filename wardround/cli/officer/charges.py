@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from study_protocol.study.limit_words import NOT_CHARGED
+from study_protocol.study.limit_words import NOT_CHARGED, SHARE
 from study_protocol.wire.rounded import percent
 from wardround.cli.shared.shared import number, say, since, table
 
@@ -185,7 +185,7 @@ def _counted_cell(after: LimitCharged, progress: LimitProgress) -> str:
     if after.squares is None or progress.squares is None:
         return "".join(steps)
     share = percent(min(1.0, after.squares / progress.squares.allowed))
-    return ", ".join([*steps, f"questions {share}" if steps else f"{share} so far"])
+    return ", ".join([*steps, f"{SHARE} {share}" if steps else f"{share} so far"])
 
 
 def _state(view: RoundView) -> str:

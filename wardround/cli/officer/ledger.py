@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from private_learning.durable import write_durably
-from study_protocol.study.limit_words import limit_in_words, running_in_words
+from study_protocol.study.limit_words import SHARE, limit_in_words, running_in_words
 from study_protocol.study.reasons import TAKES_QUESTIONS, ending
 from wardround.cli.officer.charges import read_charges, show_charges
 from wardround.cli.officer.verify import fetch, trust
@@ -91,13 +91,13 @@ def _row(limit: LimitStatement) -> list[str]:
 
 
 def _remaining_share(limit: LimitStatement) -> str:
-    """Return what is left of the planned steps and of μ²."""
+    """Return what is left of the planned steps, and of the share for questions or of μ²."""
     progress = limit.counted
     steps, squares = (None, None) if progress is None else (progress.steps, progress.squares)
-    lost_steps = 0 if steps is None else steps.abandoned
+    lost_steps, questions = (0, "μ²") if steps is None else (steps.abandoned, f"the {SHARE}")
     return ", ".join(
         f"{number(100 * max(0.0, 1 - (part.used + lost) / part.allowed), 1, round_down=True)} % of {unit}"
-        for unit, part, lost in (("the steps", steps, lost_steps), ("μ²", squares, 0))
+        for unit, part, lost in (("the steps", steps, lost_steps), (questions, squares, 0))
         if part is not None and part.allowed > 0
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -262,8 +263,9 @@ def _what_helps(settings: TrialSettings, patients: int) -> list[str]:
     changes = {
         f"{hospitals} hospitals": settings.with_forecast(patients, hospitals=hospitals)[1],
         f"ε {epsilon:g}": settings.with_forecast(patients, epsilon=epsilon)[1],
-        "half of the columns, if they say as much": settings.halved().with_forecast(patients)[1],
     }
+    if (halved := settings.halved()) != settings:
+        changes["half of the columns, if they say as much"] = halved.with_forecast(patients)[1]
     lost = ", ".join(f"with {name} {100 * each.lost:.1f}" for name, each in changes.items() if each is not None)
     return [f"forecast for hospitals of your size: noise costs {100 * now.lost:.1f} points of accuracy, {lost}"]
 
@@ -327,15 +329,29 @@ def _verdict(dealt: TrialResult, whole: TrialResult) -> Iterator[str]:
     reached, constant = whole.spread(STUDY, metric), whole.spread(CONSTANT, metric)
     pooled = whole.spread(POOLED, metric)
     small, large = dealt.spread(ALONE, metric), whole.spread(ALONE, metric)
-    if reached and constant and pooled and sign * (reached.mean - constant.mean) <= 0:
-        useless = sign * (pooled.mean - constant.mean) <= 0
-        cure = "other columns" if useless else "more hospitals, a higher ε or fewer columns"
-        yield f"warning: the model is no better than {_constant_in_words(metric)}. What would help: {cure}"
+    if reached and constant and pooled and not _is_clear(whole, STUDY, metric, sign):
+        cure = "more hospitals, a higher ε or fewer columns"
+        cure = cure if _is_clear(whole, POOLED, metric, sign) else "other columns"
+        how = "no" if sign * (reached.mean - constant.mean) <= 0 else "not clearly"
+        constant_in_words = _constant_in_words(metric)
+        yield f'warning: the model is {how} better than "{constant_in_words}". What would help: {cure}'
     if small and large:
+        is_better = sign * (large.mean - small.mean) > 0
+        change = f"goes from {small.mean:.3g} to {large.mean:.3g}" if is_better else "was not seen to get better"
         yield (
-            f"more patients: without privacy, {metric} goes from {small.mean:.3g} to {large.mean:.3g} when a hospital "
-            f"has {whole.patients:,} patients and not {dealt.patients:,} (measured)"
+            f"more patients: without privacy, {metric} {change} when a hospital has {whole.patients:,} patients and "
+            f"not {dealt.patients:,} (measured)"
         )
+
+
+def _is_clear(whole: TrialResult, row: str, metric: str, sign: int) -> bool:
+    """Return whether a row is better than a constant by more than two standard errors over the seeds, if several."""
+    from simulation.trial import CONSTANT
+
+    pairs = zip(whole.measured[row], whole.measured[CONSTANT], strict=True)
+    gains = [sign * (one[metric] - other[metric]) for one, other in pairs]
+    error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
+    return fmean(gains) > 2 * error
 
 
 def _show_file(output: Path, *, names_only: bool) -> None:

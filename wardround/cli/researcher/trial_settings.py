@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 # Also of a few patients: a larger one would say little.
 _LARGEST_DELTA = 1e-5
+_PUBLIC_PATIENTS, _PUBLIC_DELTA = 1000, 1e-6
 # Entries that come from the records, beside columns.
 _FROM_RECORDS = re.compile(
-    r'^("column\..*|label-values|"label-values"|"event-values"|low|high|cuts|expected_batch_size) = '
+    r'^("column\..*|label-values|"label-values"|"event-values"|low|high|cuts'
+    r"|expected_batch_size|rows_per_patient|delta) = "
 )
 _RANGES, _WORDS = ("low", "high", "cuts"), ("label-values", "event-values")
 
@@ -79,7 +81,7 @@ class TrialSettings:
         }
         load(self.task, self.parameters)
         if self.task == DEFAULT_TASK:
-            suggestion = suggested(values, patients=[patients])
+            suggestion = suggested(values, patients=[patients], hopeless=True)
             return suggestion.settings, suggestion.forecast
         return _like_suggested(values, patients), None
 
@@ -102,7 +104,9 @@ class TrialSettings:
         """Return the settings file for hospitals of this size, with a mark at each entry that came from records."""
         from wardround.cli.lead.templates import study_text
 
-        values = self.of_size(patients).as_json()
+        # Without a number of the records: their patients set batch, noise and δ.
+        public = replace(self, delta=_PUBLIC_DELTA, rows=min(self.rows, 2)) if names_only else self
+        values = public.of_size(_PUBLIC_PATIENTS if names_only else patients).as_json()
         head, words = f"Written by `wardround try`. {WARNING}.", task.words
         if names_only:
             values["training"]["task_parameters"] = self._names()
@@ -125,7 +129,7 @@ class TrialSettings:
 
 _NAMES_ALONE = (
     "Written by `wardround try --names-only`: fill in LOW, HIGH, MIDDLE, CATEGORIES, VALUES and the lines that lack, "
-    "from public knowledge."
+    f"from public knowledge. Noise and batch are for {_PUBLIC_PATIENTS:,} patients: run `wardround plan --suggest`."
 )
 
 

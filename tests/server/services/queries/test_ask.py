@@ -76,6 +76,21 @@ def test_one_answer_was_seen_and_both_draws_are_charged(coordinator: Coordinator
     assert replay(ledger(coordinator)).charged_queries == 2
 
 
+@pytest.mark.quick("sqlite")
+def test_a_pause_of_a_study_of_questions_alone_holds_them_back(coordinator: Coordinator) -> None:
+    """Otherwise it would hold back nothing. A worker that finds nothing to do there must not look for ever."""
+    hospitals = open_asked(coordinator)
+    lifecycle.act(coordinator, STUDY, "pause")
+    assert consented(coordinator, hospitals, document()).state == "waiting"
+    paused = lifecycle.show(coordinator, STUDY).pause_reason
+    assert paused is not None
+    assert paused.detail == "An operator paused the study. No question is asked."
+    assert not Worker(coordinator).step()
+    lifecycle.act(coordinator, STUDY, "resume")
+    work(coordinator)
+    assert shown(coordinator).state == "asked"
+
+
 @pytest.mark.slow
 def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, clock: FakeClock) -> None:
     """Settled, and then nothing can be published: the charge stays, and nobody is asked for another draw."""

@@ -146,7 +146,7 @@ def test_at_the_worst_a_study_ends_as_planned(coordinator: Coordinator, name: st
 
 
 # Thirty masked rounds take a minute; other studies under masks take all their steps.
-@pytest.mark.quick("template bayesian")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if "masked" not in name])
 def test_a_template_goes_its_whole_way_as_planned(coordinator: Coordinator, tmp_path: Path, name: str) -> None:
     (tmp_path / "study.toml").write_text(study_text(TEMPLATES[name]))

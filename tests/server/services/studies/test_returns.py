@@ -135,6 +135,10 @@ def test_charged_rounds_are_tried_again_once(coordinator: Coordinator, clock: Fa
     for hospital in hospitals:
         hospital.assignment()
     assert pause_reason(coordinator) == "too-few-clients"
+    # It must not be said to resume by itself.
+    detail = shown(coordinator).pause_reason
+    assert detail is not None
+    assert "wardround study resume" in detail.detail
 
 
 @pytest.mark.slow

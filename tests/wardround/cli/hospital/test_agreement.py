@@ -81,7 +81,7 @@ def test_a_person_at_a_terminal_is_asked_once(
     said = " ".join(no.stderr.replace("│", " ").split())
     for line in (
         "instance: each patient",
-        "client: nobody",
+        "client: not protected",
         "limit, instance classical epsilon 50 at delta 1e-05",
         "multiplier 1 that is sure, at clip norm 1",
         "the coordinator: your update, with noise that is added here; who takes part",

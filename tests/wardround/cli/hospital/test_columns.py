@@ -36,7 +36,9 @@ def test_data_columns_writes_lines_for_settings(records: Path, tmp_path: Path) -
     assert "column.ill" not in entries
     assert "no privacy budget covers them" in done.stderr
     written = tmp_path / "columns.toml"
-    assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 0
+    without_label = wardround("data", "columns", records, "--patient", "patient", "-o", written)
+    assert without_label.exit_code == 0
+    assert "Name it with --label, or remove its line" in without_label.output
     assert wardround("data", "columns", records, "--patient", "patient", "-o", written).exit_code == 1
     alone = wardround("data", "columns", records, "--patient", "patient", "-o", written, "--force", "--names-only")
     assert alone.exit_code == 0

@@ -141,7 +141,10 @@ def test_once_all_steps_are_done_the_share_is_that_of_the_questions() -> None:
     """100 % of the budget would say that no question may follow."""
     parts = {"steps": PlannedSteps(used=3, reserved=0, allowed=3)}
     open_part, no_part = SumOfSquares(used=0.01, reserved=0.0, allowed=0.1), None
-    for squares, share in ((open_part, "10 % of the part for questions spent"), (no_part, "100 % of the budget spent")):
+    for squares, share in (
+        (open_part, "10 % of the share for questions spent"),
+        (no_part, "100 % of the budget spent"),
+    ):
         progress = LimitProgress(enforcement="fixed-plan", squares=squares, **parts)
         stated = LimitStatement.model_construct(
             **asdict(COUNTED) | {"progress": progress, "reports": [], "certificate": None}

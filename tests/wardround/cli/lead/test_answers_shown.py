@@ -11,7 +11,7 @@ import pytest
 from client_sdk.errors import ConfigurationError
 from study_protocol.queries.answer import Answer, AnswerTable, Plot
 from study_protocol.queries.expected import ExpectedError
-from study_protocol.study.limit_statement import LimitProgress, LimitStatement, SumOfSquares
+from study_protocol.study.limit_statement import LimitProgress, LimitStatement, PlannedSteps, SumOfSquares
 from study_protocol.study.queries import LimitAfter, QueryForecast
 from tests.factories.signed_answers import answered, document, published, shown
 from wardround.cli.lead.answers_shown import (
@@ -147,8 +147,12 @@ def test_what_a_query_takes_of_the_squares_is_shown(capsys: pytest.CaptureFixtur
     assert "instance classical, this question alone: used 0.02778 of μ² = 0.5, 5.6 %" in out
     assert "instance classical, so far: used 0.1 of μ² = 0.5, 20.0 %" in out
     assert "These ε hold if the study ends there for reasons that do not depend on its results" in out
+    steps = PlannedSteps(used=0, reserved=0, allowed=9)
+    planned = counted.model_copy(update={"enforcement": "fixed-plan", "steps": steps})
+    show_forecast(forecast(), [], [stated.model_copy(update={"progress": planned})])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "instance classical, share for questions, this question alone: used 0.02778 of μ² = 0.5, 5.6 %" in out
     # Those who are set aside have an account of their own, and a planned number holds for every stop.
-    planned = counted.model_copy(update={"enforcement": "fixed-plan"})
     show_forecast(forecast(), [], [stated.model_copy(update={"progress": planned})], evaluates=True)
     out = " ".join(capsys.readouterr().out.split())
     assert "These ε hold for every stop. From the first charge on they count the whole plan" in out

@@ -12,7 +12,12 @@ import pytest
 
 from client_sdk.errors import ConfigurationError, ConnectionFailed
 from tests.factories.signed_answers import answered, document, shown
-from wardround.cli.lead.ask import _ask_and_verify, errors_of_counts, hand_out
+from wardround.cli.lead.ask import (
+    _ask_and_verify,  # pyright: ignore[reportPrivateUsage]
+    _document,  # pyright: ignore[reportPrivateUsage]
+    errors_of_counts,
+    hand_out,
+)
 
 ASKED = document()
 
@@ -82,6 +87,25 @@ def test_a_question_that_is_known_waits_for_a_coordinator_that_is_away(capsys: p
     assert _ask_and_verify(client, "registry", ASKED, wait=True)[0] == answered(ASKED)
     assert (looks, len(pauses)) == ([], 3)
     assert "it did not answer. The question stays asked" in capsys.readouterr().err
+
+
+def test_a_wait_says_once_what_it_depends_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(_study: str, _document: Any, *, wait: bool, on_state: Any) -> Any:
+        for allowed in (0, 0, 0, 1, 1):
+            on_state(shown(ASKED, allowed=allowed))
+        return answered(ASKED)
+
+    client: Any = SimpleNamespace(ask=ask, study=lambda _: SimpleNamespace(clients=4))
+    _ask_and_verify(client, "registry", ASKED, wait=True)
+    first, hint, changed = capsys.readouterr().err.splitlines()
+    assert first.startswith("query 1: waiting: 0 of at least")
+    assert hint.startswith("enrolled hospitals: 4. Each one answers while its `wardround join` runs")
+    assert changed.startswith("query 1: waiting: 1 of at least")
+
+
+def test_a_ready_question_without_noise_names_a_first_value() -> None:
+    with pytest.raises(ConfigurationError, match="Begin with --noise 16 --plan"):
+        _document(SimpleNamespace(), "registry", None, "typical", None, None, None)  # type: ignore[arg-type]
 
 
 def test_a_question_that_never_arrived_ends_with_the_reason() -> None:

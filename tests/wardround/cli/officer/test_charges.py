@@ -76,7 +76,12 @@ def after(number: int, *, query: int | None = None, state: str = "released", **u
         (
             True,
             True,
-            ["step 1, questions 2.5 %", "not charged", "step 2, questions 10.0 %", "step 2, questions 25.0 %"],
+            [
+                "step 1, share for questions 2.5 %",
+                "not charged",
+                "step 2, share for questions 10.0 %",
+                "step 2, share for questions 25.0 %",
+            ],
         ),
     ],
 )

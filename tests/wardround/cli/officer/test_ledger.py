@@ -314,8 +314,8 @@ def test_a_plan_is_printed_with_its_guarantee_before_the_number_so_far(capsys: p
     )
     assert f"{guarantee}: {progress}" in shown
     assert shown.index(guarantee) < shown.index(running)
-    # What is left: of the steps, and of the questions' part.
-    assert "95.2 % of the steps, 95.0 % of μ²" in shown
+    # What is left: of the steps, and of the share for questions.
+    assert "95.2 % of the steps, 95.0 % of the share for questions" in shown
 
 
 def test_a_plan_whose_steps_are_done_goes_on_with_questions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_a_plan_whose_steps_are_done_goes_on_with_questions(capsys: pytest.Captu
     show(statement(limit(**COUNTED | {"progress": done, "rounds_left_estimate": 0})))
     shown = " ".join(capsys.readouterr().out.split())
     assert "round 3: training done, takes questions" in shown
-    assert "0.0 % of the steps, 95.0 % of μ²" in shown
+    assert "0.0 % of the steps, 95.0 % of the share for questions" in shown
 
 
 def test_steps_that_abandoned_rounds_lost_do_not_remain(capsys: pytest.CaptureFixture[str]) -> None:

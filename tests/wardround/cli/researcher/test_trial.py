@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,16 @@ from typer.testing import CliRunner, Result
 
 from client_sdk.study.guessed_columns import guess_columns
 from client_sdk.study.guessed_label import guess_task
-from private_learning.records import Table
-from simulation.trial import Trial
+from private_learning.records import Table, load
+from simulation.trial import ALONE, CONSTANT, POOLED, STUDY, Trial, TrialResult
 from tests.factories.record_files import write_records
 from wardround.cli.main import build
-from wardround.cli.researcher.trial import _planned, _trial_of  # pyright: ignore[reportPrivateUsage]
+from wardround.cli.researcher.trial import (
+    _planned,  # pyright: ignore[reportPrivateUsage]
+    _trial_of,  # pyright: ignore[reportPrivateUsage]
+    _verdict,  # pyright: ignore[reportPrivateUsage]
+    _what_helps,  # pyright: ignore[reportPrivateUsage]
+)
 from wardround.cli.researcher.trial import try_study as command
 from wardround.cli.researcher.trial_settings import TrialSettings
 from wardround.cli.shared.settings_file import read_settings
@@ -167,6 +173,38 @@ def test_of_a_patient_one_row_is_trained_on_and_all_held_out_rows_are_predicted(
     assert ([*map(len, copies.rows)], len(test)) == ([80] * 4, 60)
 
 
+@pytest.mark.parametrize(
+    ("metric", "alone", "words"),
+    [
+        ("accuracy", (0.6, 0.7), "accuracy goes from 0.6 to 0.7 when a hospital has 40 patients and not 10 (measured)"),
+        ("accuracy", (0.7, 0.6), "accuracy was not seen to get better when"),
+        ("rmse", (7.0, 6.0), "rmse goes from 7 to 6 when"),
+        ("rmse", (6.0, 6.0), "rmse was not seen to get better when"),
+    ],
+)
+def test_more_patients_help_where_that_was_measured(metric: str, alone: tuple[float, float], words: str) -> None:
+    dealt, whole = (
+        TrialResult(4, patients, {row: [{metric: value}] for row in (STUDY, POOLED, ALONE, CONSTANT)})
+        for patients, value in zip((10, 40), alone, strict=True)
+    )
+    no_better, more = _verdict(dealt, whole)
+    assert "the model is no better than " in no_better
+    assert "What would help: other columns" in no_better
+    assert words in more
+
+
+def test_half_of_one_column_helps_nobody(records: Path) -> None:
+    table = load(records, patient_column="patient")
+    assert isinstance(table, Table)
+    task = guess_task(table, ["ill"], None, None)
+    guessed = guess_columns(table, task.targets)
+    one = replace(guessed, lines=dict([*guessed.lines.items()][:1]))
+    for described, said in ((guessed, True), (one, False)):
+        (helps,) = _what_helps(TrialSettings.of(task, described, 4, 2.0, 240, 1), 240)
+        assert "with 8 hospitals" in helps
+        assert ("half of the columns" in helps) == said
+
+
 def test_an_interrupted_trial_writes_nothing(records: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -241,3 +279,23 @@ def test_a_folder_and_a_wrong_encoding(tmp_path: Path, out: Path) -> None:
     (tmp_path / "records.csv").write_bytes("größe,ill\n1,0\n".encode("cp1252"))
     done = wardround("try", tmp_path / "records.csv", "--label", "ill", "-o", out)
     assert (done.exit_code, "encoding" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ([0.02, -0.01, 0.0], 'not clearly better than "most frequent class"'),
+        ([-0.01, -0.02, 0.0], 'no better than "most frequent class"'),
+        ([0.05, 0.06, 0.04], None),
+        ([0.05], None),
+    ],
+)
+def test_a_gain_within_its_error_over_the_seeds_is_warned_of(gains: list[float], words: str | None) -> None:
+    base = [0.68 + 0.03 * seed for seed in range(len(gains))]
+    result = TrialResult(4, 500)
+    for row in (STUDY, POOLED, ALONE):
+        result.measured[row] = [{"accuracy": low + gain} for low, gain in zip(base, gains, strict=True)]
+    result.measured[CONSTANT] = [{"accuracy": constant} for constant in base]
+    warnings = [line for line in _verdict(result, result) if line.startswith("warning")]
+    assert len(warnings) == (words is not None)
+    assert all(str(words) in line for line in warnings)

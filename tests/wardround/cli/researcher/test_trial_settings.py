@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,6 +38,16 @@ def test_every_second_column_is_left_out_for_less_noise() -> None:
     assert whole.halved().width < whole.width
 
 
+def test_a_study_that_is_no_better_than_guessing_is_simulated_all_the_same() -> None:
+    """The answer of a trial is measured, and one of its two columns may be of use."""
+    few = replace(trial_settings(50), epsilon=0.05)
+    settings, forecast = few.with_forecast(10)
+    assert settings.privacy.limits[0].epsilon == 0.05
+    assert forecast is not None
+    assert forecast.no_better_than_guessing
+    assert forecast.lost == 0.5
+
+
 def test_numbers_of_the_records_are_marked() -> None:
     text = trial_settings().text(400, TASK, names_only=False)
     marked = [line.partition(" = ")[0] for line in text.splitlines() if line.endswith("# check this")]
@@ -54,3 +65,8 @@ def test_names_alone_hold_no_word_of_the_records() -> None:
         "column.sex": "CATEGORIES",
     }
     assert "is read" not in text
+
+
+def test_names_alone_do_not_depend_on_the_number_of_patients() -> None:
+    few, many = replace(trial_settings(), rows=3), replace(trial_settings(), rows=5, delta=1e-7)
+    assert few.text(90, TASK, names_only=True) == many.text(70_000, TASK, names_only=True)
