@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -140,7 +140,8 @@ def read(path: Path) -> tuple[Provenance, str]:
     """Return the provenance and the digest of the rows as they stand in the file. Raises ValueError, OSError."""
     if path.suffix == ".parquet":
         table = import_module("pyarrow.parquet").read_table(path)
-        document = (table.schema.metadata or {}).get(_KEY)
+        metadata: dict[bytes, bytes] = table.schema.metadata or {}
+        document = metadata.get(_KEY)
         if document is None:
             raise ValueError(
                 f"{path.name} does not say where its records come from: `wardround synth` did not write it"
@@ -149,8 +150,8 @@ def read(path: Path) -> tuple[Provenance, str]:
     provenance = read_document(Provenance, provenance_path(path).read_bytes())
     numbers = {variable.column for variable in provenance.synthesis.columns if variable.edges is not None}
     with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        names = next(reader, [])
+        reader: Iterator[list[str]] = csv.reader(file)
+        names = next(reader, list[str]())
         rows = [[_cell(text, name in numbers) for name, text in zip(names, row, strict=True)] for row in reader]
     return provenance, digest_of({name: [row[place] for row in rows] for place, name in enumerate(names)})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,9 +41,9 @@ def test_a_file_is_made_again_from_its_answers(tmp_path: Path, name: str) -> Non
     frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     assert list(frame.columns) == ["age", "sex", "pressure", "ill"]
     assert len(frame) == 2000
-    assert frame["age"].dropna().between(20, 100).all()
+    assert set(frame["age"].dropna().tolist()) <= {25.0, *range(35, 96, 10)}
     # All cells are equally likely in the answers, other and missing ones among them.
-    assert frame["sex"].isna().mean() == pytest.approx(0.25, abs=0.03)
+    assert float(frame["sex"].isna().to_numpy().mean()) == pytest.approx(0.25, abs=0.03)
 
 
 def test_few_patients_give_records_without_pairs(tmp_path: Path) -> None:
@@ -102,4 +101,4 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
 def test_a_value_stands_for_each_cell(variable: dict[str, Any], values: list[Any]) -> None:
     found = values_of(Variable.model_validate({"column": "x"} | variable))
     assert found == values
-    assert np.size(found) == len(Variable.model_validate({"column": "x"} | variable).labels)
+    assert len(found) == len(Variable.model_validate({"column": "x"} | variable).labels)

@@ -142,7 +142,7 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
         raise Rejected(
             "invalid-request",
             f"this form of question needs number {document.question.protocol} of the protocol, and this study was "
-            f"created with number {study.protocol}: ask without centred, or in a newer study",
+            f"created with number {study.protocol}: ask without it, or in a newer study",
         )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
