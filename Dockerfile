@@ -17,6 +17,7 @@ COPY LICENSES LICENSES
 COPY accounting accounting
 COPY study_protocol study_protocol
 COPY private_learning private_learning
+COPY synthesis synthesis
 COPY client_sdk client_sdk
 COPY server server
 COPY simulation simulation

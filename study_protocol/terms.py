@@ -17,6 +17,7 @@ from study_protocol.study.privacy import Privacy
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.slots import planned_slot
 from study_protocol.study.statistics import Statistics
+from study_protocol.study.synthesis import STAGES, Synthesis
 from study_protocol.study.training import ALL, Training, rank_of
 from study_protocol.study.who_sees_what import PROTECTED_UNITS, disclosures
 from study_protocol.wire.rounded import at_least
@@ -45,6 +46,8 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
         rows += _on("queries", _of_queries(settings.statistics))
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
         rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
+    if settings.synthesis is not None:
+        rows += _on("synthesis", _of_synthesis(settings.synthesis, settings.statistics))
     rows += _on("waiting", [_waiting(settings)])
     rows += _on("who sees what", disclosures(settings, mine=mine))
     rows += _on("under masks", sums(privacy.masking, hospitals))
@@ -87,6 +90,19 @@ def _of_queries(statistics: Statistics) -> list[str]:
         f"{share_in_words(statistics)}",
         "each is asked of the hospitals first, states its noise, and is charged to the same limits",
         *([f"published counts below {hidden}, noise included, are not shown"] if hidden else []),
+    ]
+
+
+def _of_synthesis(synthesis: Synthesis, statistics: Statistics | None) -> list[str]:
+    names = ", ".join(variable.column for variable in synthesis.columns)
+    noise = " and ".join(f"{synthesis.noise_multiplier(share):g}" for share in synthesis.shares)
+    hours = 0.0 if statistics is None else statistics.decision_seconds / 3600
+    return [
+        f"by its rule up to {STAGES} questions on {names}, crossed with {synthesis.outcome}, with {noise} times the "
+        f"noise of one patient. Joining agrees to them, for data version "
+        f'"{synthesis.data_version}". {synthesis.rows:,} synthetic records follow from the noised answers alone',
+        f"each is computed again here from the signed answers, and any other is refused. The cost of all is kept "
+        f"from the first one on, for {hours:g} h at each",
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PROTOCOL = 3
+PROTOCOL = 4
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
 # From this number on programs read ledgers that name models.
@@ -21,7 +21,11 @@ NAMED_MODELS = 2
 # From this number on programs read questions with the entry `centred`.
 CENTRED_SQUARES = 3
 # From this number on programs read questions by hospital.
-BLOCKS_BY_HOSPITAL = 3
+BLOCKS_BY_HOSPITAL = 4
+# From this number on programs read questions of kind `marginals`, and the section `synthesis`.
+MARGINALS = 4
+# From this number on programs read every question that may be chosen now.
+ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
@@ -82,6 +86,10 @@ def _with_decision_deadline(settings: Settings) -> bool:
     return statistics is not None and statistics.get("decision_deadline_seconds") is not None
 
 
+def _synthesises(settings: Settings) -> bool:
+    return settings.get("synthesis") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -93,6 +101,7 @@ REQUIREMENTS = (
     Requirement(3, "a named rule for a limit (enforcement)", _named_rules),
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
+    Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
 )
 
 
@@ -112,7 +121,7 @@ def study_protocol(settings: Settings, *, names_models: bool) -> int:
         names_models: whether its ledger will name every released model.
     """
     model_protocol = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
-    question_protocol = CENTRED_SQUARES if settings.get("statistics") is not None else UNNUMBERED
+    question_protocol = ALL_QUESTIONS if settings.get("statistics") is not None else UNNUMBERED
     return max(min_protocol(settings), model_protocol, question_protocol)
 
 

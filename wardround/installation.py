@@ -18,7 +18,16 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 NAME = "wardround"
-PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation", "wardround")
+PACKAGES = (
+    "accounting",
+    "study_protocol",
+    "private_learning",
+    "synthesis",
+    "client_sdk",
+    "server",
+    "simulation",
+    "wardround",
+)
 _ADVICE = "give Wardround an environment of its own (python3 -m venv)"
 
 

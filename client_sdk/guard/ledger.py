@@ -380,14 +380,13 @@ class HospitalLedger(LedgerChain):
         reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
         return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
 
-    def sessions_under(self, study: str, approval: str | None, subject: str, *, except_round: int | None = None) -> int:
-        """Return in how many rounds other than `except_round` this hospital has paid for its part under one approval.
+    def subjects_under(self, study: str, approval: str | None, *, except_round: int | None = None) -> list[str]:
+        """Return what was asked in rounds other than `except_round` that this hospital has paid for under one approval.
 
-        approval  its identity. None: of an earlier version, whose charges name its subject alone
+        approval  its identity. None: charges without one, such as those of an earlier version
         """
         paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
-        under = [body for body in paid if body.get("approval") == approval]
-        return len(under) if approval is not None else sum(body["model_sha256"] == subject for body in under)
+        return [body["model_sha256"] for body in paid if body.get("approval") == approval]
 
     def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
         """Write a body down before its first byte leaves. A body that is made ready twice is one line."""

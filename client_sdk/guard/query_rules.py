@@ -32,6 +32,8 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
     document = None if settings.evaluation is None else settings.evaluation.document(1)
     if document is not None:
         require_answerable(policy, document, data_version)
+    if settings.synthesis is not None:
+        require_answerable(policy, settings.synthesis.largest_question(), data_version)
 
 
 def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[PolicyRule]:

@@ -74,6 +74,7 @@ class AnsweringWork:
         require_answerable(books.policy, query.document, self._able.data_version)
         entries = books.ledger.seen_ledger(books.study).entries()
         require_never_opened(entries, query.document.digest(), assignment.round, self._delivery.has_opened)
+        self._permission.require_by_rule(query, except_round=assignment.round)
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
         if not self._permission.of(query, except_round=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
@@ -117,7 +118,7 @@ class AnsweringWork:
         price = Charge.of_query(query.document.cost())
         if not paid:
             subject = query.approved_digest
-            books.pay(round, price, subject, self._permission.under(subject))
+            books.pay(round, price, subject, self._permission.under(query))
         _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))

@@ -49,6 +49,7 @@ class HospitalConsents:
         """None: a person has to decide first."""
         try:
             require_answerable(self._policy, query.document, self._able.data_version)
+            self._permission.require_by_rule(query)
         except PolicyRefused as refused:
             return Consent(allowed=False, code=refused.code, detail=refused.detail[:500])
         decided = self._permission.of(query)

@@ -47,6 +47,7 @@ from client_sdk.study.models import StudyModels
 from client_sdk.study.pace import Pace, too_late
 from client_sdk.study.permission import Permission
 from client_sdk.study.single_installation import SingleInstallation
+from client_sdk.study.synthesis import rule_of
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited
 from client_sdk.study.work import Make, RoundCharges, TrainingWork, Work
@@ -123,7 +124,8 @@ class Participation:
         if able.training is not None and models is not None:
             self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
         if able.patients is not None or able.evaluated is not None:
-            permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger)
+            rule = rule_of(client, membership, able.settings)
+            permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger, rule)
             self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
             self._consents = HospitalConsents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0

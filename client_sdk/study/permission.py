@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from client_sdk.errors import PolicyRefused
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.study.synthesis import NOT_BY_RULE, SynthesisRule
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import Query, QueryAsked, QueryDocument
 
@@ -21,6 +23,24 @@ class Permission:
     policy: SitePolicy
     approvals: Approvals
     ledger: HospitalLedger
+    rule: SynthesisRule | None = None
+
+    def require_by_rule(self, query: Query | QueryAsked, *, except_round: int | None = None) -> None:
+        """Require of a question in the form of the study's synthesis that its rule asks it, and no other in its place.
+
+        A person's approval of this very question stands above the rule.
+
+        Raises:
+            PolicyRefused: the signed answers lead to another one, or another one was answered in its place.
+        """
+        document, digest = query.document, query.approved_digest
+        stage = self._stage(document)
+        if self.rule is None or stage is None or self.approvals.has(digest):
+            return
+        earlier = self.ledger.subjects_under(self.study, stage, except_round=except_round)
+        if any(subject != digest for subject in earlier):
+            raise PolicyRefused(NOT_BY_RULE, "this hospital has answered another question of synthesis in its place")
+        self.rule.require(document)
 
     def of(self, query: Query | QueryAsked, *, except_round: int | None = None) -> bool | None:
         """Return the decision of a person here, of the policy for all questions, or of the joining for those in the
@@ -40,22 +60,34 @@ class Permission:
     def is_used_up(self, digest: str, *, except_round: int | None = None) -> bool:
         """Return whether an approval covers no further session. Each may have been opened, for any report of it."""
         approval = self.approvals.identity(digest)
-        sessions = self.ledger.sessions_under(self.study, approval, digest, except_round=except_round)
+        subjects = self.ledger.subjects_under(self.study, approval, except_round=except_round)
+        # Charges of earlier versions name their subject alone.
+        sessions = len(subjects) if approval is not None else subjects.count(digest)
         return sessions >= self.policy.statistics.max_sessions_per_approval
 
-    def under(self, digest: str) -> str | None:
+    def under(self, query: QueryAsked) -> str | None:
         """Return the identity of the approval that a session of this question is charged under, or None if it needs
         none."""
-        return self.approvals.identity(digest) if self.approvals.has(digest) else None
+        digest = query.approved_digest
+        return self.approvals.identity(digest) if self.approvals.has(digest) else self._stage(query.document)
 
     def _is_agreed(self, document: QueryDocument, except_round: int | None) -> bool:
         """Whether it stands in the settings that this hospital joined under, and fewer were answered than they ask for.
 
         A separate approval by a person here takes no place of these.
         """
+        if (stage := self._stage(document)) is not None:
+            sums = self.ledger.subjects_under(self.study, stage, except_round=except_round)
+            return len(sums) < self.policy.statistics.max_sessions_per_approval
         evaluation = self.settings.evaluation
         if evaluation is None or not evaluation.schedules(document):
             return False
         due = evaluation.plan().due_by(self.settings.rounds)
         answered = self.ledger.evaluations(self.study, except_round=except_round)
         return sum(not self.approvals.has(digest) for digest in answered) < due
+
+    def _stage(self, document: QueryDocument) -> str | None:
+        """Return the name under which sums of this question of the synthesis are charged. None: it has no such form."""
+        synthesis = self.settings.synthesis
+        stage = None if synthesis is None else synthesis.stage_of(document)
+        return None if stage is None else f"synthesis-{stage}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from study_protocol.wire.text import Text
-from study_protocol.wire.values import Finite, Message
+from study_protocol.wire.values import Finite, Message, Whole
 
 ESTIMATE, DP_ERROR, SAMPLING_ERROR, LOW, HIGH = "estimate", "dp_error", "sampling_error", "low", "high"
 # Before estimates were made to fit together: unbiased, perhaps below zero. These are the ones to add up.
@@ -115,11 +115,36 @@ class AnswerTable(Message):
         return self.model_copy(update={"rows": rows})
 
 
+class AnswerArray(Message):
+    """Noised counts of the cells of one crossed table, as whole numbers, so that they are summed up exactly."""
+
+    name: Text = Field(description="the columns that it crosses")
+    shape: tuple[Whole, ...] = Field(description="cells or groups of each column")
+    steps: Annotated[Whole, Field(ge=1)] = Field(description="one patient counts for so many")
+    values: tuple[Whole | None, ...] = Field(description="noised sums, row by row. null: not shown")
+
+    @model_validator(mode="after")
+    def _is_full(self) -> Self:
+        if len(self.values) != math.prod(self.shape):
+            raise ValueError(f"array {self.name}: one value for each of its {math.prod(self.shape)} cells")
+        return self
+
+    def suppressed(self, below: int) -> AnswerArray:
+        """Return the array without the values of fewer patients than this."""
+        least = below * self.steps
+        values = tuple(None if value is None or value < least else value for value in self.values)
+        return self.model_copy(update={"values": values})
+
+
 class Answer(Message):
     """An answer to a question. The first table is the answer itself, and others are beside it."""
 
     tables: tuple[AnswerTable, ...] = Field(min_length=1, description="estimates")
     notes: tuple[Text, ...] = Field(default=(), description="what a reader should know")
+    # Answers without arrays keep their signature.
+    arrays: tuple[AnswerArray, ...] = Field(
+        default=(), exclude_if=lambda arrays: not arrays, description="counts of many cells, of kind marginals"
+    )
 
     def suppressed(self, below: int) -> Answer:
         """Return the answer without the rows whose published estimate of patients is below this.
@@ -132,6 +157,9 @@ class Answer(Message):
         removed = sum(
             len(whole.rows) - len(remaining.rows) for whole, remaining in zip(self.tables, tables, strict=True)
         )
+        arrays = tuple(array.suppressed(below) for array in self.arrays)
+        removed += sum(array.values.count(None) for array in arrays)
         rows = "1 row is not shown" if removed == 1 else f"{removed} rows are not shown"
         note = f"{rows}: each counts fewer than {below} patients, and this study shows no smaller numbers."
-        return self.model_copy(update={"tables": tables, "notes": (*self.notes, *([note] if removed else []))})
+        notes = (*self.notes, *([note] if removed else []))
+        return self.model_copy(update={"tables": tables, "notes": notes, "arrays": arrays})

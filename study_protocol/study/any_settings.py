@@ -14,6 +14,7 @@ from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.statistics import Statistics
+from study_protocol.study.synthesis import Synthesis, require_synthesis
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message
 
@@ -52,6 +53,12 @@ class StatisticsSettings(Message):
     statistics: Statistics = Field(description="what it allows of queries")
     privacy: StatisticsPrivacy = Field(description="its limits, and how sums are made")
     schedule: Schedule = Field(description="how many hospitals a round waits for, and how long")
+    synthesis: Synthesis | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda synthesis: synthesis is None,
+        description="synthetic records from three questions",
+    )
     beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
@@ -61,6 +68,12 @@ class StatisticsSettings(Message):
             raise ValueError("statistics.allowance belongs to a Bayesian limit, which a study of queries alone has not")
         if self.statistics.share is not None:
             raise ValueError("statistics.share belongs to a study that trains: here questions may use the whole limit")
+        return self
+
+    @model_validator(mode="after")
+    def _synthesis_fits_the_study(self) -> Self:
+        if self.synthesis is not None:
+            require_synthesis(self.synthesis, self.statistics, self.privacy.limit_plans, trains=False)
         return self
 
     @property

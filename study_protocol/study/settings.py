@@ -16,6 +16,7 @@ from study_protocol.study.privacy import Privacy
 from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.statistics import Statistics
+from study_protocol.study.synthesis import Synthesis, require_synthesis
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message
@@ -35,6 +36,12 @@ class StudySettings(Message):
         default=None,
         description="patients who are never trained on, and questions to them about released models. Needs "
         "[statistics]",
+    )
+    synthesis: Synthesis | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda synthesis: synthesis is None,
+        description="synthetic records from three questions. Needs [statistics]",
     )
     beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
@@ -84,6 +91,12 @@ class StudySettings(Message):
             raise ValueError(f"statistics.max_queries must be at least {scheduled}: so many evaluations are scheduled")
         if question is not None and question.cells > self.statistics.max_cells:
             raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
+        return self
+
+    @model_validator(mode="after")
+    def _synthesis_fits_the_study(self) -> Self:
+        if self.synthesis is not None:
+            require_synthesis(self.synthesis, self.statistics, self.privacy.limit_plans, trains=True)
         return self
 
     @model_validator(mode="after")

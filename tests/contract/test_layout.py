@@ -94,7 +94,7 @@ def test_the_plan_is_pure() -> None:
 def test_the_coordinator_knows_accounting_the_protocol_and_how_a_certificate_is_computed_only() -> None:
     """What it signs and what others compute again from the ledger must be one function."""
     ours = _below(_imports("server"), *PACKAGES)
-    assert ours == _below(ours, "accounting", "study_protocol", "study_protocol.documents.certify")
+    assert ours == _below(ours, "accounting", "study_protocol", "study_protocol.documents.certify", "synthesis")
     assert not _below(_imports("server"), "torch", "httpx")
 
 

@@ -13,6 +13,7 @@ SHIPPED = (
     "accounting",
     "study_protocol",
     "private_learning",
+    "synthesis",
     "client_sdk",
     "server",
     "simulation",

@@ -26,7 +26,16 @@ from private_learning.tasks.task import TaskParameters
 from study_protocol.cells import column_of
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 
-PACKAGES = ("accounting", "client_sdk", "private_learning", "server", "simulation", "study_protocol", "wardround")
+PACKAGES = (
+    "accounting",
+    "client_sdk",
+    "private_learning",
+    "server",
+    "simulation",
+    "study_protocol",
+    "synthesis",
+    "wardround",
+)
 # A field can hold cells if its type says so, or its name.
 _HOLDING_TYPE = re.compile(
     r"Array|Tensor|RingVector|Numbers\b|\bColumn\b|Any\b|\bobject\b|Callable|Future|\bbytes\b|bytearray|Iterat"

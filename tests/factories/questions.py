@@ -21,6 +21,13 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "count": {"kind": "count"},
     "table": {"kind": "table", "variables": [SEX, AGES]},
     "tables": {"kind": "tables", "tables": [[SEX], [AGES], [{"column": "pressure", "presence": True}]]},
+    "marginals": {
+        "kind": "marginals",
+        "variables": [SEX, AGES, {"column": "pressure", "edges": [90, 120, 150]}],
+        "cliques": [[0], [0, 1], [1, 2]],
+        "groups": [[], [0, 0, 1, 1, 2], []],
+        "weights": [1, 3, 2],
+    },
     "moments": {"kind": "moments", "numbers": [AGE, PRESSURE, FEMALE]},
     "covariance": {"kind": "covariance", "numbers": [AGE, PRESSURE, FEMALE]},
     "linear-regression": {"kind": "linear-regression", "predictors": [AGE, FEMALE], "outcome": PRESSURE},

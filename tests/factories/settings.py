@@ -120,7 +120,9 @@ def _bayesian(scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return BAYESIAN | {"orders": list(ORDERS), "composition": composition} | dict(given)
 
 
-def statistics_settings(*, masked: bool = True, epsilon: float = 5.0, **options: Any) -> StatisticsSettings:
+def statistics_settings(
+    *, masked: bool = True, epsilon: float = 5.0, synthesis: Mapping[str, Any] | None = None, **options: Any
+) -> StatisticsSettings:
     """A study of queries alone; options: of the section `statistics`."""
     return StatisticsSettings.model_validate(
         {
@@ -131,5 +133,6 @@ def statistics_settings(*, masked: bool = True, epsilon: float = 5.0, **options:
                 "masking": dict(MASKING) if masked else None,
             },
             "schedule": {"min_clients": 4 if masked else 2, "round_deadline_seconds": 60.0},
+            **({} if synthesis is None else {"synthesis": dict(synthesis)}),
         }
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import delete
 
 from accounting.budget.budget import Budget
@@ -37,7 +39,7 @@ def forecast(coordinator: Coordinator, study: str, asked: QueryDocument) -> Quer
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
-        supposed = budget.supposing(reserved(tx, row))
+        supposed = budget.supposing([*reserved(tx, row), *_kept_after(row, document)])
         authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         # Its cost is charged or kept already.
         is_repeated = earlier is not None and earlier.state != "failed"
@@ -77,10 +79,9 @@ def ask(coordinator: Coordinator, study: str, asked: QueryDocument) -> Written[Q
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
-        reserved_costs = reserved(tx, row)
-        _require_fits(
-            lock_account(tx, coordinator.signer, row).budget.supposing(reserved_costs), cost, len(reserved_costs)
-        )
+        reserved_costs, later_costs = reserved(tx, row), _kept_after(row, document)
+        budget = lock_account(tx, coordinator.signer, row).budget
+        _require_fits(budget.supposing([*reserved_costs, *later_costs]), cost, len(reserved_costs), later_costs)
         query = earlier or queue(tx, row, document)
         if earlier is not None:
             # A hospital that refused may consent now.
@@ -142,8 +143,8 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
     if document.question.protocol > study.protocol:
         raise Rejected(
             "invalid-request",
-            f"centred or by hospital: needs number {document.question.protocol} of the protocol, and this study was "
-            f"created with number {study.protocol}: ask without it",
+            f"this form of question needs number {document.question.protocol} of the protocol, and this study was "
+            f"created with number {study.protocol}: ask without it, or in a newer study",
         )
     if document.question.cells > settings.statistics.max_cells:
         raise Rejected(
@@ -198,8 +199,17 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
         )
 
 
-def _require_fits(budget: Budget, cost: QueryCost, kept: int) -> None:
-    """Check that the query fits beside a round under way and beside all that is kept for `kept` other queries."""
+def _kept_after(study: StudyRow, document: QueryDocument) -> tuple[QueryCost, ...]:
+    """Return the costs of what a synthesis asks after this question: they are admitted together with it."""
+    synthesis = rows.settings_of(study).synthesis
+    return () if synthesis is None else synthesis.kept_after(document)
+
+
+def _require_fits(budget: Budget, cost: QueryCost, kept: int, later: Sequence[QueryCost]) -> None:
+    """Check that the query fits beside a round under way and beside all that is kept for `kept` other queries.
+
+    later: costs of the questions that follow from it, which are admitted with it.
+    """
     authorisation = budget.authorise_query(cost)
     if authorisation.is_allowed:
         return
@@ -207,6 +217,13 @@ def _require_fits(budget: Budget, cost: QueryCost, kept: int) -> None:
     if authorisation.reason != "budget-exhausted":
         raise Rejected(
             "query-overspends", f"the study has as many queries as it may (statistics.max_queries){undecided}"
+        )
+    if later:
+        raise Rejected(
+            "query-overspends",
+            f"this question and the {len(later)} of synthesis that follow from it could together pass a limit of the "
+            f"study{undecided}. No hospital was asked",
+            least_noise_multiplier=None,
         )
     min_noise = min_noise_multiplier(budget, cost)
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"

@@ -11,6 +11,7 @@ from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.queries import NEVER
 from server.services.queries.show import newest_number
+from server.services.queries.synthesis import kept
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.reasons import UNDECIDED
 
@@ -34,12 +35,22 @@ def evaluate_last(tx: Transaction, study: StudyRow) -> None:
         _queue(tx, study, evaluation.document(last.version))
 
 
+def ask_next(tx: Transaction, study: StudyRow, document: QueryDocument | None) -> None:
+    """Queue the question to which an answer has led, with the cost that was kept for it."""
+    if document is not None and study.state != "finished" and find_same(tx, study, document) is None:
+        queue(tx, study, document)
+
+
 def reserved(tx: Transaction, study: StudyRow) -> list[QueryCost]:
-    """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun."""
+    """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun.
+
+    Those that a synthesis under way has not led to yet are among them.
+    """
     documents = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
-    return [
+    waiting = [
         QueryDocument.model_validate(each).cost() for each in tx.session.scalars(documents.order_by(QueryRow.number))
     ]
+    return waiting + kept(tx, study)
 
 
 def expire(tx: Transaction, study: StudyRow) -> None:

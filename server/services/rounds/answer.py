@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,18 @@ from server.db.session_store import opened_sums
 from server.domain.queries import WARNING, answer_of, noise_of
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
+from server.services.queries.schedule import ask_next
 from server.services.queries.show import asked_of, find
+from server.services.queries.synthesis import earlier_answers, following
 from server.services.rounds.close import abandon_round
 from study_protocol.secure_sum.parameters import ANSWER
 from study_protocol.secure_sum.vectors import VectorSpec, decode_signed
-from study_protocol.study.queries import PublishedAnswer, SignedAnswer
+from study_protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer
 from study_protocol.wire.signing import QUERY_ANSWER
 from study_protocol.wire.tensor_files import TensorFile
 from study_protocol.wire.tensors import ANSWER_TENSOR, answer_spec
 
+_Result = TypeVar("_Result")
 # At most so often the lease is looked at while an answer is computed.
 _RENEW_SECONDS = 0.5
 
@@ -46,6 +50,7 @@ class _AnswerInputs:
         self.study, self.round, self.query = study, number, round.query or 0
         self.document = asked_of(tx, row, round)
         self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
+        self.earlier = earlier_answers(tx, row, self.document)
         session = rows.find_session(tx, row.id, number)
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
         sums = [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
@@ -72,11 +77,13 @@ def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int
     except _Lost:
         commit_under_lease(coordinator.database, lease, "abandon", lambda tx: _abandon(coordinator, tx, inputs))
         return
-    signed = _meanwhile(lambda: _signed(coordinator, inputs, total), renew)
-    commit_under_lease(coordinator.database, lease, "answer", lambda tx: _publish(coordinator, tx, inputs, signed))
+    signed, document = _meanwhile(lambda: _signed(coordinator, inputs, total), renew)
+    commit_under_lease(
+        coordinator.database, lease, "answer", lambda tx: _publish(coordinator, tx, inputs, signed, document)
+    )
 
 
-def _meanwhile(work: Callable[[], SignedAnswer], renew: Callable[[], None]) -> SignedAnswer:
+def _meanwhile(work: Callable[[], _Result], renew: Callable[[], None]) -> _Result:
     """Return the result of another thread, and renew the lease meanwhile: many groups and figures take minutes."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         result = pool.submit(work)
@@ -111,7 +118,10 @@ def _read(inputs: _AnswerInputs, file: OpenedFile) -> NDArray[np.float64]:
     return TensorFile(file.descriptor, answer_spec(cells)).piece(ANSWER_TENSOR, 0, cells).astype(np.float64)
 
 
-def _signed(coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.float64]) -> SignedAnswer:
+def _signed(
+    coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.float64]
+) -> tuple[SignedAnswer, QueryDocument | None]:
+    """Return the signed answer and the question to which it leads, if a synthesis asks one after it."""
     noise = noise_of(inputs.document, inputs.settings, inputs.hospitals)
     statistics = inputs.settings.statistics
     published = PublishedAnswer(
@@ -129,16 +139,27 @@ def _signed(coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.f
         ledger_sha256=inputs.ledger[1],
     )
     signature = coordinator.signer.sign(QUERY_ANSWER, published.model_dump(mode="json"))
-    return SignedAnswer(published=published, signature=signature)
+    synthesis, document = inputs.settings.synthesis, None
+    if synthesis is not None and inputs.earlier is not None:
+        document = following(synthesis, inputs.earlier, published)
+    return SignedAnswer(published=published, signature=signature), document
 
 
-def _publish(coordinator: Coordinator, tx: Transaction, inputs: _AnswerInputs, signed: SignedAnswer) -> None:
+def _publish(
+    coordinator: Coordinator,
+    tx: Transaction,
+    inputs: _AnswerInputs,
+    signed: SignedAnswer,
+    document: QueryDocument | None,
+) -> None:
     study = rows.lock_study(tx, inputs.study)
     round = rows.lock_round(tx, study.id, inputs.round)
     round.state, round.ended_at = move(round.state, "released"), tx.now()
     require_unchanged(tx, coordinator.signer, study)
     query = find(tx, study, inputs.query, lock=True)
     query.state, query.answer = "answered", signed.model_dump(mode="json")
+    # In this commit: an answer that leads to a question is never seen without it.
+    ask_next(tx, study, document)
     rows.append_event(tx, study, "query-answered", inputs.round)
 
 

@@ -19,6 +19,7 @@ from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ClientRow, InvitationRow, LeaseRow, StudyRow
 from server.domain.errors import Rejected
+from server.domain.queries import min_noise_multiplier
 from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator, Written
@@ -26,6 +27,7 @@ from server.services.rounds.close import finish, stop_round
 from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import SessionPlan
+from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import beyond_bounds
 from study_protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
 from study_protocol.study.plan_of import hides_attendance, plan_of
@@ -266,6 +268,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
             raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
         with naming_settings():
             Budget.open(plan)
+        _require_synthesis(request.settings, Budget(plan))
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
         raise Rejected("first-round-overspends", str(error), **fitting) from error
@@ -277,6 +280,19 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
     except AccountingError as error:
         raise Rejected("invalid-request", f"no budget can be kept for these settings: {error}") from error
     return plan
+
+
+def _require_synthesis(settings: AnySettings, budget: Budget) -> None:
+    """Check that all questions of a synthesis fit together. Raises PlanError."""
+    if settings.synthesis is None:
+        return
+    first = settings.synthesis.first_question()
+    cost, later = first.cost(), settings.synthesis.kept_after(first)
+    if budget.supposing(later).authorise_query(cost).is_allowed:
+        return
+    least = min_noise_multiplier(budget, cost)
+    most = "none fits" if least is None else f"at most {0.999 / least**2:.3g} fits"
+    raise PlanError("synthesis.allowance", f"{settings.synthesis.allowance:g} passes a limit of the study: {most}")
 
 
 def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> StudyRow:

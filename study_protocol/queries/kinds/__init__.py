@@ -8,6 +8,7 @@ from study_protocol.queries.kinds.count import Count
 from study_protocol.queries.kinds.covariance import Covariance
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.queries.kinds.linear_regression import LinearRegression
+from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.quantiles import Quantiles
 from study_protocol.queries.kinds.survival import Survival
@@ -15,7 +16,16 @@ from study_protocol.queries.kinds.table import ContingencyTable
 from study_protocol.queries.kinds.tables import Tables
 
 Question = Annotated[
-    Count | Covariance | Evaluation | LinearRegression | Moments | Quantiles | Survival | ContingencyTable | Tables,
+    Count
+    | Covariance
+    | Evaluation
+    | LinearRegression
+    | Marginals
+    | Moments
+    | Quantiles
+    | Survival
+    | ContingencyTable
+    | Tables,
     Field(discriminator="kind"),
 ]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)

@@ -76,7 +76,7 @@ def test_an_approval_covers_two_sessions_and_then_a_person_is_asked_again(
         asks.approvals.decide(subject, approved=True, words="one")
         for number in (round, round + 1):
             assert asks.of(asked, except_round=number) is True
-            ledger.charge("sepsis", number, price, (), subject, asks.under(subject))
+            ledger.charge("sepsis", number, price, (), subject, asks.under(asked))
             # Started again in the same round it is no other session.
             assert asks.of(asked, except_round=number) is True
         assert asks.of(asked, except_round=round + 2) is None

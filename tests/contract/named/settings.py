@@ -36,7 +36,7 @@ _TARGET = re.compile(r"(?:^|\$ |`)make ([a-z][a-z-]*)", re.M)
 _NO_SECTIONS = {"[abc]"}
 _FOREIGN_TABLES = {"build-system", "project", "tool"}
 _FOLDERS = ("docs", "tests", "research", "deploy", "migrations", "server", "accounting", "study_protocol",
-            "private_learning", "client_sdk", "simulation", "wardround")  # fmt: skip
+            "private_learning", "synthesis", "client_sdk", "simulation", "wardround")  # fmt: skip
 # Files that a reader makes.
 _MADE = {"deploy/secrets/database_password"}
 _PAGE = re.compile(r"(?<![\w/])docs/[\w/-]+\.(?:md|toml|ipynb)")

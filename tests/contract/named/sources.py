@@ -11,7 +11,16 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = ("accounting", "study_protocol", "private_learning", "client_sdk", "server", "simulation", "wardround")
+SHIPPED = (
+    "accounting",
+    "study_protocol",
+    "private_learning",
+    "synthesis",
+    "client_sdk",
+    "server",
+    "simulation",
+    "wardround",
+)
 SOURCE = (*SHIPPED, "research")
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 _SPAN = re.compile(r"`([^`\n]+)`")

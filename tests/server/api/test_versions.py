@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from study_protocol.secure_sum.messages import SessionParameters
 from study_protocol.versions import (
-    CENTRED_SQUARES,
+    ALL_QUESTIONS,
     NAMED_MODELS,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -61,8 +61,8 @@ def test_a_study_that_takes_questions_is_created_for_every_form_of_them(here: Li
     here.open_study(study, statistics_settings(masked=False), model=False)
     who, path = here.enrol(study, "north"), f"/v1/studies/{study}"
     for answer in (here.operator("GET", path), here.signed(who, "GET", path)):
-        assert answer.headers[STUDY_PROTOCOL_HEADER] == str(CENTRED_SQUARES)
-    answer = here.signed(who, "GET", f"{path}/assignment?wait=0", protocol=CENTRED_SQUARES - 1)
+        assert answer.headers[STUDY_PROTOCOL_HEADER] == str(ALL_QUESTIONS)
+    answer = here.signed(who, "GET", f"{path}/assignment?wait=0", protocol=ALL_QUESTIONS - 1)
     assert code_of(answer) == (403, "client-too-old")
 
 

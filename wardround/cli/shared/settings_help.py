@@ -55,8 +55,10 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
     # TOML has no null: an entry that may be null is left out.
     optional = len(kinds) < len(node.get("anyOf", [node]))
-    is_repeated = kinds[0].get("type") == "array" and "$ref" in kinds[0]["items"]
-    section = kinds[0]["items"] if is_repeated else kinds[0]
+    # A list of fixed length has no items: its places are described one by one.
+    items: Node = kinds[0].get("items", {})
+    is_repeated = kinds[0].get("type") == "array" and "$ref" in items
+    section = items if is_repeated else kinds[0]
     inner = ()
     if "$ref" in section:
         inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
@@ -73,7 +75,7 @@ def _words(node: Node) -> str:
         return f"{', '.join(first_values)} or {last}"
     match node.get("type"):
         case "array":
-            return "list of texts" if node["items"].get("type") == "string" else "list of numbers"
+            return "list of texts" if node.get("items", {}).get("type") == "string" else "list of numbers"
         case "number":
             return f"number{_range(node)}"
         case "integer":

@@ -1,0 +1,73 @@
+"""Questions that follow from signed answers: the whole cost is kept from the first one on, and each next one is queued.
+
+The rule itself is `synthesis.rule`, by which every hospital computes the same question.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import select
+
+from accounting.plan.queries import QueryCost
+from server.db import rows
+from server.db.query_tables import QueryRow
+from server.db.session import Transaction
+from server.db.tables import StudyRow
+from study_protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer
+from study_protocol.study.synthesis import Synthesis
+from synthesis.chain import follow
+
+logger = logging.getLogger("wardround.coordinator")
+
+
+def kept(tx: Transaction, study: StudyRow) -> list[QueryCost]:
+    """Return the costs that are kept for questions of a synthesis that answers have not led to yet.
+
+    A question that failed keeps nothing, neither for itself nor for those after it.
+    """
+    synthesis = rows.settings_of(study).synthesis
+    if synthesis is None:
+        return []
+    newest = max(_asked(tx, study, synthesis), key=lambda asked: asked[0], default=None)
+    if newest is None or newest[2].state not in ("waiting", "asked"):
+        return []
+    return list(synthesis.kept_after(newest[1]))
+
+
+def earlier_answers(tx: Transaction, study: StudyRow, document: QueryDocument) -> Mapping[str, PublishedAnswer] | None:
+    """Return the answers of the synthesis by their questions' digests, or None if this is no question of it."""
+    synthesis = rows.settings_of(study).synthesis
+    if synthesis is None or synthesis.stage_of(document) is None:
+        return None
+    return {
+        row.sha256: SignedAnswer.model_validate(row.answer).published
+        for _, _, row in _asked(tx, study, synthesis)
+        if row.answer is not None
+    }
+
+
+def following(
+    synthesis: Synthesis, earlier: Mapping[str, PublishedAnswer], newest: PublishedAnswer
+) -> QueryDocument | None:
+    """Return the question to which this newest answer leads, or None after the last one."""
+    try:
+        chain = follow(synthesis, {**earlier, newest.sha256: newest}.get)
+    except ValueError as error:
+        logger.warning("query %d of %s leads to no further question: %s", newest.query, newest.study, error)
+        return None
+    # An answer to a question that only looks like one of the rule leads nowhere.
+    return chain.document if chain.answers and chain.answers[-1] is newest else None
+
+
+def _asked(tx: Transaction, study: StudyRow, synthesis: Synthesis) -> Iterator[tuple[int, QueryDocument, QueryRow]]:
+    """Yield the stage, document and row of every question of the synthesis."""
+    statement = select(QueryRow).where(QueryRow.study_id == study.id).order_by(QueryRow.number)
+    for row in tx.session.scalars(statement):
+        if row.document["question"]["kind"] != "marginals":
+            continue
+        document = QueryDocument.model_validate(row.document)
+        stage = synthesis.stage_of(document)
+        if stage is not None:
+            yield stage, document, row

@@ -1,0 +1,183 @@
+"""The file of synthetic records, Parquet or CSV, with what a reader needs to make the same records again."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from study_protocol.queries.variables import MISSING, Variable
+from study_protocol.study.queries import PublishedAnswer, SignedAnswer
+from study_protocol.study.synthesis import Synthesis
+from study_protocol.versions import program_version
+from study_protocol.wire.documents import read_document
+from study_protocol.wire.signing import canonical_json, decode_public_key
+from study_protocol.wire.text import Text
+from study_protocol.wire.values import Message, Name, Sha256
+from synthesis.chain import follow
+from synthesis.model.arithmetic import Integers
+from synthesis.released import records_of
+
+_KEY = b"wardround-synthetic"
+SUFFIXES = (".parquet", ".csv")
+
+
+class Provenance(Message):
+    """Where synthetic records come from. All of it is public."""
+
+    kind: Literal["synthetic records"] = Field(default="synthetic records", description="no row is a patient")
+    study: Name = Field(description="which study was asked")
+    settings_sha256: Sha256 = Field(description="of the study's settings")
+    synthesis: Synthesis = Field(description="the section of the settings: columns, rule, number of rows, seed")
+    answers: tuple[SignedAnswer, ...] = Field(description="each names its ledger entry, and the coordinator signed it")
+    coordinator_key: Text = Field(description="public key of these signatures, base64url")
+    certificate: Text = Field(description="the command that shows the guarantee")
+    records_sha256: Sha256 = Field(description="of the canonical rows")
+    versions: dict[str, Text] = Field(description="programs and libraries that made it")
+
+
+@dataclass(frozen=True)
+class Records:
+    """Synthetic records with their provenance. cells: (rows, columns)."""
+
+    cells: Integers
+    provenance: Provenance
+
+
+def made(
+    study: str, settings_sha256: str, synthesis: Synthesis, answers: Sequence[SignedAnswer], coordinator_key: str
+) -> Records:
+    """Make the records of signed answers.
+
+    Raises:
+        SigningError: an answer is not signed with this key.
+        ValueError: the answers are not those of this synthesis.
+    """
+    key, by_question = decode_public_key(coordinator_key), dict[str, PublishedAnswer]()
+    for answer in answers:
+        answer.require_signed(key)
+        if answer.published.study != study:
+            raise ValueError(f"an answer is of study {answer.published.study}, not of {study}")
+        by_question[answer.published.sha256] = answer.published
+    cells = records_of(synthesis, follow(synthesis, by_question.get))
+    provenance = Provenance(
+        study=study,
+        settings_sha256=settings_sha256,
+        synthesis=synthesis,
+        answers=tuple(answers),
+        coordinator_key=coordinator_key,
+        certificate=f"wardround certificate show {study}",
+        records_sha256=digest_of(columns_of(synthesis.columns, cells)),
+        versions={"wardround": program_version(), "numpy": np.__version__},
+    )
+    return Records(cells, provenance)
+
+
+def columns_of(variables: Sequence[Variable], cells: Integers) -> dict[str, list[str | float | None]]:
+    """Return the values of each column: categories, middles of bins, None where missing."""
+    return {
+        variable.column: [values_of(variable)[cell] for cell in cells[:, number].tolist()]
+        for number, variable in enumerate(variables)
+    }
+
+
+def values_of(variable: Variable) -> list[str | float | None]:
+    """Return the value that stands for each cell. An open bin is as wide as the one beside it."""
+    if variable.edges is None:
+        return [None if label == MISSING and not variable.presence else label for label in variable.labels]
+    edges = list(variable.edges)
+    first = edges[1] - edges[0] if len(edges) > 1 else 0.0
+    last = edges[-1] - edges[-2] if len(edges) > 1 else 0.0
+    ends = (edges[0] - first, *edges, edges[-1] + last)
+    return [*((low + high) / 2 for low, high in itertools.pairwise(ends)), None]
+
+
+def digest_of(columns: dict[str, list[str | float | None]]) -> str:
+    """Return the SHA-256 (hex) of the names and then of the rows as canonical JSON, one a line."""
+    digest = hashlib.sha256(canonical_json(list(columns)) + b"\n")
+    for row in zip(*columns.values(), strict=True):
+        digest.update(canonical_json(list(row)) + b"\n")
+    return digest.hexdigest()
+
+
+def write(path: Path, records: Records) -> None:
+    """Write a new file. A CSV file has its provenance beside it, in PATH.json.
+
+    Raises:
+        ValueError: the name ends in neither .parquet nor .csv.
+    """
+    columns = columns_of(records.provenance.synthesis.columns, records.cells)
+    document = records.provenance.model_dump_json().encode()
+    if path.suffix == ".parquet":
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        parquet.write_table(arrow.table(columns).replace_schema_metadata({_KEY: document}), path)
+        return
+    if path.suffix != ".csv":
+        raise ValueError(f"{path.name}: synthetic records are written to a file that ends in .parquet or .csv")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if value is None else value for value in row] for row in zip(*columns.values(), strict=True))
+    path.write_text(text.getvalue(), encoding="utf-8")
+    provenance_path(path).write_bytes(document)
+
+
+def provenance_path(path: Path) -> Path:
+    """Return the file beside a CSV file that says where its records come from."""
+    return path.with_name(f"{path.name}.json")
+
+
+def read(path: Path) -> tuple[Provenance, str]:
+    """Return the provenance and the digest of the rows as they stand in the file. Raises ValueError, OSError."""
+    if path.suffix == ".parquet":
+        table = import_module("pyarrow.parquet").read_table(path)
+        metadata: dict[bytes, bytes] = table.schema.metadata or {}
+        document = metadata.get(_KEY)
+        if document is None:
+            raise ValueError(
+                f"{path.name} does not say where its records come from: `wardround synth` did not write it"
+            )
+        return read_document(Provenance, document), digest_of(table.to_pydict())
+    provenance = read_document(Provenance, provenance_path(path).read_bytes())
+    numbers = {variable.column for variable in provenance.synthesis.columns if variable.edges is not None}
+    with path.open(encoding="utf-8", newline="") as file:
+        reader: Iterator[list[str]] = csv.reader(file)
+        names = next(reader, list[str]())
+        rows = [[_cell(text, name in numbers) for name, text in zip(names, row, strict=True)] for row in reader]
+    return provenance, digest_of({name: [row[place] for row in rows] for place, name in enumerate(names)})
+
+
+def verify(path: Path) -> Provenance:
+    """Make the records of a file again from its signed answers, and compare them.
+
+    Raises:
+        SigningError: an answer is not signed with the key that the file names.
+        ValueError: the file holds other records, or is none of synthetic records.
+    """
+    provenance, found = read(path)
+    again = made(
+        provenance.study,
+        provenance.settings_sha256,
+        provenance.synthesis,
+        provenance.answers,
+        provenance.coordinator_key,
+    ).provenance
+    if again.records_sha256 != found or provenance.records_sha256 != found:
+        versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
+        raise ValueError(f"{path.name} holds other records than its answers and seed give (made with {versions})")
+    return provenance
+
+
+def _cell(text: str, is_number: bool) -> str | float | None:
+    if not text:
+        return None
+    return float(text) if is_number else text

@@ -1,0 +1,54 @@
+"""The noised tables that a model of records is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from synthesis.model.arithmetic import Floats, Integers
+
+Pair = tuple[int, int]
+"""Numbers of two columns, rising, without the outcome."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """counts: (cells or groups of each column …, outcomes). std: of the noise in one cell."""
+
+    counts: Floats
+    std: float
+
+
+@dataclass(frozen=True)
+class Noised:
+    """sizes: cells of each column. groups: column -> the group of each cell, where pairs have groups.
+
+    columns: each other column by outcome. pairs: by groups and outcome. edges: of a forest, by cells and outcome.
+    """
+
+    sizes: tuple[int, ...]
+    outcome: int
+    groups: Mapping[int, Integers]
+    columns: Mapping[int, Table]
+    pairs: Mapping[Pair, Table]
+    edges: Mapping[Pair, Table]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Return the numbers of all columns but the outcome."""
+        return tuple(number for number in range(len(self.sizes)) if number != self.outcome)
+
+    def groups_of(self, column: int) -> Integers:
+        groups = self.groups.get(column)
+        return np.arange(self.sizes[column], dtype=np.int64) if groups is None else groups
+
+
+def pooled(tables: list[Table]) -> Table:
+    """Return the mean of tables of the same cells, weighted by precision."""
+    precision = sum(table.std**-2 for table in tables)
+    counts = tables[0].counts * (tables[0].std ** -2 / precision)
+    for table in tables[1:]:
+        counts = counts + table.counts * (table.std**-2 / precision)
+    return Table(counts, float(np.sqrt(1 / precision)))

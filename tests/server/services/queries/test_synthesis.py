@@ -1,0 +1,208 @@
+"""Three questions of which each follows from the answers before: one cost, kept whole, and nothing else is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accounting.budget.budget import replay
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.queries import ask, show
+from server.services.studies import lifecycle
+from study_protocol.queries.kinds.marginals import Marginals
+from study_protocol.study.messages import StudyCreate
+from study_protocol.study.queries import Consent, Query, QueryDocument
+from synthesis.rule import next_question
+from tests.factories.asked_studies import STUDY, document, kinds, ledger, open_asked, send, shown
+from tests.factories.dying import Killed, dying_at
+from tests.factories.hospital_double import Hospital
+from tests.factories.settings import statistics_settings
+from tests.factories.studies import FakeClock, work
+from tests.factories.synthesis import SECTION, section
+
+# Σ Δ²/s² of the limit is 1.26, and the section takes half of one.
+SYNTHESIS = SECTION | {"patients": 9000}
+ENTRIES = {"epsilon": 5.0, "synthesis": SYNTHESIS}
+DYING = [f"worker.{side}-{point}" for point in ("reserve", "settle", "answer") for side in ("before", "after")]
+
+
+def first() -> QueryDocument:
+    return section(patients=9000).first_question()
+
+
+def allow(coordinator: Coordinator, hospitals: list[Hospital], number: int, *, allowed: bool = True) -> None:
+    for hospital in hospitals:
+        ask.consent(coordinator, STUDY, number, hospital.name, Consent(allowed=allowed))
+
+
+def answer(coordinator: Coordinator, hospitals: list[Hospital], number: int) -> None:
+    allow(coordinator, hospitals, number)
+    work(coordinator)
+    query = shown(coordinator, number)
+    for hospital in hospitals:
+        send(hospital, query)
+    work(coordinator)
+
+
+def queries(coordinator: Coordinator) -> list[Query]:
+    return show.list_queries(coordinator, STUDY, with_clients=True).queries
+
+
+def states(coordinator: Coordinator) -> list[str]:
+    return [query.state for query in queries(coordinator)]
+
+
+def fits(coordinator: Coordinator, squares: float) -> bool:
+    """Whether a question of this Σ Δ²/s² would be let in now."""
+    return ask.forecast(coordinator, STUDY, document(noise_multiplier=squares**-0.5)).allowed
+
+
+def most(coordinator: Coordinator) -> float:
+    """The largest Σ Δ²/s² that fits now."""
+    low, high = 0.0, 4.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(coordinator, middle) else (low, middle)
+    return low
+
+
+def test_each_answer_leads_to_the_next_question_and_all_cost_what_was_agreed(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    whole = most(coordinator)
+    ask.ask(coordinator, STUDY, first())
+    for number in (1, 2, 3):
+        assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+        answer(coordinator, hospitals, number)
+    assert states(coordinator) == ["answered"] * 3
+    assert [query.document.question.stage for query in queries(coordinator)] == [1, 2, 3]  # pyright: ignore
+    answers = [found.answered.published for found in (shown(coordinator, n) for n in (1, 2, 3)) if found.answered]
+    for place, found in enumerate(answers):
+        assert next_question(section(patients=9000), answers[:place]) == shown(coordinator, found.query).document
+    assert next_question(section(patients=9000), answers) is None
+    assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+    assert replay(ledger(coordinator)).charged_queries == 3
+    # Asked again it is the stored answer.
+    assert ask.ask(coordinator, STUDY, first()).created is False
+
+
+@pytest.mark.quick("sqlite")
+def test_with_few_patients_the_first_question_is_asked_again_for_the_rest(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, epsilon=5.0, synthesis=SYNTHESIS | {"patients": 40})
+    ask.ask(coordinator, STUDY, section(patients=40).first_question())
+    answer(coordinator, hospitals, 1)
+    answer(coordinator, hospitals, 2)
+    one, two = (query.document.question for query in queries(coordinator))
+    assert isinstance(one, Marginals)
+    assert isinstance(two, Marginals)
+    assert (one.cliques, one.stage, two.cliques, two.stage) == (two.cliques, 1, one.cliques, 2)
+    assert states(coordinator) == ["answered"] * 2
+
+
+@pytest.mark.quick("sqlite-1")
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_refusal_frees_what_was_kept_and_the_question_can_be_asked_again(
+    coordinator: Coordinator, stage: int
+) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    whole = most(coordinator)
+    ask.ask(coordinator, STUDY, first())
+    for number in range(1, stage):
+        answer(coordinator, hospitals, number)
+    # Two of three are needed, so that two refusals decide.
+    allow(coordinator, hospitals[:2], stage, allowed=False)
+    assert states(coordinator) == ["answered"] * (stage - 1) + ["failed"]
+    spent = sum(0.5 * share / 100 for share in (10, 50, 40)[: stage - 1])
+    assert most(coordinator) == pytest.approx(whole - spent, abs=2e-3)
+    again = shown(coordinator, stage).document
+    assert ask.ask(coordinator, STUDY, again).body.number == stage
+    assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+    for number in range(stage, 4):
+        answer(coordinator, hospitals, number)
+    assert states(coordinator) == ["answered"] * 3
+
+
+def test_an_expired_reservation_fails_the_question_in_words_and_frees_the_rest(
+    coordinator: Coordinator, clock: FakeClock
+) -> None:
+    hospitals = open_asked(coordinator, decision_deadline_seconds=600.0, **ENTRIES)
+    whole = most(coordinator)
+    ask.ask(coordinator, STUDY, first())
+    answer(coordinator, hospitals, 1)
+    clock.sleep(601.0)
+    work(coordinator)
+    assert [(query.state, query.reason) for query in queries(coordinator)] == [
+        ("answered", None),
+        ("failed", "undecided"),
+    ]
+    assert most(coordinator) == pytest.approx(whole - 0.05, abs=2e-3)
+    # What is left is given to another question: the rest of the synthesis does not fit any more, and says so.
+    ask.ask(coordinator, STUDY, document(noise_multiplier=(whole - 0.2) ** -0.5))
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, shown(coordinator, 2).document)
+    assert refused.value.code == "query-overspends"
+    assert "the 1 of synthesis that follow from it could together pass a limit" in refused.value.detail
+
+
+def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(coordinator: Coordinator) -> None:
+    chosen = statistics_settings(masked=False, epsilon=1.0, synthesis=SYNTHESIS)
+    with pytest.raises(Rejected) as refused:
+        lifecycle.create(coordinator, StudyCreate(study=STUDY, settings=chosen))
+    assert refused.value.code == "invalid-request"
+    assert "synthesis.allowance: 0.5 passes a limit of the study: at most 0.07" in refused.value.detail
+
+
+def test_a_drop_out_after_an_answer_was_seen_is_charged_and_the_question_goes_on(
+    coordinator: Coordinator, clock: FakeClock
+) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    ask.ask(coordinator, STUDY, first())
+    answer(coordinator, hospitals, 1)
+    allow(coordinator, hospitals, 2)
+    work(coordinator)
+    send(hospitals[0], shown(coordinator, 2))
+    clock.sleep(61.0)
+    work(coordinator)
+    assert states(coordinator) == ["answered", "failed"]
+    assert kinds(coordinator) == ["asked", "settled", "asked", "charged-in-full"]
+    ask.ask(coordinator, STUDY, shown(coordinator, 2).document)
+    for number in (2, 3):
+        answer(coordinator, hospitals, number)
+    assert states(coordinator) == ["answered"] * 3
+    assert replay(ledger(coordinator)).charged_queries == 4
+
+
+@pytest.mark.quick("sqlite-worker.before-answer")
+@pytest.mark.parametrize("point", DYING)
+def test_a_coordinator_that_dies_at_any_step_asks_the_same_questions_once(
+    coordinator: Coordinator, clock: FakeClock, point: str
+) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    ask.ask(coordinator, STUDY, first())
+    for number in (1, 2, 3):
+        allow(coordinator, hospitals, number)
+        for is_sent in (False, True):
+            if is_sent:
+                for hospital in hospitals:
+                    send(hospital, shown(coordinator, number))
+            with dying_at(point) as death:
+                try:
+                    work(coordinator)
+                except Killed:
+                    assert death.hit
+            clock.sleep(6.0)
+            work(coordinator)
+    assert states(coordinator) == ["answered"] * 3
+    assert kinds(coordinator) == ["asked", "settled"] * 3
+
+
+@pytest.mark.quick("sqlite")
+def test_a_question_that_only_looks_like_one_of_the_rule_leads_nowhere(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    value = json.loads(first().model_dump_json())
+    value["question"] |= {"cliques": [[0, 1]], "stage": 1}
+    imitation = QueryDocument.model_validate(value)
+    ask.ask(coordinator, STUDY, imitation)
+    answer(coordinator, hospitals, 1)
+    assert states(coordinator) == ["answered"]

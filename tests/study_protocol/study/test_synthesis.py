@@ -1,0 +1,102 @@
+"""The section of a study from whose questions synthetic records are made."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from study_protocol.queries.kinds.marginals import Marginals
+from study_protocol.study.any_settings import settings_from
+from study_protocol.study.synthesis import Synthesis
+from study_protocol.versions import MARGINALS, min_protocol
+from tests.factories.settings import settings_json, statistics_settings
+
+COLUMNS = [
+    {"column": "age", "edges": [30, 50, 70]},
+    {"column": "sex", "categories": ["f", "m"]},
+    {"column": "ill", "categories": ["0", "1"]},
+]
+SECTION: dict[str, Any] = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.05}
+
+
+def section(**entries: Any) -> Synthesis:
+    return Synthesis.model_validate(SECTION | entries)
+
+
+def statistics_json(**entries: Any) -> dict[str, Any]:
+    return statistics_settings(**entries).as_json()
+
+
+def with_synthesis(settings: dict[str, Any], **entries: Any) -> dict[str, Any]:
+    return settings | {"synthesis": SECTION | entries}
+
+
+def test_a_study_without_it_keeps_its_text() -> None:
+    assert "synthesis" not in settings_from(statistics_json()).as_json()
+    assert "synthesis" not in settings_from(settings_json()).as_json()
+
+
+def test_a_study_with_it_needs_programs_that_know_it() -> None:
+    settings = settings_from(with_synthesis(statistics_json()))
+    assert min_protocol(settings.as_json()) == MARGINALS
+
+
+@pytest.mark.parametrize("allowance", [1e-9, 0.0317, 0.05, 1.0, 4.0, 1 / 3])
+@pytest.mark.parametrize("shares", [(10, 50, 40), (1, 1, 98), (33, 33, 34)])
+def test_its_questions_cost_the_allowance_at_most_and_hardly_less(
+    allowance: float, shares: tuple[int, int, int]
+) -> None:
+    asked = section(allowance=allowance, shares=shares)
+    costs = [1 / Fraction(asked.noise_multiplier(percent)) ** 2 for percent in shares]
+    assert sum(costs) <= Fraction(allowance)
+    assert float(sum(costs)) == pytest.approx(allowance, rel=1e-3 if allowance >= 1 else 1e-4)
+
+
+def test_the_first_question_crosses_each_column_with_the_outcome() -> None:
+    first = section(columns=[COLUMNS[0], COLUMNS[2], COLUMNS[1]], of_several="last", data_version="7").first_question()
+    question = first.question
+    assert isinstance(question, Marginals)
+    assert (question.cliques, question.groups, question.rows, first.data_version) == (((0, 1), (1, 2)), (), "last", "7")
+    assert question.noise_multiplier == section().noise_multiplier(10)
+    assert question.cells <= section().most_cells() == 5 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"columns": [COLUMNS[0], COLUMNS[0]]}, "age stands twice"),
+        ({"columns": [{"column": "age"}, COLUMNS[2]]}, "has edges .* categories or presence"),
+        ({"outcome": "dead"}, "dead is none of synthesis.columns"),
+        ({"shares": [50, 50, 1]}, "add up to 101"),
+        ({"allowance": 1e-14}, "noise that cannot be drawn"),
+        ({"allowance": 0.0}, "greater than 0"),
+        ({"rows": 0}, "greater than or equal to 1"),
+    ],
+    ids=str,
+)
+def test_what_is_no_such_section_is_refused_in_words(entries: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        section(**entries)
+
+
+def test_a_study_that_cannot_ask_so_is_refused_in_words() -> None:
+    def refused(settings: dict[str, Any], words: str) -> None:
+        with pytest.raises(ValidationError, match=words):
+            settings_from(with_synthesis(settings))
+
+    refused(settings_json(), "needs the section statistics")
+    asked = {"max_queries": 9, "max_cells": 100}
+    refused(settings_json(statistics=asked), 'set enforcement = "fixed-plan"')
+    refused(settings_json(statistics=asked, bayesian=True), "no Bayesian limit counts that")
+    for entries, words in [
+        ({"max_queries": 2}, "max_queries must be at least 3"),
+        ({"max_cells": 79}, "max_cells must be at least 80"),
+        ({"suppress_below": 5}, "suppress_below must be 0"),
+    ]:
+        refused(statistics_json(**asked | entries), words)
+    limit = settings_json()["privacy"]["limits"][0]
+    fixed = settings_json(statistics=asked | {"share": 0.5}, limits=[limit | {"enforcement": "fixed-plan"}])
+    assert settings_from(with_synthesis(fixed)).as_json()["synthesis"]["outcome"] == "ill"

@@ -1,0 +1,104 @@
+"""Files of synthetic records: what they say of themselves, and that anybody makes the same records again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from study_protocol.queries.variables import Variable
+from study_protocol.study.queries import SignedAnswer
+from study_protocol.wire.signing import QUERY_ANSWER, SigningError, sign_document
+from synthesis.file import made, provenance_path, read, values_of, verify, write
+from synthesis.rule import next_question
+from tests.factories.signed_answers import KEY, PUBLIC
+from tests.factories.synthesis import answered, section
+
+
+def answers(seed: int = 1, std: float = 0.0, **entries: Any) -> list[SignedAnswer]:
+    signed: list[SignedAnswer] = []
+    synthesis = section(rows=2000, **entries)
+    while (document := next_question(synthesis, [answer.published for answer in signed])) is not None:
+        published = answered(document, 6000, seed, std)
+        signature = sign_document(KEY, QUERY_ANSWER, published.model_dump(mode="json"))
+        signed.append(SignedAnswer(published=published, signature=signature))
+    return signed
+
+
+def written(path: Path, **entries: Any) -> Path:
+    write(path, made("registry", "a" * 64, section(rows=2000, **entries), answers(**entries), PUBLIC))
+    return path
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "records.csv"])
+def test_a_file_is_made_again_from_its_answers(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name)
+    provenance = verify(path)
+    assert (provenance.kind, provenance.study) == ("synthetic records", "registry")
+    assert [answer.published.ledger_entries for answer in provenance.answers] == [1, 2, 3]
+    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    assert list(frame.columns) == ["age", "sex", "pressure", "ill"]
+    assert len(frame) == 2000
+    assert set(frame["age"].dropna().tolist()) <= {25.0, *range(35, 96, 10)}
+    # All cells are equally likely in the answers, other and missing ones among them.
+    assert float(frame["sex"].isna().to_numpy().mean()) == pytest.approx(0.25, abs=0.03)
+
+
+def test_few_patients_give_records_without_pairs(tmp_path: Path) -> None:
+    assert len(verify(written(tmp_path / "few.csv", patients=100)).answers) == 2
+
+
+def test_both_forms_hold_the_same_records_and_another_seed_gives_others(tmp_path: Path) -> None:
+    digest = read(written(tmp_path / "one.csv"))[1]
+    assert read(written(tmp_path / "one.parquet"))[1] == digest
+    others = made("registry", "a" * 64, section(rows=2000, seed=7), answers(), PUBLIC)
+    assert others.provenance.records_sha256 != digest
+
+
+def test_a_changed_cell_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.csv")
+    path.write_text(path.read_text().replace("f", "m", 1))
+    with pytest.raises(ValueError, match="holds other records than its answers and seed give"):
+        verify(path)
+
+
+def test_a_changed_answer_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.csv")
+    beside = provenance_path(path)
+    beside.write_text(beside.read_text().replace('"hospitals":4', '"hospitals":5', 1))
+    with pytest.raises(SigningError):
+        verify(path)
+
+
+def test_an_incomplete_chain_makes_no_records() -> None:
+    with pytest.raises(ValueError, match="has no answer yet"):
+        made("registry", "a" * 64, section(rows=2000), answers()[:2], PUBLIC)
+    with pytest.raises(ValueError, match="is of study registry"):
+        made("another", "a" * 64, section(rows=2000), answers(), PUBLIC)
+
+
+def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
+    records = made("registry", "a" * 64, section(rows=2000), answers(), PUBLIC)
+    with pytest.raises(ValueError, match=r"ends in \.parquet or \.csv"):
+        write(tmp_path / "records.xlsx", records)
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="does not say where its records come from"):
+        read(tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize(
+    ("variable", "values"),
+    [
+        ({"edges": [10, 20, 40]}, [5.0, 15.0, 30.0, 50.0, None]),
+        ({"edges": [3]}, [3.0, 3.0, None]),
+        ({"categories": ["f", "m"]}, ["f", "m", "other", None]),
+        ({"presence": True}, ["present", "missing"]),
+    ],
+    ids=str,
+)
+def test_a_value_stands_for_each_cell(variable: dict[str, Any], values: list[Any]) -> None:
+    found = values_of(Variable.model_validate({"column": "x"} | variable))
+    assert found == values
+    assert len(found) == len(Variable.model_validate({"column": "x"} | variable).labels)
