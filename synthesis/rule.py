@@ -104,7 +104,10 @@ def _forest(
 
 def _outcomes(first: Mapping[Clique, ReadTable]) -> list[int]:
     """Return patients by outcome, 0 for an outcome that has no more than noise."""
-    sums = sum(table.counts.sum(axis=0) for table in first.values()) // len(first)
+    sums: list[int] = [
+        sum(column) // len(first)
+        for column in zip(*(table.counts.sum(axis=0).tolist() for table in first.values()), strict=True)
+    ]
     noise = max(table.std for table in first.values())
     return [count if count > _LEAST_OF_OUTCOME * noise else 0 for count in sums]
 
