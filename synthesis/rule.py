@@ -6,13 +6,22 @@ Coordinator and hospitals compute it, each for itself, in whole numbers, so that
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
-from study_protocol.queries.answer import AnswerArray
-from study_protocol.queries.kinds.marginals import Clique, Groups
+import numpy as np
+from numpy.typing import NDArray
+
+from study_protocol.queries.kinds.marginals import Clique, Groups, Marginals
 from study_protocol.study.queries import PublishedAnswer, QueryDocument
-from study_protocol.study.synthesis import MAX_GROUPS, STAGES, Synthesis
+from study_protocol.study.synthesis import STAGES, Synthesis
+from synthesis.forest import association, spanning_forest
+from synthesis.partition import groups_of
+from synthesis.reading import UNIT, ReadTable, read_tables
+
+# Standard deviations of noise in one cell: an outcome with fewer patients says nothing of pairs.
+_LEAST_OF_OUTCOME = 4
 
 
 def next_question(synthesis: Synthesis, answers: Sequence[PublishedAnswer]) -> QueryDocument | None:
@@ -25,28 +34,33 @@ def next_question(synthesis: Synthesis, answers: Sequence[PublishedAnswer]) -> Q
     Raises:
         ValueError: an answer is to no question of this rule.
     """
+    document = synthesis.first_question()
     if not answers:
-        return synthesis.first_question()
-    for answer in answers:
-        if not answer.answer.arrays:
-            raise ValueError(f"the answer to query {answer.query} holds no counts")
-    first = answers[0]
-    if _patients(synthesis, first) < synthesis.least_patients:
+        return document
+    first = read_tables(document, answers[0], synthesis.outcome_number)
+    if len(first) < 2 or _patients(synthesis, first) < synthesis.least_patients:
         return _again(synthesis) if len(answers) == 1 else None
+    pairs = _pairs(synthesis, first)
     if len(answers) == 1:
-        return _pairs(synthesis)
-    return _tree(synthesis) if len(answers) == STAGES - 1 else None
+        return pairs
+    return _forest(synthesis, pairs, first, answers[1]) if len(answers) == STAGES - 1 else None
 
 
-def _patients(synthesis: Synthesis, first: PublishedAnswer) -> Fraction:
+def asked_so_far(synthesis: Synthesis, answers: Sequence[PublishedAnswer]) -> list[QueryDocument]:
+    """Return the question of each answer. Raises ValueError: an answer is to no question of this rule."""
+    documents: list[QueryDocument] = []
+    for place, answer in enumerate(answers):
+        document = next_question(synthesis, answers[:place])
+        if document is None or document.digest() != answer.sha256:
+            raise ValueError(f"the answer to query {answer.query} is not to question {place + 1} of the synthesis")
+        documents.append(document)
+    return documents
+
+
+def _patients(synthesis: Synthesis, first: Mapping[Clique, ReadTable]) -> Fraction:
     if synthesis.patients is not None:
         return Fraction(synthesis.patients)
-    arrays = first.answer.arrays
-    return sum((_sum(array) for array in arrays), Fraction(0)) / len(arrays)
-
-
-def _sum(array: AnswerArray) -> Fraction:
-    return Fraction(sum(value or 0 for value in array.values), array.steps)
+    return Fraction(sum(int(table.counts.sum()) for table in first.values()), len(first) * UNIT)
 
 
 def _again(synthesis: Synthesis) -> QueryDocument:
@@ -57,30 +71,51 @@ def _again(synthesis: Synthesis) -> QueryDocument:
     return synthesis.document(percent, cliques, title="Synthesis 2: columns by outcome", stage=2)
 
 
-def _pairs(synthesis: Synthesis) -> QueryDocument:
+def _pairs(synthesis: Synthesis, first: Mapping[Clique, ReadTable]) -> QueryDocument:
     outcome = synthesis.outcome_number
     cliques = [_with(outcome, *pair) for pair in itertools.combinations(_others(synthesis), 2)]
     groups = [
-        () if number == outcome else _grouped(len(variable.labels)) for number, variable in enumerate(synthesis.columns)
+        () if number == outcome else groups_of(variable, first[number,].counts.tolist())
+        for number, variable in enumerate(synthesis.columns)
     ]
-    return synthesis.document(
-        synthesis.shares[1],
-        cliques or [_with(outcome, *_others(synthesis))],
-        title="Synthesis 2: pairs by outcome",
-        stage=2,
-        groups=groups,
-    )
+    percent = synthesis.shares[1]
+    return synthesis.document(percent, cliques, title="Synthesis 2: pairs by outcome", stage=2, groups=groups)
 
 
-def _tree(synthesis: Synthesis) -> QueryDocument:
-    outcome = synthesis.outcome_number
-    cliques = [_with(outcome, *pair) for pair in itertools.pairwise(_others(synthesis))]
-    return synthesis.document(
-        synthesis.shares[2],
-        cliques or [_with(outcome, *_others(synthesis))],
-        title="Synthesis 3: pairs of a tree by outcome",
-        stage=3,
-    )
+def _forest(
+    synthesis: Synthesis, pairs: QueryDocument, first: Mapping[Clique, ReadTable], second: PublishedAnswer
+) -> QueryDocument | None:
+    question, outcome = pairs.question, synthesis.outcome_number
+    assert isinstance(question, Marginals)
+    coarse = {
+        column: _grouped(table.counts, question.groups[column] if question.groups else ())
+        for (column,), table in first.items()
+    }
+    outcomes = _outcomes(first)
+    found = {
+        (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1))
+        for (left, right), table in read_tables(pairs, second, outcome).items()
+    }
+    cliques = [_with(outcome, *pair) for pair in spanning_forest(found)]
+    if not cliques:
+        return None
+    return synthesis.document(synthesis.shares[2], cliques, title="Synthesis 3: pairs of a tree by outcome", stage=3)
+
+
+def _outcomes(first: Mapping[Clique, ReadTable]) -> list[int]:
+    """Return patients by outcome, 0 for an outcome that has no more than noise."""
+    sums: list[int] = [
+        sum(column) // len(first)
+        for column in zip(*(table.counts.sum(axis=0).tolist() for table in first.values()), strict=True)
+    ]
+    noise = max(table.std for table in first.values())
+    return [count if count > _LEAST_OF_OUTCOME * noise else 0 for count in sums]
+
+
+def _grouped(counts: NDArray[Any], groups: Groups) -> NDArray[Any]:
+    if not groups:
+        return counts
+    return np.array([counts[np.equal(groups, group)].sum(axis=0) for group in range(max(groups) + 1)], object)
 
 
 def _others(synthesis: Synthesis) -> list[int]:
@@ -89,7 +124,3 @@ def _others(synthesis: Synthesis) -> list[int]:
 
 def _with(*numbers: int) -> Clique:
     return tuple(sorted(numbers))
-
-
-def _grouped(cells: int) -> Groups:
-    return () if cells <= MAX_GROUPS else tuple(cell * MAX_GROUPS // cells for cell in range(cells))

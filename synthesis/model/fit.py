@@ -39,8 +39,8 @@ class Crossed:
     @property
     def inside(self) -> Floats:
         """1 in the cells of a table, 0 in the padding, shape (t, rows, columns, 1)."""
-        rows = np.arange(self.counts.shape[1]) < self.heights[:, None]
-        columns = np.arange(self.counts.shape[2]) < self.widths[:, None]
+        rows = np.arange(self.counts.shape[1], dtype=np.float64) < self.heights[:, None]
+        columns = np.arange(self.counts.shape[2], dtype=np.float64) < self.widths[:, None]
         return (rows[:, :, None, None] & columns[:, None, :, None]).astype(np.float64)
 
 

@@ -24,7 +24,7 @@ def raked(weights: Floats, targets: Sequence[Target], steps: Iterable[bool]) -> 
     """
     for is_half in steps:
         for cells, patients in targets:
-            held = np.bincount(cells, weights, len(patients))
+            held = np.bincount(cells, weights, len(patients)).astype(np.float64)
             factors = np.where(held > 0, np.clip(divided(patients, held), 1 / _MOST, _MOST), 1.0)
             weights = weights * (np.sqrt(factors) if is_half else factors)[cells]
     return weights

@@ -65,7 +65,7 @@ def allotted(shares: Floats, counts: Integers, words: Words) -> Integers:
 def _dealt(given: Integers, shares: Floats, words: Words) -> Integers:
     """Return a value for every record: each group's values in the shares of its row, in random order."""
     counts = allotted(shares, np.bincount(given, minlength=len(shares)), words)
-    values = np.repeat(np.tile(np.arange(shares.shape[1]), len(shares)), counts.ravel())
+    values = np.repeat(np.arange(counts.size, dtype=np.int64) % shares.shape[1], counts.ravel())
     order = np.lexsort((words.words(len(given)), given))
     dealt = np.empty(len(given), np.int64)
     dealt[order] = values
