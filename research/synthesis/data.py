@@ -1,8 +1,13 @@
 """The public data sets as cells of columns, cut at public edges. A patient is one row."""
 
-import csv, gzip, io, zipfile, os
-import numpy as np
+import csv
+import gzip
+import io
+import os
+import zipfile
 from dataclasses import dataclass
+
+import numpy as np
 
 R = os.environ["WARDROUND_DATA"].rstrip("/") + "/"
 
@@ -51,19 +56,13 @@ def make(name, rows, spec, outcome):
     return T(name, names, labels, np.array(codes).T.astype(np.int64), names.index(outcome), o)
 
 
-AW = "Private,Self-emp-not-inc,Self-emp-inc,Federal-gov,Local-gov,State-gov,Without-pay,Never-worked".split(",")
-AE = "Bachelors,Some-college,11th,HS-grad,Prof-school,Assoc-acdm,Assoc-voc,9th,7th-8th,12th,Masters,1st-4th,10th,Doctorate,5th-6th,Preschool".split(
-    ","
-)
-AM = "Married-civ-spouse,Divorced,Never-married,Separated,Widowed,Married-spouse-absent,Married-AF-spouse".split(",")
-AO = "Tech-support,Craft-repair,Other-service,Sales,Exec-managerial,Prof-specialty,Handlers-cleaners,Machine-op-inspct,Adm-clerical,Farming-fishing,Transport-moving,Priv-house-serv,Protective-serv,Armed-Forces".split(
-    ","
-)
-AR = "Wife,Own-child,Husband,Not-in-family,Other-relative,Unmarried".split(",")
-AC = "White,Asian-Pac-Islander,Amer-Indian-Eskimo,Other,Black".split(",")
-AN = "United-States,Cambodia,England,Puerto-Rico,Canada,Germany,Outlying-US(Guam-USVI-etc),India,Japan,Greece,South,China,Cuba,Iran,Honduras,Philippines,Italy,Poland,Jamaica,Vietnam,Mexico,Portugal,Ireland,France,Dominican-Republic,Laos,Ecuador,Taiwan,Haiti,Columbia,Hungary,Guatemala,Nicaragua,Scotland,Thailand,Yugoslavia,El-Salvador,Trinadad&Tobago,Peru,Hong,Holand-Netherlands".split(
-    ","
-)
+AW = ["Private", "Self-emp-not-inc", "Self-emp-inc", "Federal-gov", "Local-gov", "State-gov", "Without-pay", "Never-worked"]
+AE = ["Bachelors", "Some-college", "11th", "HS-grad", "Prof-school", "Assoc-acdm", "Assoc-voc", "9th", "7th-8th", "12th", "Masters", "1st-4th", "10th", "Doctorate", "5th-6th", "Preschool"]
+AM = ["Married-civ-spouse", "Divorced", "Never-married", "Separated", "Widowed", "Married-spouse-absent", "Married-AF-spouse"]
+AO = ["Tech-support", "Craft-repair", "Other-service", "Sales", "Exec-managerial", "Prof-specialty", "Handlers-cleaners", "Machine-op-inspct", "Adm-clerical", "Farming-fishing", "Transport-moving", "Priv-house-serv", "Protective-serv", "Armed-Forces"]
+AR = ["Wife", "Own-child", "Husband", "Not-in-family", "Other-relative", "Unmarried"]
+AC = ["White", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other", "Black"]
+AN = ["United-States", "Cambodia", "England", "Puerto-Rico", "Canada", "Germany", "Outlying-US(Guam-USVI-etc)", "India", "Japan", "Greece", "South", "China", "Cuba", "Iran", "Honduras", "Philippines", "Italy", "Poland", "Jamaica", "Vietnam", "Mexico", "Portugal", "Ireland", "France", "Dominican-Republic", "Laos", "Ecuador", "Taiwan", "Haiti", "Columbia", "Hungary", "Guatemala", "Nicaragua", "Scotland", "Thailand", "Yugoslavia", "El-Salvador", "Trinadad&Tobago", "Peru", "Hong", "Holand-Netherlands"]
 
 
 def adult():
@@ -155,7 +154,7 @@ def diabetes():
                 return g if g in G else "oth"
         return "x"
 
-    G = "diab,neo,circ,resp,dig,gu,musc,inj,oth".split(",")
+    G = ["diab", "neo", "circ", "resp", "dig", "gu", "musc", "inj", "oth"]
     for r in rows:
         for d in ("diag_1", "diag_2", "diag_3"):
             r[h.index(d)] = grp(r[h.index(d)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import mpmath
-import mpmath
 import numpy as np
 import pytest
 
@@ -85,34 +84,6 @@ def test_mu_of_pure_privacy_is_right_at_every_size(noise: float) -> None:
 
 
 @pytest.mark.parametrize("move", [2.2e-16, 1e-15, 1e-12, 1e-6])
-def test_the_pure_epsilon_of_nearly_equal_laws_is_not_below_theirs(move: float) -> None:
-    pair = FinitePair([0.3 + move, 0.7 - move], [0.3, 0.7])
-    with mpmath.workdps(40):
-        ratios = zip(pair.with_record, pair.without_record, strict=True)
-        exact = max(abs(mpmath.log(mpmath.mpf(p) / mpmath.mpf(q))) for p, q in ratios)
-        assert exact <= pure_epsilon(Kind(PairEvent(pair), 1.0), Relation.ADD_REMOVE) <= exact + 2e-15 + exact * 1e-10
-    equal = Kind(PairEvent(FinitePair([0.3, 0.7], [0.3, 0.7])), 1.0)
-    assert pure_epsilon(equal, Relation.ADD_REMOVE) == 0.0
-
-
-def test_a_cost_that_no_float_can_hold_is_not_free() -> None:
-    for event in (GaussianEvent(1e200), LaplaceEvent(1e300), DiscreteGaussianEvent(1e200, 1.0)):
-        (kind,) = kinds_of(event)
-        assert zcdp_rho(kind, Relation.ADD_REMOVE) > 0
-        assert gdp_square(kind, Relation.ADD_REMOVE) > 0
-
-
-@pytest.mark.parametrize("noise", [0.01, 0.1, 1.0, 1e4, 1e8, 1e12, 1e17, 1e150])
-def test_mu_of_pure_privacy_is_right_at_every_size(noise: float) -> None:
-    """Against 400 digits: near 1/2 and far out in the tail a normal quantile keeps none of a float."""
-    with mpmath.workdps(400):
-        epsilon = 1 / mpmath.mpf(noise)
-        exact = 8 * mpmath.erfinv(mpmath.tanh(epsilon / 2)) ** 2
-        square = gdp_square(Kind(LaplaceEvent(noise), 1.0), Relation.ADD_REMOVE)
-        assert exact <= square <= exact * (1 + mpmath.mpf(2e-9))
-
-
-@pytest.mark.parametrize("move", [1e-16, 1e-15, 1e-12, 1e-6])
 def test_the_pure_epsilon_of_nearly_equal_laws_is_not_below_theirs(move: float) -> None:
     pair = FinitePair([0.3 + move, 0.7 - move], [0.3, 0.7])
     with mpmath.workdps(40):
