@@ -20,20 +20,21 @@ from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import follow
 
 logger = logging.getLogger("wardround.coordinator")
+_LIVE = ("waiting", "asked")
 
 
 def kept(tx: Transaction, study: StudyRow) -> list[QueryCost]:
     """Return the costs that are kept for questions of a synthesis that answers have not led to yet.
 
-    A question that failed keeps nothing, neither for itself nor for those after it.
+    A question that failed keeps nothing, neither for itself nor for those after it, and the last one of the rule leaves
+    nothing to be kept.
     """
     synthesis = rows.settings_of(study).synthesis
     if synthesis is None:
         return []
-    newest = max(_asked(tx, study, synthesis), key=lambda asked: asked[0], default=None)
-    if newest is None or newest[2].state not in ("waiting", "asked"):
-        return []
-    return list(synthesis.kept_after(newest[1]))
+    # Of several in the form of the rule only one can be its question. It is not computed here which: the most is kept.
+    live = (document for _, document, row in _asked(tx, study, synthesis) if row.state in _LIVE)
+    return list(max(map(synthesis.kept_after, live), key=len, default=()))
 
 
 def earlier_answers(tx: Transaction, study: StudyRow, document: QueryDocument) -> Mapping[str, PublishedAnswer] | None:
