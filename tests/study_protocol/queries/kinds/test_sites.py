@@ -105,7 +105,7 @@ def test_without_noise_shares_are_those_of_the_records() -> None:
 def test_errors_are_named_with_the_hospital_the_column_and_how_sure() -> None:
     blocks = {name: ward(600, seed) for seed, name in enumerate(NAMES)}
     blocks["west"]["weight"] = blocks["west"]["weight"] * 2.2046
-    blocks["north"]["sex"][:] = np.where(blocks["north"]["sex"] == "f", None, blocks["north"]["sex"])
+    blocks["north"]["sex"][blocks["north"]["sex"] == "f"] = None
     blocks["south"]["weight"] = np.round(blocks["south"]["weight"], -1)
     answer = answered(blocks, 6.0)
     found = findings(answer)
