@@ -132,24 +132,27 @@ class Sites(HospitalQuestion):
         return Answer(tables=(*((impossible,) if outside else ()), alike, size))
 
     def compared(self, blocks: dict[str, NoisedSum]) -> Answer:
-        rows: list[tuple[float | str | None, ...]] = []
-        notes: list[str] = []
-        for hospital, cell, count, chance in self._with_impossible_values(blocks):
-            interval = counts(np.array([count.count]), np.array([count.std**2]))
-            low, high = float(interval.low[0]), float(interval.high[0])
-            rows.append((hospital, cell.column, cell.what, count.count, None, None, chance))
-            notes.append(
-                f"{hospital}: {cell.column} {cell.words} for about {count.count:.0f} patients ({low:.0f} to "
-                f"{high:.0f}), and hardly any should be{_by_chance(chance)}"
-            )
-        for hospital, cell, share, others, chance in self._with_other_shares(blocks):
-            rows.append(
-                (hospital, cell.column, cell.what, share.value * max(share.patients, 0.0), share.value, others, chance)
-            )
-            notes.append(
+        impossible = list(self._with_impossible_values(blocks))
+        # Their other numbers are of selected patients, so that a difference there would be no second finding.
+        unsure = {hospital for hospital, *_ in impossible}
+        others = list(self._with_other_shares({name: block for name, block in blocks.items() if name not in unsure}))
+        rows = [
+            (hospital, cell.column, cell.what, found.count, None, None, chance)
+            for hospital, cell, found, chance in impossible
+        ] + [
+            (hospital, cell.column, cell.what, share.value * max(share.patients, 0.0), share.value, elsewhere, chance)
+            for hospital, cell, share, elsewhere, chance in others
+        ]
+        notes = [
+            *(_impossible_in_words(hospital, cell, found, chance) for hospital, cell, found, chance in impossible),
+            *(
                 f"{hospital}: {cell.column} {cell.words} for {share.value:.0%} of patients, elsewhere for "
-                f"{others:.0%}{_by_chance(chance)}"
-            )
+                f"{elsewhere:.0%}{_by_chance(chance)}"
+                for hospital, cell, share, elsewhere, chance in others
+            ),
+        ]
+        if unsure:
+            notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(
             name="findings",
             title="what stands out",
@@ -157,11 +160,7 @@ class Sites(HospitalQuestion):
             rows=tuple(rows),
             counts=PATIENTS,
         )
-        return (
-            Answer(tables=(table,), notes=tuple(notes) or (_NOTHING,))
-            if not rows
-            else Answer(tables=(table,), notes=(*notes, _LEVEL))
-        )
+        return Answer(tables=(table,), notes=(*notes, _LEVEL) if rows else (_NOTHING,))
 
     def in_words(self) -> str:
         columns = listed(variable.column for variable in self.variables)
@@ -172,7 +171,7 @@ class Sites(HospitalQuestion):
 
     def _with_impossible_values(self, blocks: dict[str, NoisedSum]) -> Iterator[tuple[str, _Cell, Outside, float]]:
         sums = {name: self._outside_sums(block) for name, block in blocks.items()}
-        tolerated = {name: TOLERANCE * self._patients(block).patients for name, block in blocks.items()}
+        tolerated = {name: TOLERANCE * self._everybody(block) for name, block in blocks.items()}
         cells = self._outside
         found = [
             {name: Outside(sums[name][i], block.std / _OUTSIDE, tolerated[name]) for name, block in blocks.items()}
@@ -201,6 +200,10 @@ class Sites(HospitalQuestion):
         a, _ = self._weights
         return Share(0.0, float(noised.total[0]) / a, 0.0, (noised.std / a) ** 2)
 
+    def _everybody(self, noised: NoisedSum) -> float:
+        """Return the number of patients, those with an impossible value in the most frequent cell counted in full."""
+        return self._patients(noised).patients + (1 - _ELSE) * max([0.0, *self._outside_sums(noised).tolist()])
+
     def _outside_sums(self, noised: NoisedSum) -> Floats:
         return noised.total[1 : 1 + len(self._outside)] / _OUTSIDE
 
@@ -214,16 +217,24 @@ class Sites(HospitalQuestion):
         for cell, difference in zip(self._properties, sums, strict=True):
             if cell.what == MISSING:
                 # Those with a value: half of all, less half of the difference.
-                present = replace_patients(everybody, difference, variance)
+                present = _with_a_value(everybody, difference, variance)
                 shares.append(Share(difference, everybody.patients, variance, everybody.patients_variance))
             else:
                 shares.append(Share(difference, present.patients, variance, present.patients_variance))
         return shares
 
 
-def replace_patients(everybody: Share, missing: float, variance: float) -> Share:
+def _with_a_value(everybody: Share, missing: float, variance: float) -> Share:
     """Return the number of those with a value. missing: patients without one less those with one."""
     return Share(0.0, (everybody.patients - missing) / 2, 0.0, (everybody.patients_variance + variance) / 4)
+
+
+def _impossible_in_words(hospital: str, cell: _Cell, found: Outside, chance: float) -> str:
+    interval = counts(np.array([found.count]), np.array([found.std**2]))
+    return (
+        f"{hospital}: {cell.column} {cell.words} for about {found.count:.0f} patients ({interval.low[0]:.0f} to "
+        f"{interval.high[0]:.0f}), and hardly any should be{_by_chance(chance)}"
+    )
 
 
 def _by_chance(chance: float) -> str:
@@ -234,6 +245,10 @@ def _by_chance(chance: float) -> str:
 _LEVEL = (
     "Where no hospital records in another way, something stands out in at most 1 of 20 such questions. A hospital that "
     "stands out may have other patients and no error: look there."
+)
+_UNSURE = (
+    "patients with values that were not declared hardly count in the shares, which are not compared. Ask again once "
+    "they are right."
 )
 _NOTHING = "No hospital stands out. With this noise, only differences of many patients would."
 

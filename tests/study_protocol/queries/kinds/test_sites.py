@@ -118,6 +118,17 @@ def test_errors_are_named_with_the_hospital_the_column_and_how_sure() -> None:
     assert "By chance: less than 1 in " in notes[0]
 
 
+def test_a_hospital_with_impossible_values_has_no_second_finding_from_whom_is_left() -> None:
+    """Men are heavier here. In pounds most of them are impossible, and women seem to be more: that is no error."""
+    blocks = {name: ward(4000, seed) for seed, name in enumerate(NAMES)}
+    for table in blocks.values():
+        table["weight"][table["sex"] == "m"] = np.minimum(table["weight"][table["sex"] == "m"] + 20, 129)
+    blocks["west"]["weight"] = blocks["west"]["weight"] * 1.6
+    answer = answered(blocks, 6.0)
+    assert findings(answer) == [("west", "weight", "above 130")]
+    assert any(note.startswith("west: patients with values that were not declared") for note in answer.notes)
+
+
 def test_hospitals_that_record_alike_have_no_finding_and_are_told_so() -> None:
     answer = answered({name: ward(600, seed) for seed, name in enumerate(NAMES)}, 6.0)
     assert findings(answer) == []
