@@ -30,10 +30,13 @@ from simulation.engine import initial_weights
 Floats = NDArray[np.float64]
 # A sound study fails the guesses with at most this chance, and all tests of its steps together with as much.
 CHANCE = 0.005
-_FEWEST = 20
-# Numbers of all gradients of one step, at most.
-_MOST_NUMBERS = 40_000_000
-_MOST_COORDINATES = 2_000
+_FEWEST, _FEWEST_CANARIES = 20, 2
+# Numbers of all gradients of one step, and of all steps, at most: some minutes on two cores.
+_MOST_NUMBERS, _MOST_NUMBERS_OF_ALL_STEPS = 40_000_000, 1_000_000_000
+# Products of numbers in the covariances of all steps, beyond which the noise alone is taken.
+_MOST_PRODUCTS = 3e11
+# Fewer steps show less, and the bound stays one of the whole study.
+_MOST_STEPS = 1_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class OneRun:
     of_any     the same without the study's law, for any mechanism
     expected   what a sound run with so many canaries and the best attack proves
     most       the largest ε that any run with so many canaries can prove
+    steps      how many noised sums were seen
     refuted    the guesses refute the certificate
     """
 
@@ -58,6 +62,7 @@ class OneRun:
     canaries: int
     guesses: int
     right: int
+    steps: int
     refuted: bool
 
 
@@ -65,8 +70,8 @@ def attack(study: Study, records: Records, *, canaries: int, delta: float, seed:
     """Add canaries by coins, run the study once and guess the coins.
 
     Raises:
-        ConfigurationError: too few records, or a model with too many parameters for these records.
-        ClientStopped, StudyPaused, DataError: as `Engine.run`.
+        ConfigurationError: too few records, or a model with too many parameters.
+        ClientStopped, DataError: as `Engine.run`.
     """
     settings, population = study.settings, study.population
     if len(population.dataset) < _FEWEST:
@@ -76,23 +81,29 @@ def attack(study: Study, records: Records, *, canaries: int, delta: float, seed:
     gradients = Gradients(study.task, settings.training.task, grouped=population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     dimension = sum(array.size for array in start.values())
-    pool = candidates(study.task, records, settings.training.rows_per_patient, canaries, seed)
-    if (len(population.dataset) + len(pool)) * dimension > _MOST_NUMBERS:
+    canaries = min(canaries, _MOST_NUMBERS // (8 * dimension))
+    if canaries < _FEWEST_CANARIES:
         raise ConfigurationError(
-            f"{dimension:,} parameters and {len(population.dataset):,} patients are too many for one audit: give fewer "
-            f"records, at most {_MOST_NUMBERS // dimension:,}"
+            f"{dimension:,} parameters are too many for an audit: name fewer in training.trainable, or choose a "
+            "smaller model"
         )
+    study = _narrowed(study, dimension, seed)
+    pool = candidates(study.task, records, settings.training.rows_per_patient, canaries, seed)
     planted = chosen(pool, gradients, start, settings.privacy.clip_norm, canaries)
     law = law_of(settings)
     plan = plan_guesses(law, delta, canaries=len(planted), chance=CHANCE)
     inside = np.random.default_rng([seed, 29]).random(len(planted)) < 0.5
-    run = replace(study, population=with_canaries(population, planted, inside, study.watched))
-    releases = run.run(seed)
+    run = replace(study, population=with_canaries(study.population, planted, inside, study.watched))
+    releases = run.run(seed, _MOST_STEPS)
+    if not releases:
+        raise ConfigurationError("no step had all hospitals of the certificate: the audit saw none")
     right = right_guesses(_scores(run, releases, gradients, planted), inside, plan.guesses)
-    return judged(law, delta, dimension, plan, len(planted), right)
+    return judged(law, delta, dimension, plan, len(planted), right, len(releases))
 
 
-def judged(law: StudyLaw, delta: float, dimension: int, plan: GuessPlan, canaries: int, right: int) -> OneRun:
+def judged(
+    law: StudyLaw, delta: float, dimension: int, plan: GuessPlan, canaries: int, right: int, steps: int
+) -> OneRun:
     """Return what so many right guesses prove."""
     counts = {"canaries": canaries, "guesses": plan.guesses, "right": right}
     return OneRun(
@@ -106,8 +117,21 @@ def judged(law: StudyLaw, delta: float, dimension: int, plan: GuessPlan, canarie
         canaries=canaries,
         guesses=plan.guesses,
         right=right,
+        steps=steps,
         refuted=refutes(law.profile(), **counts, chance=CHANCE),
     )
+
+
+def _narrowed(study: Study, dimension: int, seed: int) -> Study:
+    """Return the study with so few patients that all their gradients can be looked at. Other patients hide nobody."""
+    steps = min(study.settings.privacy.max_steps, _MOST_STEPS)
+    most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
+    draw = np.random.default_rng([seed, 37])
+    rows = tuple(
+        np.sort(draw.permutation(own)[: max(most, _FEWEST)]) if place < study.watched else own
+        for place, own in enumerate(study.population.rows)
+    )
+    return replace(study, population=replace(study.population, rows=rows))
 
 
 def _scores(run: Study, releases: Sequence[Release], gradients: Gradients, planted: TaskDataset) -> Floats:
@@ -123,19 +147,21 @@ def _scores(run: Study, releases: Sequence[Release], gradients: Gradients, plant
         targets=whole.targets[index],
         patients=tuple(whole.patients[int(row)] for row in rows),
     )
+    size = len(releases[0].total)
+    whitens = len(releases) * (len(rows) + len(planted) + size) * size**2 <= _MOST_PRODUCTS
     scores = np.zeros(len(planted))
     for release in releases:
         others = gradients.of(known, release.weights, release.clip_norm)
         signals = gradients.of(planted, release.weights, release.clip_norm)
         centred = release.total - rate * others.sum(axis=0) - rate / 2 * signals.sum(axis=0)
-        scores += rate * (signals @ _whitened(centred, others, signals, rate, release.noise))
+        if whitens:
+            centred = _whitened(centred, others, signals, rate, release.noise)
+        scores += rate * (signals @ centred)
     return scores
 
 
 def _whitened(rest: Floats, known: Floats, signals: Floats, rate: float, noise: float) -> Floats:
-    """Return Σ⁻¹ rest, with Σ of the noise, the batches and the other canaries' coins. A large model has Σ ≈ noise²."""
-    if len(rest) > _MOST_COORDINATES:
-        return rest / noise**2
+    """Return Σ⁻¹ rest, with Σ of the noise, the batches and the other canaries' coins."""
     coins = rate / 2 * (1 - rate / 2)
     spread: Floats = rate * (1 - rate) * known.T @ known + coins * signals.T @ signals + noise**2 * np.eye(len(rest))
     return np.asarray(np.linalg.solve(spread, rest), dtype=np.float64)

@@ -14,8 +14,9 @@ With a the sum of theirs, the statistics are
 noise         rᵀ((Σ − ¾σ²I)⁻¹ − Σ⁻¹)r, the likelihood ratio of half the noise
 clipping      rᵀΣ⁻¹a: far from zero where the copies are not clipped
 batches       (rᵀΣ⁻¹a)²: too small where batches have one size, too large where they are drawn together
-same batches  rᵀΣ⁻¹GᵀGΣ⁻¹(sum of the rests before): the score of batches that resemble each other
-same noise    rᵀΣ⁻²(sum of the rests before): the score of noise that does
+same batches  rᵀΣ⁻¹r − (r − m)ᵀV⁻¹(r − m), with m the mean of the rests before, and V with ¼ of the batches' covariance:
+              the likelihood ratio of batches that resemble those before
+same noise    the same, where V has ¼ of the noise's
 """
 
 from __future__ import annotations
@@ -68,50 +69,62 @@ class LawTests:
         self._each, self._copied = (left * sizes)[:-1], (left * sizes)[-1] / copies**0.5
         self._mean = rate * (self._each.sum(axis=0) + copies * self._copied)
         self._drawn = rate * (1 - rate) * sizes**2
-        self._outside = len(copied) - len(sizes)
+        self._outside = len(copied) - len(self._copied)
         self._scores: dict[str, list[float]] = {}
         self.begin()
 
     def begin(self) -> None:
         """Begin a run: its steps are compared with none of a run before."""
-        self._before: tuple[Floats, Floats] | None = None
+        self._count, self._inside, self._beyond = 0, np.zeros(len(self._copied)), np.zeros(len(self._axes[0]))
 
     def take(self, total: Floats) -> None:
         """Test one step, of which (coordinates,) is the noised sum."""
         inside = self._axes @ total
-        outside, inside = total - self._axes.T @ inside, inside - self._mean
-        draws = self._drawn_steps()
-        spread, noise = self._drawn + self._noise**2, self._noise**2
-        weights = 1 / (spread - 0.75 * noise) - 1 / spread
-        beyond = noise * self._draw.chisquare(self._outside, _DRAWS) if self._outside > 0 else np.zeros(_DRAWS)
+        # Outside of the gradients' space there is nothing but noise.
+        beyond, inside = total - self._axes.T @ inside, inside - self._mean
+        draws, variance = self._drawn_steps(), self._noise**2
+        spread = self._drawn + variance
+        weights = 1 / (spread - 0.75 * variance) - 1 / spread
+        outside = variance * self._chi_squared(self._outside)
         self._rank(
             "noise",
-            float(weights @ inside**2) + 3 / noise * float(outside @ outside),
-            draws**2 @ weights + 3 / noise * beyond,
+            float(weights @ inside**2) + 3 / variance * float(beyond @ beyond),
+            draws**2 @ weights + 3 / variance * outside,
         )
         along = self._copied / spread
         self._rank("clipping", float(inside @ along), draws @ along)
         if self._rate < 1:
             self._rank("batches", float(inside @ along) ** 2, (draws @ along) ** 2)
-        if self._before is not None:
-            self._resemblance(inside, outside, draws, *self._before)
-        self._before = (
-            (inside, outside) if self._before is None else (self._before[0] + inside, self._before[1] + outside)
-        )
+        if self._count:
+            again = 1 + 1 / self._count
+            if self._rate < 1:
+                self._resemblance("same batches", inside, beyond, draws, self._drawn / 4, variance * again)
+            self._resemblance("same noise", inside, beyond, draws, self._drawn * again, variance / 4)
+        self._count, self._inside, self._beyond = self._count + 1, self._inside + inside, self._beyond + beyond
 
-    def _resemblance(self, inside: Floats, outside: Floats, draws: Floats, before: Floats, beyond: Floats) -> None:
-        """Compare with the sums of the rests before, in the gradients' space and outside of it."""
-        spread, noise = self._drawn + self._noise**2, self._noise**2
-        along = self._drawn / spread**2 * before
-        if self._rate < 1:
-            self._rank("same batches", float(inside @ along), draws @ along)
-        along = before / spread**2
-        length = float(np.sqrt(beyond @ beyond)) * self._noise / noise**2
-        self._rank(
-            "same noise",
-            float(inside @ along) + float(outside @ beyond) / noise**2,
-            draws @ along + length * self._draw.normal(size=_DRAWS),
-        )
+    def _resemblance(
+        self, name: str, inside: Floats, beyond: Floats, draws: Floats, drawn: Floats, variance: float
+    ) -> None:
+        """Compare with the mean of the rests before. drawn, variance: those of a rest around it, if it resembles."""
+        mean, mean_beyond = self._inside / self._count, self._beyond / self._count
+        spread, near = self._drawn + self._noise**2, drawn + variance
+        length = float(np.sqrt(mean_beyond @ mean_beyond))
+
+        def ratio(rest: Floats, size: Floats, along: Floats) -> Floats:
+            """Of (n, axes) rests. size: squared length beyond the axes. along: the part of it along the mean."""
+            ratios: Floats = rest**2 @ (1 / spread) - (rest - mean) ** 2 @ (1 / near)
+            return ratios + size / self._noise**2 - (size - 2 * length * along + length**2) / variance
+
+        along, size = np.zeros(_DRAWS), np.zeros(_DRAWS)
+        if self._outside > 0:
+            along = self._noise * self._draw.normal(size=_DRAWS)
+            size = along**2 + self._noise**2 * self._chi_squared(self._outside - 1)
+        seen = np.array([beyond @ mean_beyond / length if length > 0 else 0.0])
+        (value,) = ratio(inside[None], np.array([beyond @ beyond]), seen)
+        self._rank(name, float(value), ratio(draws, size, along))
+
+    def _chi_squared(self, degrees: int) -> Floats:
+        return self._draw.chisquare(degrees, _DRAWS) if degrees > 0 else np.zeros(_DRAWS)
 
     def _drawn_steps(self) -> Floats:
         """Return (draws, axes) of rests under the certificate's law."""

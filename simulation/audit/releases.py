@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
 from private_learning.gradients.per_record import PerRecord
 from private_learning.tasks import Task, TaskDataset
@@ -90,10 +91,10 @@ def audited(settings: StudySettings) -> StudySettings:
 
 
 def law_of(settings: StudySettings) -> StudyLaw:
-    """Return the steps that the certificate of these settings counts, for one patient."""
+    """Return the steps that the certificate of these settings counts for one patient, of one step a round."""
     plan = plan_of(settings)
     noise = plan.noise_multiplier * plan.honest_survivors**0.5
-    return StudyLaw(noise, plan.sampling_rate, plan.max_steps)
+    return StudyLaw(noise, plan.sampling_rate, forecast(plan, tight=False).at_most_rounds)
 
 
 @dataclass(frozen=True)

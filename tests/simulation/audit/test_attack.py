@@ -24,7 +24,7 @@ def test_a_sound_study_is_not_refuted() -> None:
 
 
 def test_right_guesses_beyond_the_certificate_refute_it() -> None:
-    found = judged(StudyLaw(4.0, 1.0, 1), DELTA, 5_000, GuessPlan(500, 0.5), 5_000, 490)
+    found = judged(StudyLaw(4.0, 1.0, 1), DELTA, 5_000, GuessPlan(500, 0.5), 5_000, 490, 1)
     assert found.refuted
     assert found.proven > found.certified
     assert found.of_any <= found.most
