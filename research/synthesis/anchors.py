@@ -13,6 +13,8 @@ They see all records at once and trust the place that holds them. Prints one row
 seed as soon as it is measured.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import subprocess
