@@ -17,25 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.profile import mu_from_epsilon
-from research.synthesis import data, judge
+from research.synthesis.data import SPLITS, Cells, Split
+from research.synthesis.judge import classified, mean_variation, section_of
 from study_protocol.study.any_settings import settings_from
 from study_protocol.study.synthesis import Synthesis
 from synthesis.file import values_of
 from wardround.cli.lead.templates import statistics_values
 from wardround.demo.live import LiveCoordinator, LiveHospital, open_study
-from wardround.demo.processes import Processes, environment, until
+from wardround.demo.processes import Processes, environment
 
 STUDY, DELTA = "adult", 1e-5
 # Rounding to the grid and the cut tails of the noise take their part of the limit.
 _OF_LIMIT = 0.9999
+_JOIN_SECONDS = 30.0
 _POLICY = f'studies = ["{STUDY}"]\nlargest_epsilon = 10.0\n[statistics]\nqueries = "ask"\n'
 
 
-def section(table: data.T, epsilon: float) -> Synthesis:
+def section(split: Split, epsilon: float) -> Synthesis:
     """Return the settings of the questions, whose whole cost is ε."""
-    allowance = mu_from_epsilon(epsilon, DELTA) ** 2 * _OF_LIMIT
-    return judge.settings(table, epsilon).model_copy(update={"allowance": allowance})
+    judged = section_of(split, epsilon)
+    return judged.model_copy(update={"allowance": judged.allowance * _OF_LIMIT})
 
 
 def settings_of(synthesis: Synthesis, epsilon: float) -> dict[str, Any]:
@@ -43,11 +44,11 @@ def settings_of(synthesis: Synthesis, epsilon: float) -> dict[str, Any]:
     values = statistics_values(masked=True)
     values["privacy"]["limits"] = [values["privacy"]["limits"][0] | {"epsilon": epsilon, "delta": DELTA}]
     values["privacy"]["masking"] |= {"neighbours": None}
-    values["statistics"] |= {"max_queries": 3, "max_cells": synthesis.most_cells()}
+    values["statistics"] |= {"max_queries": 4, "max_cells": synthesis.most_cells()}
     return values | {"synthesis": synthesis.model_dump(mode="json")}
 
 
-def write_records(path: Path, synthesis: Synthesis, codes: np.ndarray) -> None:
+def write_records(path: Path, synthesis: Synthesis, codes: Cells) -> None:
     """Write one hospital's table, a row a patient, with a value in each cell's bin or category."""
     values = [[*values_of(variable)] for variable in synthesis.columns]
     with path.open("w", newline="") as file:
@@ -58,11 +59,11 @@ def write_records(path: Path, synthesis: Synthesis, codes: np.ndarray) -> None:
             writer.writerow([f"p{number}", *("" if cell is None else cell for cell in cells)])
 
 
-def codes_in(path: Path, synthesis: Synthesis) -> np.ndarray:
+def codes_in(path: Path, synthesis: Synthesis) -> Cells:
     """Return the cells of a synthetic CSV file, shape (rows, columns)."""
     with path.open(newline="") as file:
         lines = list(csv.reader(file))[1:]
-    columns = []
+    columns = list[list[int]]()
     for place, variable in enumerate(synthesis.columns):
         cells = {"" if value is None else str(value): cell for cell, value in enumerate(values_of(variable))}
         columns.append([cells[line[place]] for line in lines])
@@ -70,8 +71,8 @@ def codes_in(path: Path, synthesis: Synthesis) -> np.ndarray:
 
 
 def measured(folder: Path, hospitals: int, epsilon: float) -> dict[str, float]:
-    table, test = data.adult()
-    synthesis = section(table, epsilon)
+    split = SPLITS[STUDY](0)
+    synthesis = section(split, epsilon)
     with Processes() as processes:
         coordinator = LiveCoordinator(folder / "coordinator", processes)
         coordinator.prepare()
@@ -80,16 +81,16 @@ def measured(folder: Path, hospitals: int, epsilon: float) -> dict[str, float]:
         for place in range(hospitals):
             home = folder / f"h{place}"
             home.mkdir()
-            write_records(home / "records.csv", synthesis, table.codes[place::hospitals])
+            write_records(home / "records.csv", synthesis, split.train[place::hospitals])
             sites[home.name] = LiveHospital(home.name, home / "wardround", home / "records.csv", "patient", processes)
         with coordinator.operator() as operator:
             chosen = settings_from(settings_of(synthesis, epsilon))
             open_study(operator, STUDY, "Adult", chosen, sites, coordinator.origin, policy=_POLICY)
             for site in sites.values():
                 site.join(STUDY, coordinator.origin)
-            # They have read their tables and wait for a question.
-            ready = until(lambda: _all_wait(sites), seconds=300.0, check=processes.check)
-            assert ready, "a hospital did not come so far"
+            # Until they have read their tables and wait for a question.
+            time.sleep(_JOIN_SECONDS)
+            processes.check()
             file, env = (
                 folder / "synthetic.csv",
                 environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file),
@@ -104,21 +105,15 @@ def measured(folder: Path, hospitals: int, epsilon: float) -> dict[str, float]:
             operator.move_study(STUDY, "stop")
         print((folder / "synth.log").read_text())
     records = codes_in(file, synthesis)
-    accuracy, auc = judge.regression(table, records, test)
     return {
         "epsilon": limits[0].spent or 0.0,
         "seconds": seconds,
-        "seconds_of_verify": verified,
-        "total_variation": judge.mean_variation(table.sizes, table.codes, records),
-        "sampling_error": judge.mean_variation(table.sizes, table.codes, test),
-        "accuracy": accuracy,
-        "auc": auc,
-        "accuracy_on_real": judge.regression(table, table.codes, test)[0],
+        "seconds of verify": verified,
+        "variation": mean_variation(split.sizes, split.train, records),
+        "sampling": mean_variation(split.sizes, split.train, split.test),
+        **classified(split, records),
+        "real accuracy": classified(split, split.train)["accuracy"],
     }
-
-
-def _all_wait(sites: dict[str, LiveHospital]) -> bool:
-    return all("waiting" in site.log.read_text().lower() for site in sites.values())
 
 
 def main() -> None:
