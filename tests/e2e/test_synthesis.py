@@ -8,12 +8,14 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import dp_accounting
+import numpy as np
 import pytest
 
 from accounting.budget.budget import replay
 from accounting.budget.ledger import Entry
 from accounting.plan.queries import QueryCost
 from client_sdk.api.answered import Answered
+from private_learning.records import Table
 from server.db.ledger_store import entries
 from server.db.rows import find_study
 from study_protocol.study.any_settings import settings_from
@@ -41,6 +43,16 @@ COLUMNS = [
     {"column": "ill", "categories": ["0", "1"]},
 ]
 SECTION = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.5, "patients": 5000, "rows": 1000}
+
+
+def associated(seed: int) -> Table:
+    """The rate follows the age, so that this pair is worth its noise, and a third question is asked."""
+    chance = np.random.default_rng(seed)
+    age = chance.uniform(10, 90, 400)
+    columns = {"age": age, "rate": age / 9, "ill": chance.integers(0, 2, 400).astype(str)}
+    return Table.of({**columns, "patient": [f"p{number}" for number in range(400)]}, patient_column="patient")
+
+
 # A hospital dies at one of these in each stage, and the worker at another.
 DYING = (
     ("hospital.after-charge", "worker.before-reserve"),
@@ -67,7 +79,7 @@ def test_three_stages_end_in_a_file_whatever_dies(
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=0.2) as here:
         # Nobody is asked again: who joined has agreed to the rule.
         asking = answering_policy(statistics={"queries": "ask"})
-        sites = enrolled(here, tmp_path, chosen, names=NAMES[:hospitals], policy=asking)
+        sites = enrolled(here, tmp_path, chosen, names=NAMES[:hospitals], data=associated, policy=asking)
         for site in sites:
             site.start()
         with operator(here) as lead:
@@ -79,14 +91,17 @@ def test_three_stages_end_in_a_file_whatever_dies(
                     )
             results = [lead.ask("registry", lead.query("registry", number).document) for number in (1, 2, 3)]
             assert len(lead.queries("registry").queries) == 3
-            spent = lead.budget("registry").limits[0].spent
+            exported = laws.whole_ledger(lead, "registry")
         assert not points
         answers: list[SignedAnswer] = [_signed(result) for result in results]
         chain = follow(synthesis, {one.published.sha256: one.published for one in answers}.get)
         assert chain.document is None
-        found = here.coordinator.database.read("look", lambda tx: entries(tx, find_study(tx, "registry").id, 0, 10_000))
-        assert replay(found).charged_queries == 3
-        assert spent == pytest.approx(recomputed(found), rel=1e-6)
+        budget, epsilon = replay(exported), recomputed(exported)
+        assert budget.charged_queries == 3
+        assert epsilon <= budget.accounts[0].epsilon() <= epsilon * (1 + 1e-6)
+        # What was agreed when they joined is what it cost, and no more.
+        agreed = dp_accounting.get_epsilon_gaussian(synthesis.allowance**-0.5, 1e-5)
+        assert epsilon <= agreed <= epsilon * (1 + 1e-3)
         path = tmp_path / "synthetic.csv"
         write(path, made("registry", chosen.digest(), synthesis, answers, results[0].key))
         assert verify(path).synthesis == synthesis
@@ -109,7 +124,9 @@ def test_a_hospital_that_is_lost_at_any_step_of_a_question_stops_none(
         monkeypatch.setattr(f"{module}.failpoint", deaths.come)
     monkeypatch.setattr("client_sdk.study.participation._PAUSE_SECONDS", 0.05)
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=0.2) as here:
-        sites = enrolled(here, tmp_path, statistics_settings(epsilon=5.0, synthesis=SECTION), names=NAMES)
+        sites = enrolled(
+            here, tmp_path, statistics_settings(epsilon=5.0, synthesis=SECTION), names=NAMES, data=associated
+        )
         scene = Scene(here, clock, deaths, {site.name: site for site in sites})
         lost = frozenset({NAMES[2]})
         deaths.who, deaths.at = set(lost), DIES_AT[steps[0]]
@@ -133,7 +150,9 @@ def test_a_hospital_that_is_lost_at_any_step_of_a_question_stops_none(
 def test_a_hospital_that_forbids_a_column_stays_out_and_the_others_answer(tmp_path: Path, database_url: str) -> None:
     clock = FakeClock()
     with live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=0.2) as here:
-        sites = enrolled(here, tmp_path, statistics_settings(epsilon=5.0, synthesis=SECTION), names=NAMES)
+        sites = enrolled(
+            here, tmp_path, statistics_settings(epsilon=5.0, synthesis=SECTION), names=NAMES, data=associated
+        )
         sites[4].set_policy(statistics={"queries": "ask", "denied_columns": ["rate"]})
         for site in sites:
             site.start()
