@@ -17,7 +17,11 @@ from study_protocol.queries.rows import one_row_each
 from study_protocol.queries.variables import UnreadableColumn
 from tests.factories.questions import DOCUMENTS, answer_without_noise, column, exact, patients, question
 
-QUESTIONS = DOCUMENTS | {"centred-moments": DOCUMENTS["moments"] | {"centred": True}}
+QUESTIONS = DOCUMENTS | {
+    "centred-moments": DOCUMENTS["moments"] | {"centred": True},
+    # One hospital's block of it.
+    "by-hospital": DOCUMENTS["table"] | {"by": "hospital"},
+}
 KINDS = pytest.mark.parametrize("kind", QUESTIONS)
 
 
@@ -70,6 +74,8 @@ SQUARES = {
     "count": 1,
     "table": 1,
     "tables": 3,
+    "by-hospital": 1,
+    # Counted 1, 3 and 2 times.
     "marginals": 14,
     "sites": 1,
     "moments": 9,
