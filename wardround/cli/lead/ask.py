@@ -36,7 +36,9 @@ Csv = Annotated[
 TableName = Annotated[str | None, typer.Option("--table", help="show only this table of the answer")]
 Ready = Annotated[
     str | None,
-    typer.Option("--ready", help="question instead of a file: table-one, missingness, typical, survival, evaluation"),
+    typer.Option(
+        "--ready", help="question instead of a file: table-one, missingness, sites, typical, survival, evaluation"
+    ),
 ]
 Columns = Annotated[
     Path | None,
