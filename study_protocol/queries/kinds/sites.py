@@ -262,7 +262,7 @@ class _Cell:
     words: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Read:
     """One column: of every patient whether each impossible value is there, and 1, -1 or 0 for each property."""
 
