@@ -127,7 +127,7 @@ class AuditedCase:
 
 def cases() -> dict[str, AuditedCase]:
     """Noise of each hospital and noise that hospitals share under masks, linear and not, with and without batches."""
-    network = {"task": "mlp", "task_parameters": TASK_PARAMETERS | {"hidden": "16"}}
+    network = {"task": "mlp", "task_parameters": TASK_PARAMETERS | {"hidden": 16}}
     chosen = {
         "logistic regression, q 0.25, σ 1.5": settings(
             sampling_rate=0.25, noise_multiplier=1.5, expected_batch_size=50.0, max_steps=40
