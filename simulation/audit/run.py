@@ -141,4 +141,6 @@ def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None
         "patients": sum(map(len, inputs.population.rows)),
         "seed": inputs.seed,
     }
-    return AuditReport(inputs.settings.digest(), facts, sections)
+    # The settings may name this page: its digest cannot stand on it.
+    unnamed = inputs.settings.model_copy(update={"audit_sha256": None})
+    return AuditReport(unnamed.digest(), facts, sections)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ def test_the_page_has_all_parts_and_the_same_seed_makes_the_same_page(monkeypatc
     assert [section.key for section in report.sections] == ["one_run", "steps"]
     assert report.alarms == []
     assert json.loads(report.files()["audit.json"])["steps"]["steps"] == 6
-    assert audit(_inputs()).page_sha256 == report.page_sha256
+    named = _inputs().settings.model_copy(update={"audit_sha256": report.page_sha256})
+    assert audit(replace(_inputs(), settings=named)).page_sha256 == report.page_sha256
+    assert report.settings_sha256 == _inputs().settings.digest()
 
 
 def test_too_few_hospitals_and_studies_without_a_limit_for_patients_are_refused_in_words() -> None:
