@@ -108,7 +108,7 @@ def _records(settings: StudySettings, coordinates: int, noise: float) -> int:
 def _copies(records: int, rate: float, noise_multiplier: float) -> int:
     """Return so many that the size of a batch shows through the noise, and that most records are copies."""
     if rate == 1:
-        return records
+        return 3 * records
     shown = max(_RATIO * noise_multiplier**2 / (rate * (1 - rate)), 9 * records)
     return min(int(np.ceil(shown)), _MOST_COPIES)
 
