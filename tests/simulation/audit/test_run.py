@@ -23,15 +23,15 @@ from tests.factories.settings import TASK_PARAMETERS, limit, settings
 def _inputs(scheme: str = "parallel", clients: int = 5, **options: Any) -> AuditInputs:
     task = load("logistic-regression", TASK_PARAMETERS)
     population = Population.of({f"h{i}": task.dataset(records(40, seed=i)) for i in range(clients)})
-    return AuditInputs(settings(scheme, **({"max_steps": 6} | options)), task, records(40), population, 20, 1)
+    return AuditInputs(settings(scheme, **({"max_steps": 6} | options)), task, records(40), population, None, 20, 1)
 
 
 def test_the_page_has_all_parts_and_the_same_seed_makes_the_same_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_run, "STEPS", 6)
     done: list[int] = []
     report = audit(_inputs(), done.append)
-    assert done == [1, 2]
-    assert [section.key for section in report.sections] == ["one_run", "steps"]
+    assert done == [1, 2, 3]
+    assert [section.key for section in report.sections] == ["one_run", "steps", "membership"]
     assert report.alarms == []
     assert json.loads(report.files()["audit.json"])["steps"]["steps"] == 6
     named = _inputs().settings.model_copy(update={"audit_sha256": report.page_sha256})
