@@ -13,7 +13,8 @@ RMIA  how often the likelihood that the model gives the patient, beside its mean
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -129,7 +130,7 @@ def membership(
         spent = shadows.spent
         models.append(attacked(name, task, shadows))
     epsilon, delta = spent or (None, None)
-    curve = None if epsilon is None or delta is None else _points(lambda rate: ceiling(rate, epsilon, delta))
+    curve = None if spent is None else _points(partial(ceiling, epsilon=spent[0], delta=spent[1]))
     return MembershipReport(
         patients=len(population.dataset), epsilon=epsilon, delta=delta, models=tuple(models), ceiling=curve
     )
@@ -195,9 +196,11 @@ def relative_likelihoods(losses: Floats, others: Floats, inside: Booleans) -> Fl
     ratios = -losses - np.log(np.maximum(usual, 1e-300))
     usual_others = (of_others.sum(axis=0) - of_others) / (count - 1)
     compared = np.sort(-others - np.log(np.maximum(usual_others, 1e-300)), axis=1)
-    beaten = [np.searchsorted(row, each - math.log(_GAMMA)) for row, each in zip(compared, ratios, strict=True)]
+    beaten = np.zeros(ratios.shape)
+    for place, row in enumerate(compared):
+        beaten[place] = np.searchsorted(row, ratios[place] - math.log(_GAMMA))
     # Patients who beat as many records are told apart by the ratio itself.
-    return np.array(beaten) + _special.expit(ratios)
+    return beaten + _special.expit(ratios)
 
 
 def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, float] | None = None) -> AttackResult:
@@ -213,7 +216,7 @@ def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, fl
         attack=attack,
         auc=_area(members, strangers),
         at=at,
-        curve=_points(lambda share: _above(members, _threshold(strangers, share)) / len(members)),
+        curve=_points(partial(_found_at, members, strangers)),
     )
 
 
@@ -233,7 +236,11 @@ def _above(ascending: Floats, threshold: float) -> int:
     return len(ascending) - int(np.searchsorted(ascending, threshold, side="right"))
 
 
-def _points(of: Any) -> tuple[tuple[float, float], ...]:
+def _found_at(members: Floats, strangers: Floats, share: float) -> float:
+    return _above(members, _threshold(strangers, share)) / len(members)
+
+
+def _points(of: Callable[[float], float]) -> tuple[tuple[float, float], ...]:
     return tuple((float(share), float(of(float(share)))) for share in np.logspace(-3, 0, _POINTS))
 
 
