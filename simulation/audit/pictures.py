@@ -6,13 +6,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from simulation.audit.membership import MembershipReport, TruePositives
+    from simulation.audit.membership import MembershipReport
     from simulation.audit.reconstruction import ReconstructionReport
 
 _WIDTH, _HEIGHT = 420, 300
@@ -37,13 +37,8 @@ def membership_section(report: MembershipReport) -> str:
         "table shows how many of the patients who took part are found, if 1 % or 0.1 % of the others are wrongly "
         "taken for participants. An AUC of 0.5 is guessing.</p>"
     )
-    head = (
-        "model",
-        "quality",
-        "attack",
-        "AUC",
-        *(f"found at {100 * each.false_positives:g} % false positives" for each in _shares(report)),
-    )
+    shares = [100 * each.false_positives for each in report.models[0].attacks[0].at]
+    head = ("model", "quality", "attack", "AUC", *(f"found at {share:g} % false positives" for share in shares))
     rows: list[Sequence[str]] = []
     for models in report.models:
         quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
@@ -51,9 +46,8 @@ def membership_section(report: MembershipReport) -> str:
             found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
             rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
     if report.epsilon is not None:
-        limits = [
-            "" if each.ceiling is None else f"at most {each.ceiling:.2%}" for each in report.models[-1].attacks[0].at
-        ]
+        at = report.models[-1].attacks[0].at
+        limits = ["" if each.ceiling is None else f"at most {each.ceiling:.2%}" for each in at]
         rows.append((f"{_CEILING}, ε {report.epsilon:.3g}, δ {report.delta:.0e}", "", "any attack", "", *limits))
     else:
         text += "<p>This study states no classical ε for one patient, so nothing bounds these attacks.</p>"
@@ -62,12 +56,8 @@ def membership_section(report: MembershipReport) -> str:
             f"<p><strong>{escape(', '.join(report.alarms))} found more patients than the certificate allows.</strong> "
             "The certificate does not hold for this study.</p>"
         )
-    svg = cast(str, vl_convert.vegalite_to_svg(membership_chart(report)))
+    svg = vl_convert.vegalite_to_svg(membership_chart(report))
     return f"<h2>Membership inference</h2>{text}{_table(head, rows)}{svg}"
-
-
-def _shares(report: MembershipReport) -> Sequence[TruePositives]:
-    return report.models[0].attacks[0].at
 
 
 def membership_chart(report: MembershipReport) -> dict[str, Any]:

@@ -188,8 +188,8 @@ class _Scene:
         for target, pool in zip(self.targets, pools, strict=True):
             others = pool[pool != target]
             batch = others[self.draw.random(len(others)) < rate]
-            total: Floats = each[target] + each[batch].sum(axis=0) + noise * self.draw.normal(size=each.shape[1])
-            sums.append(total - rate * len(others) * usual)
+            known = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
+            sums.append(np.asarray(known) + noise * self.draw.normal(size=each.shape[1]))
         return np.array(sums)
 
     def attack(self, bare: Floats) -> tuple[Callable[[Floats], Floats], Literal["closed form", "gradient matching"]]:

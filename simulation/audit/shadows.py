@@ -23,7 +23,7 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.training.weights import weights_of
 from simulation.audit.releases import Gradients
 from simulation.backends.base import Loop
-from simulation.baselines import fitted, metrics_of
+from simulation.baselines import STEPS, fitted, metrics_of
 from simulation.engine import Engine
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -35,6 +35,8 @@ FEWEST_STUDIES, STUDIES = 16, 64
 # Draws of coins until every hospital keeps a patient.
 _TRIES = 1_000
 _STREAM = 31
+# A small network is trained without privacy until it has learnt its records by heart, as without a validation set.
+_LONG_STEPS, _SMALL = 2_000, 20_000
 # A diverged model has losses that are no numbers.
 _LARGEST_LOSS = 1e6
 
@@ -157,8 +159,9 @@ def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | Non
 def _single_threaded(task: Task, records: TaskDataset, seed: int) -> torch.nn.Module:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    small = sum(parameter.numel() for parameter in task.model().parameters()) <= _SMALL
     try:
-        return fitted(task, records, seed)
+        return fitted(task, records, seed, steps=_LONG_STEPS if small else STEPS)
     finally:
         torch.set_num_threads(threads)
 
