@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -188,8 +188,8 @@ class _Scene:
         for target, pool in zip(self.targets, pools, strict=True):
             others = pool[pool != target]
             batch = others[self.draw.random(len(others)) < rate]
-            known = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
-            sums.append(np.asarray(known) + noise * self.draw.normal(size=each.shape[1]))
+            known: Any = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
+            sums.append(known + noise * self.draw.normal(size=each.shape[1]))
         return np.array(sums)
 
     def attack(self, bare: Floats) -> tuple[Callable[[Floats], Floats], Literal["closed form", "gradient matching"]]:
