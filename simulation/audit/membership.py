@@ -26,7 +26,7 @@ from scipy import stats as _statistics  # pyright: ignore[reportMissingTypeStubs
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.task import Classification
-from simulation.audit.shadows import STUDIES, Shadows, ShadowStudies, halved
+from simulation.audit.shadows import Shadows, ShadowStudies, halved, held_out, usual_studies
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 
@@ -107,26 +107,31 @@ def membership(
     settings: StudySettings,
     task: Task,
     population: Population,
-    test: TaskDataset,
+    test: TaskDataset | None = None,
     *,
-    studies: int = STUDIES,
+    studies: int | None = None,
     seed: int = 0,
-    seconds: float | None = None,
     workers: int | None = None,
 ) -> MembershipReport:
     """Run shadow studies, without privacy and as the settings say, and attack each by all others.
 
-    test: records of no training patient, one row each. seconds: fewer studies where they would take longer.
+    Args:
+        test: records of no training patient, one row each. None: a fifth of each hospital's patients is held out.
+        studies: None: as many as take about two minutes, from 16 to 64.
 
-    Raises: as `ShadowStudies.run`.
+    Raises:
+        ConfigurationError: too few studies, or too few patients.
+        ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
     """
+    if test is None:
+        population, test = held_out(population, seed)
+    studies = studies or usual_studies(settings, task, population)
     if studies < 4:
         raise ConfigurationError(f"{studies} shadow studies are too few: ask for 4 or more")
-    part = None if seconds is None else seconds / 2
     models: list[AttackedModels] = []
     spent: tuple[float, float] | None = None
     for name, shadowed in ((WITHOUT_PRIVACY, None), (STUDY, halved(settings))):
-        shadows = ShadowStudies(shadowed, task, population, test).run(studies, seed, workers=workers, seconds=part)
+        shadows = ShadowStudies(shadowed, task, population, test).run(studies, seed, workers=workers)
         spent = shadows.spent
         models.append(attacked(name, task, shadows))
     epsilon, delta = spent or (None, None)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simulation.audit.page import Section
 
 if TYPE_CHECKING:
     from simulation.audit.membership import MembershipReport
@@ -22,42 +23,40 @@ _CEILING, _GUESSING = "most that the certificate allows", "guessing"
 _PIXELS = 3
 
 
-def membership_section(report: MembershipReport) -> str:
-    """Return HTML: a short text, the table and the picture.
+def membership_section(report: MembershipReport) -> Section:
+    """Return the section with its table and picture.
 
     Raises:
         ModuleNotFoundError: vl-convert-python is missing, which the extra `simulation` brings.
     """
     import vl_convert
 
-    text = (
-        "<p>An attacker has a patient's record and the finished model, and asks whether the patient took part. A model "
+    lines = [
+        "An attacker has a patient's record and the finished model, and asks whether the patient took part. A model "
         "often fits the patients that it was trained on better than others. The study was run many times on random "
         "halves of the patients, so that the attacker knows how a model looks with and without each patient. The "
         "table shows how many of the patients who took part are found, if 1 % or 0.1 % of the others are wrongly "
-        "taken for participants. An AUC of 0.5 is guessing.</p>"
-    )
-    shares = [100 * each.false_positives for each in report.models[0].attacks[0].at]
-    head = ("model", "quality", "attack", "AUC", *(f"found at {share:g} % false positives" for share in shares))
+        "taken for participants (false positives). An AUC of 0.5 is guessing. Intervals are exact, at 95 %."
+    ]
+    first = report.models[0].attacks[0].at
+    columns = ("model", "quality", "attack", "AUC", *(f"found at {100 * each.false_positives:g} %" for each in first))
     rows: list[Sequence[str]] = []
     for models in report.models:
         quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
         for attack in models.attacks:
             found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
             rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
-    if report.epsilon is not None:
-        at = report.models[-1].attacks[0].at
-        limits = ["" if each.ceiling is None else f"at most {each.ceiling:.2%}" for each in at]
-        rows.append((f"{_CEILING}, ε {report.epsilon:.3g}, δ {report.delta:.0e}", "", "any attack", "", *limits))
+    if report.epsilon is None:
+        lines.append("This study states no classical ε for one patient, so that nothing bounds these attacks.")
     else:
-        text += "<p>This study states no classical ε for one patient, so nothing bounds these attacks.</p>"
-    if report.alarms:
-        text += (
-            f"<p><strong>{escape(', '.join(report.alarms))} found more patients than the certificate allows.</strong> "
-            "The certificate does not hold for this study.</p>"
-        )
+        at = report.models[-1].attacks[0].at
+        limits = ["" if each.ceiling is None else f"{each.ceiling:.2%}" for each in at]
+        rows.append((_CEILING, f"ε {report.epsilon:.3g}, δ {report.delta:g}", "any", "", *limits))
     svg = vl_convert.vegalite_to_svg(membership_chart(report))
-    return f"<h2>Membership inference</h2>{text}{_table(head, rows)}{svg}"
+    alarms = [f"{attack} finds more patients than the certificate allows" for attack in report.alarms]
+    return Section(
+        "membership", "Membership inference", report.model_dump(), lines, columns, rows, chart=svg, alarms=alarms
+    )
 
 
 def membership_chart(report: MembershipReport) -> dict[str, Any]:
@@ -92,17 +91,17 @@ def _share(field: str, title: str) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"format": "~%"}}
 
 
-def reconstruction_section(report: ReconstructionReport) -> str:
-    """Return HTML: a short text, the table, and the picture of images."""
-    text = (
-        "<p>An update is computed from patients' records. This table shows how much of one record the coordinator can "
+def reconstruction_section(report: ReconstructionReport) -> Section:
+    """Return the section with its table, and the picture of images."""
+    lines = [
+        "An update is computed from patients' records. The table shows how much of one record the coordinator can "
         f"compute back from updates of different kinds ({report.method}, {report.records} records, noise multiplier "
         f"{report.noise_multiplier:.3g}). A cosine of 1 is the record itself, 0 is nothing of it. The place is that of "
         f"the right record among {report.candidates:,}, ordered by how well each explains the update: 1 is found, "
         f"{(report.candidates + 1) / 2:,.0f} is guessing. A masked vector of one hospital alone is random whatever it "
-        "holds.</p>"
-    )
-    head = ("what is seen", "cosine", "error", "median place", "found", "in this study")
+        "holds."
+    ]
+    columns = ("what is seen", "cosine", "error", "median place", "found", "in this study")
     rows = [
         (
             view.name,
@@ -117,17 +116,10 @@ def reconstruction_section(report: ReconstructionReport) -> str:
     picture = ""
     if report.picture is not None:
         caption = "First line: records. Below: what was computed from each kind of update, in the table's order."
-        picture = (
-            f'<figure><img alt="{caption}" src="data:image/png;base64,{report.picture}"><figcaption>{caption}'
-            "</figcaption></figure>"
-        )
-    return f"<h2>Reconstruction</h2>{text}{_table(head, rows)}{picture}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    first = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>"
+        source = f"data:image/png;base64,{report.picture}"
+        picture = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
+    figures = report.model_dump(exclude={"picture"})
+    return Section("reconstruction", "Reconstruction", figures, lines, columns, rows, chart=picture)
 
 
 def png(grey: NDArray[np.float64]) -> bytes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -184,13 +184,12 @@ class _Scene:
 
     def _sums(self, each: Floats, pools: Sequence[NDArray[np.int64]], noise: float) -> Floats:
         rate, usual = self.settings.privacy.sampling_rate, each.mean(axis=0)
-        sums: list[Floats] = []
-        for target, pool in zip(self.targets, pools, strict=True):
+        sums = np.zeros((len(pools), each.shape[1]))
+        for place, (target, pool) in enumerate(zip(self.targets, pools, strict=True)):
             others = pool[pool != target]
             batch = others[self.draw.random(len(others)) < rate]
-            known: Any = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
-            sums.append(known + noise * self.draw.normal(size=each.shape[1]))
-        return np.array(sums)
+            sums[place] = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
+        return sums + noise * self.draw.normal(size=sums.shape)
 
     def attack(self, bare: Floats) -> tuple[Callable[[Floats], Floats], Literal["closed form", "gradient matching"]]:
         """Return (updates) -> reconstructed inputs, the closed form where bare gradients show that it is right."""

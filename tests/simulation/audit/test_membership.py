@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from simulation.audit.membership import (
     result,
 )
 from simulation.audit.pictures import membership_chart, membership_section
-from simulation.audit.shadows import Shadows, ShadowStudies, halved
+from simulation.audit.shadows import Shadows, ShadowStudies, halved, held_out
 from simulation.population import Population
 from tests.factories.hospitals import records
 from tests.factories.settings import TASK_PARAMETERS, settings
@@ -134,9 +135,21 @@ def test_a_study_is_attacked_and_shown() -> None:
     assert all(low[1] <= high[1] for low, high in pairwise(found.ceiling))
     assert membership(settings(), task, population, test, studies=6, workers=1) == found
     assert len(membership_chart(found)["data"]["values"]) > 100
-    page = membership_section(found)
-    assert "<svg" in page
-    assert "at most" in page
+    section = membership_section(found)
+    assert section.chart.startswith("<svg")
+    assert len(section.rows) == 7
+    json.dumps(section.figures, allow_nan=False)
+
+
+def test_held_out_patients_train_nobody() -> None:
+    task = load("logistic-regression", TASK_PARAMETERS)
+    population = Population.of({f"h{place}": task.dataset(records(25, seed=place)) for place in range(3)})
+    rest, test = held_out(population, 0)
+    assert [len(rows) for rows in rest.rows] == [20] * 3
+    assert len(test) == 15
+    kept = {tuple(row) for row in rest.dataset.inputs[:].tolist()}
+    assert not kept & {tuple(row) for row in test.inputs[:].tolist()}
+    assert sorted(np.concatenate(rest.rows).tolist()) == list(range(60))
 
 
 def test_half_the_patients_keep_the_cost_and_halve_the_divisor() -> None:
