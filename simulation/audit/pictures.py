@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from simulation.audit.page import Section
 
@@ -20,7 +15,6 @@ _WIDTH, _HEIGHT = 420, 300
 # Okabe and Ito's palette: told apart by colour-blind readers.
 _COLOURS = ("#D55E00", "#0072B2", "#000000", "#999999")
 _CEILING, _GUESSING = "most that the certificate allows", "guessing"
-_PIXELS = 3
 
 
 def membership_section(report: MembershipReport) -> Section:
@@ -120,16 +114,3 @@ def reconstruction_section(report: ReconstructionReport) -> Section:
         picture = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
     figures = report.model_dump(exclude={"picture"})
     return Section("reconstruction", "Reconstruction", figures, lines, columns, rows, chart=picture)
-
-
-def png(grey: NDArray[np.float64]) -> bytes:
-    """Return a PNG of (height, width) numbers from 0, black, to 1, each a square of pixels."""
-    levels = np.kron(np.rint(255 * grey).astype(np.uint8), np.ones((_PIXELS, _PIXELS), np.uint8))
-    height, width = levels.shape
-    # Every line begins with its filter, 0: none.
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), levels], axis=1).tobytes()
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

@@ -28,7 +28,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.gradients.inspection import trainable
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory
-from simulation.audit.pictures import png
+from simulation.audit.png import png
 from simulation.audit.releases import Gradients
 from simulation.engine import initial_weights
 from simulation.population import Population

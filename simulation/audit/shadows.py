@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.dataset import present
@@ -27,6 +28,7 @@ from simulation.backends.base import Loop
 from simulation.baselines import STEPS, fitted, metrics_of
 from simulation.engine import Engine
 from simulation.population import Population
+from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array
 
@@ -137,7 +139,8 @@ def usual_studies(settings: StudySettings, task: Task, population: Population) -
     size = sum(parameter.numel() for parameter in task.model().parameters())
     batch = settings.privacy.sampling_rate * sum(map(len, population.rows)) / 2
     step = len(population) * _STEP_SECONDS + batch * size / _SPEED
-    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / (settings.privacy.max_steps * step))))
+    steps = forecast(plan_of(settings), tight=False).at_most_rounds * settings.steps_per_round
+    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / (max(steps, 1) * step))))
 
 
 def held_out(population: Population, seed: int) -> tuple[Population, TaskDataset]:
