@@ -1,7 +1,7 @@
 """Other pictures: PneumoniaMNIST, a folder of a user's own, and CIFAR-10's files.
 
-What separates invented handwriting says nothing about an X-ray: the features here are `oriented_gradients`, or those of a frozen
-network that the user gives.
+What separates invented handwriting says nothing about an X-ray: the features here are `oriented_gradients`, or those of
+a frozen network that the user gives.
 """
 
 from __future__ import annotations
