@@ -322,6 +322,7 @@ def main() -> None:
     parser.add_argument("--choose", action="store_true", help="search for the moments' settings; writes nothing")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--networks", type=int, default=2, help="seeds with a network and a vae")
+    parser.add_argument("--ways", nargs="*", default=["moments", "vae"])
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("study_protocol").setLevel(logging.ERROR)
@@ -333,8 +334,10 @@ def main() -> None:
                 found = measured_moments(name, data, each, range(1000, 1002), 0)["quadratic"]
                 print(f"{np.mean(found):.4f} {each}", flush=True)
             continue
-        _record(f"{name}, vae", measured_vae(name, data, vae, range(options.networks)))
-        _record(f"{name}, moments", measured_moments(name, data, moments, range(options.seeds), options.networks))
+        if "moments" in options.ways:
+            _record(f"{name}, moments", measured_moments(name, data, moments, range(options.seeds), options.networks))
+        if "vae" in options.ways:
+            _record(f"{name}, vae", measured_vae(name, data, vae, range(options.networks)))
 
 
 def _record(name: str, result: Any) -> None:
