@@ -24,6 +24,8 @@ CENTRED_SQUARES = 3
 BLOCKS_BY_HOSPITAL = 4
 # From this number on programs read questions of kind `marginals`, and the section `synthesis`.
 MARGINALS = 4
+# From this number on programs read questions of kind `distances`.
+DISTANCES = 4
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.

@@ -45,6 +45,7 @@ EXAMPLES: dict[str, dict[str, Any]] = DOCUMENTS | {
     "quantiles": {"kind": "quantiles", "number": AGE},
     "survival": {"kind": "survival", "time": {"column": "age", "edges": [0, 20, 40, 60, 80, 100]}, "event": FEMALE},
     "evaluation": {"kind": "evaluation", "model": 1, "prediction": "binary"},
+    "distances": {"kind": "distances"},
 }
 
 

@@ -6,6 +6,7 @@ from pydantic import Field, TypeAdapter
 
 from study_protocol.queries.kinds.count import Count
 from study_protocol.queries.kinds.covariance import Covariance
+from study_protocol.queries.kinds.distances import Distances
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.queries.kinds.linear_regression import LinearRegression
 from study_protocol.queries.kinds.marginals import Marginals
@@ -18,6 +19,7 @@ from study_protocol.queries.kinds.tables import Tables
 Question = Annotated[
     Count
     | Covariance
+    | Distances
     | Evaluation
     | LinearRegression
     | Marginals
