@@ -92,6 +92,10 @@ def _synthesises(settings: Settings) -> bool:
     return settings.get("synthesis") is not None
 
 
+def _names_an_audit(settings: Settings) -> bool:
+    return settings.get("audit_sha256") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -104,6 +108,7 @@ REQUIREMENTS = (
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
+    Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
 )
 
 

@@ -209,7 +209,10 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         round=account.round,
         model=model,
         result=result,
-        summary=_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
+        summary=[
+            *_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
+            *([] if settings.audit_in_words is None else [settings.audit_in_words]),
+        ],
         limits=limits,
         distances=_distances(account, facts),
         percentiles=list(account.percentiles),

@@ -12,6 +12,7 @@ from study_protocol.queries.kinds.linear_regression import LinearRegression
 from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.quantiles import Quantiles
+from study_protocol.queries.kinds.sites import Sites
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.kinds.table import ContingencyTable
 from study_protocol.queries.kinds.tables import Tables
@@ -25,6 +26,7 @@ Question = Annotated[
     | Marginals
     | Moments
     | Quantiles
+    | Sites
     | Survival
     | ContingencyTable
     | Tables,
