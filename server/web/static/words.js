@@ -55,6 +55,7 @@ const shortened = (words) => (words.length > 120 ? `${words.slice(0, 119).trimEn
 const QUERY_KINDS = {
   count: "number of patients", table: "table", tables: "several tables", moments: "means and standard deviations", covariance: "covariances",
   quantiles: "quantiles", survival: "survival", evaluation: "evaluation of a model", "linear-regression": "linear regression",
+  distances: "what training cost each patient",
   marginals: "crossed tables for synthetic records",
 };
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
