@@ -1,6 +1,6 @@
 """The picture of docs/synthetic-records.md: where noise enters, what ε covers, and what follows from the answers.
 
-    python -m research.figures.synthetic_records docs/figures/synthetic-records.svg
+python -m research.figures.synthetic_records docs/figures/synthetic-records.svg
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ import { costWords } from "/static/questions.js";
 
 // More cells than this beside each other are no picture.
 const MOST_CELLS = 400;
-const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)} %`);
+// Never a negative zero.
+const tenths = (share) => (Math.round(1000 * share) / 10 + 0).toFixed(1);
+const percent = (share) => (share === null ? "–" : `${tenths(share)} %`);
 
 export function synthesisTab(name) {
   const node = element("div", {}), state = element("div", {}), compared = element("div", {});
   const one = choice("Column"), other = choice("Crossed with");
   let known = null, read = null;
-  const tools = element("form", { class: "tools", onsubmit: (event) => event.preventDefault() }, one.node, other.node);
+  const tools = element("form", { class: "choices", onsubmit: (event) => event.preventDefault() }, one.node, other.node);
   node.append(
     section("synthesis", "Synthetic records", state),
     section("compared", "Released answers and synthetic records", tools, compared),
@@ -131,7 +133,7 @@ function crossed(name, column, by, { labels, released, interval, synthetic }) {
 
 function heat(title, column, by, [first, second], values, top) {
   const shade = (share) => {
-    const node = element("td", { class: "heat" }, (100 * share).toFixed(1));
+    const node = element("td", { class: "heat" }, tenths(share));
     // Through the object model: an attribute would be an inline style, which the policy forbids.
     node.style.setProperty("--share", `${top > 0 ? Math.max(0, Math.min(100, (100 * share) / top)) : 0}%`);
     return node;
