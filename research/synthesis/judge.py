@@ -7,6 +7,7 @@ training records, and classifiers trained on synthetic records and judged on the
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,16 +126,21 @@ def judged(split: Split, epsilon: float, seed: int) -> Figures:
         "variation": mean_variation(split.sizes, split.train, records),
         "sampling": mean_variation(split.sizes, split.train, split.test),
         **classified(split, records),
-        **{f"real {name}": figure for name, figure in classified(split, split.train).items()},
         "seconds": seconds,
     }
 
 
 def runs(name: str, epsilon: float, seeds: Sequence[int], *, validates: bool) -> Iterator[Figures]:
+    """The figures of each seed. They go to the log as well, so that an interrupted measurement is not lost."""
     load: Callable[[int], Split] = SPLITS[name]
+    real, read = dict[str, float](), np.empty((0, 0), np.int64)
     for seed in seeds:
-        split = load(seed)
-        yield judged(split.validation(seed) if validates else split, epsilon, seed)
+        split = load(seed).validation(seed) if validates else load(seed)
+        if not np.array_equal(split.train, read):
+            read, real = split.train, {f"real {key}": figure for key, figure in classified(split, split.train).items()}
+        figures = {**judged(split, epsilon, seed), **real}
+        print(name, epsilon, seed, json.dumps(figures), file=sys.stderr, flush=True)
+        yield figures
 
 
 def row_of(name: str, epsilon: float, found: Sequence[Figures]) -> str:
