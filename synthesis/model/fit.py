@@ -44,8 +44,11 @@ class Crossed:
         return (rows[:, :, None, None] & columns[:, None, :, None]).astype(np.float64)
 
 
-def fitted(tables: Crossed) -> Floats:
-    """Return the estimates, shape (t, rows, columns, k), with the margins and without a negative count."""
+def fitted(tables: Crossed, *, shrinks: bool = True) -> Floats:
+    """Return the estimates, shape (t, rows, columns, k), with the margins and without a negative count.
+
+    shrinks: towards what is expected. Without it, estimates vary more, and nothing draws them to one side.
+    """
     totals = summed(tables.rows, 1)[:, None, None, :]
     independent = divided(
         tables.rows[:, :, None, :] * tables.columns[:, None, :, :],
@@ -54,9 +57,10 @@ def fitted(tables: Crossed) -> Floats:
     expected = _scaled(tables.expected + _INDEPENDENT * independent, tables)
     inside = tables.inside
     residual = _with_margins(tables.counts * inside, tables, inside) - expected
-    noise = (tables.std**2)[:, None, None, None]
-    prior = _excess(residual, expected, tables)[:, None, None, :] * expected
-    estimate = expected + residual * (prior / (prior + noise))
+    if shrinks:
+        prior = _excess(residual, expected, tables)[:, None, None, :] * expected
+        residual = residual * (prior / (prior + (tables.std**2)[:, None, None, None]))
+    estimate = expected + residual
     correction = np.zeros_like(estimate)
     for _ in range(_PROJECTIONS):
         clipped = np.maximum(estimate + correction, 0.0)

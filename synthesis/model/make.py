@@ -57,7 +57,8 @@ def edge_of(noised: Noised, margins: Margins, pair: Pair) -> Floats:
             np.array([float(counts.shape[0])]),
             np.array([float(counts.shape[1])]),
             np.array([std]),
-        )
+        ),
+        shrinks=noised.shrinks,
     )
     expected[..., live] = estimate[0]
     return expected
@@ -105,7 +106,8 @@ def _targets(noised: Noised, margins: Margins, cells: Mapping[Pair, Integers], w
             shapes[:, 0].astype(np.float64),
             shapes[:, 1].astype(np.float64),
             np.array([noised.pairs[pair].std for pair in pairs]),
-        )
+        ),
+        shrinks=noised.shrinks,
     )
     return [
         (cells[pair], estimates[place, :high, :wide].ravel())

@@ -28,10 +28,11 @@ def margins_of(noised: Noised) -> Margins:
     """Return the estimate of each column by outcome: cells' totals first, and then outcomes within them."""
     raw = {column: _least_squares(noised, column) for column in noised.others}
     outcomes = _outcomes(noised, {column: counts for column, (counts, _) in raw.items()})
-    return Margins(outcomes, {column: _by_outcome(counts, std, outcomes) for column, (counts, std) in raw.items()})
+    fits = {column: _by_outcome(counts, std, outcomes, noised.shrinks) for column, (counts, std) in raw.items()}
+    return Margins(outcomes, fits)
 
 
-def _by_outcome(counts: Floats, std: float, outcomes: Floats) -> Floats:
+def _by_outcome(counts: Floats, std: float, outcomes: Floats, shrinks: bool) -> Floats:
     """Return one column's table without negative counts, shape (cells, outcomes)."""
     live = outcomes > 0
     totals = sum((on_simplex(counts[:, y], float(outcomes[y])) for y in np.flatnonzero(live)), np.zeros(len(counts)))
@@ -45,7 +46,7 @@ def _by_outcome(counts: Floats, std: float, outcomes: Floats) -> Floats:
         np.array([std]),
     )
     estimate = np.zeros_like(counts)
-    estimate[:, live] = fitted(table)[0, :, :, 0]
+    estimate[:, live] = fitted(table, shrinks=shrinks)[0, :, :, 0]
     return estimate
 
 

@@ -26,6 +26,7 @@ class Noised:
     """sizes: cells of each column. groups: column -> the group of each cell, where pairs have groups.
 
     columns: each other column by outcome. pairs: by groups and outcome. edges: of a forest, by cells and outcome.
+    shrinks: whether estimates are drawn towards what is expected, see `synthesis.model.fit`.
     """
 
     sizes: tuple[int, ...]
@@ -34,6 +35,7 @@ class Noised:
     columns: Mapping[int, Table]
     pairs: Mapping[Pair, Table]
     edges: Mapping[Pair, Table]
+    shrinks: bool = True
 
     def __post_init__(self) -> None:
         # Sums of floats depend on their order: equal tables give equal records in whichever order they were read.
