@@ -173,7 +173,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--validation", action="store_true", help="judge on a part of the training records")
     chosen = parser.parse_args(arguments)
-    titles = ("data", "ε", "edges", "variation (sampling)", "accuracy (real)", "AUC (real)", "boosting AUC (real)", "CPU s")
+    scores = (f"{name} (real)" for name in ("accuracy", "AUC", "boosting AUC"))
+    titles = ("data", "ε", "edges", "variation (sampling)", *scores, "CPU s")
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}", flush=True)
     for case in chosen.cases:
         name, epsilon = case.rsplit(":", 1)
