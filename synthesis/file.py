@@ -22,10 +22,11 @@ from study_protocol.versions import program_version
 from study_protocol.wire.documents import read_document
 from study_protocol.wire.signing import canonical_json, decode_public_key
 from study_protocol.wire.text import Text
-from study_protocol.wire.values import Message, Name, Sha256
+from study_protocol.wire.values import Message, Name, Sha256, Whole
 from synthesis.chain import follow
 from synthesis.model.arithmetic import Integers
 from synthesis.released import records_of
+from synthesis.sets import sets_of
 
 _KEY = b"wardround-synthetic"
 SUFFIXES = (".parquet", ".csv")
@@ -42,6 +43,11 @@ class Provenance(Message):
     coordinator_key: Text = Field(description="public key of these signatures, base64url")
     certificate: Text = Field(description="the command that shows the guarantee")
     records_sha256: Sha256 = Field(description="of the canonical rows")
+    set_number: Whole | None = Field(
+        default=None,
+        exclude_if=lambda number: number is None,
+        description="of a set among several, from 1. Left out: the only file, whose estimates are shrunk",
+    )
     versions: dict[str, Text] = Field(description="programs and libraries that made it")
 
 
@@ -54,9 +60,14 @@ class Records:
 
 
 def made(
-    study: str, settings_sha256: str, synthesis: Synthesis, answers: Sequence[SignedAnswer], coordinator_key: str
+    study: str,
+    settings_sha256: str,
+    synthesis: Synthesis,
+    answers: Sequence[SignedAnswer],
+    coordinator_key: str,
+    set_number: int | None = None,
 ) -> Records:
-    """Make the records of signed answers.
+    """Make the records of signed answers, or those of one set of several (`synthesis.sets`).
 
     Raises:
         SigningError: an answer is not signed with this key.
@@ -68,7 +79,8 @@ def made(
         if answer.published.study != study:
             raise ValueError(f"an answer is of study {answer.published.study}, not of {study}")
         by_question[answer.published.sha256] = answer.published
-    cells = records_of(synthesis, follow(synthesis, by_question.get))
+    chain = follow(synthesis, by_question.get)
+    cells = records_of(synthesis, chain) if set_number is None else next(sets_of(synthesis, chain, [set_number]))
     provenance = Provenance(
         study=study,
         settings_sha256=settings_sha256,
@@ -77,6 +89,7 @@ def made(
         coordinator_key=coordinator_key,
         certificate=f"wardround certificate show {study}",
         records_sha256=digest_of(columns_of(synthesis.columns, cells)),
+        set_number=set_number,
         versions={"wardround": program_version(), "numpy": np.__version__},
     )
     return Records(cells, provenance)
@@ -131,6 +144,11 @@ def write(path: Path, records: Records) -> None:
     provenance_path(path).write_bytes(document)
 
 
+def path_of_set(path: Path, number: int) -> Path:
+    """Return the file of one set: `records-03.csv` beside `records.csv`."""
+    return path.with_name(f"{path.stem}-{number:02}{path.suffix}")
+
+
 def provenance_path(path: Path) -> Path:
     """Return the file beside a CSV file that says where its records come from."""
     return path.with_name(f"{path.name}.json")
@@ -170,6 +188,7 @@ def verify(path: Path) -> Provenance:
         provenance.synthesis,
         provenance.answers,
         provenance.coordinator_key,
+        provenance.set_number,
     ).provenance
     if again.records_sha256 != found or provenance.records_sha256 != found:
         versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())

@@ -23,6 +23,9 @@ def synth(
     file: Annotated[Path | None, typer.Argument(help="after `verify`: the file to check")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="new file, .parquet or .csv")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="show the cost of all questions. Asks no hospital")] = False,
+    sets: Annotated[
+        int | None, typer.Option(help="write so many sets, FILE-01 and so on, for intervals", min=2, max=99)
+    ] = None,
     coordinator_key: Annotated[str | None, typer.Option(help="fingerprint of the coordinator's key")] = None,
     server: Server = None,
     key_file: KeyFile = None,
@@ -33,14 +36,15 @@ def synth(
         if study == VERIFY and file is not None:
             _verify(file, as_json)
             return
-        require_writable(output)
+        if sets is None:
+            require_writable(output)
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
             synthesis = _section(client, study)
             if plan:
                 _plan(client, study, synthesis, as_json)
                 return
-            _make(client, study, synthesis, output)
+            _make(client, study, synthesis, output, sets)
 
 
 def _section(client: Client, study: str) -> Synthesis:
@@ -65,7 +69,9 @@ def _verify(file: Path, as_json: bool) -> None:
     if as_json:
         print_json({"study": provenance.study, "records_sha256": provenance.records_sha256, "coordinator_key": key})
         return
-    say(f"{file.name}: {provenance.synthesis.rows:,} synthetic records of study {provenance.study}, made again here")
+    which = "" if provenance.set_number is None else f" (set {provenance.set_number})"
+    rows = f"{provenance.synthesis.rows:,} synthetic records"
+    say(f"{file.name}: {rows} of study {provenance.study}{which}, made again here")
     say(f"{len(provenance.answers)} answers, signed with the key {key}. Compare it with the coordinator's")
     say(f"digest of the records: {provenance.records_sha256}")
 
@@ -85,16 +91,22 @@ def _plan(client: Client, study: str, synthesis: Synthesis, as_json: bool) -> No
         say("with so few patients the first question is asked twice, and no pair of columns is counted")
 
 
-def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None) -> None:
+def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None, sets: int | None) -> None:
     from client_sdk.errors import ConfigurationError
-    from synthesis.file import SUFFIXES, made, write
+    from synthesis.file import SUFFIXES, made, path_of_set, write
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
+    paths = {None: output} if sets is None else {number: path_of_set(output, number) for number in range(1, sets + 1)}
+    for path in paths.values():
+        require_writable(path)
     answers, key = _answers(client, study, synthesis)
-    records = made(study, client.study(study).settings_sha256, synthesis, answers, key)
-    write(output, records)
-    say(f"{output}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {output}")
+    settings_sha256 = client.study(study).settings_sha256
+    for number, path in paths.items():
+        write(path, made(study, settings_sha256, synthesis, answers, key, number))
+        say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
+    if sets is not None:
+        say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
 
 
 def _answers(client: Client, study: str, synthesis: Synthesis) -> tuple[list[SignedAnswer], str]:
