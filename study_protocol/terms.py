@@ -48,6 +48,8 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
         rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
     if settings.synthesis is not None:
         rows += _on("synthesis", _of_synthesis(settings.synthesis, settings.statistics))
+    if isinstance(settings, StudySettings) and settings.audit_in_words is not None:
+        rows.append(("audit", settings.audit_in_words))
     rows += _on("waiting", [_waiting(settings)])
     rows += _on("who sees what", disclosures(settings, mine=mine))
     rows += _on("under masks", sums(privacy.masking, hospitals))

@@ -24,6 +24,8 @@ CENTRED_SQUARES = 3
 BLOCKS_BY_HOSPITAL = 4
 # From this number on programs read questions of kind `marginals`, and the section `synthesis`.
 MARGINALS = 4
+# From this number on programs read questions of kind `distances`.
+DISTANCES = 4
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.
@@ -90,6 +92,10 @@ def _synthesises(settings: Settings) -> bool:
     return settings.get("synthesis") is not None
 
 
+def _names_an_audit(settings: Settings) -> bool:
+    return settings.get("audit_sha256") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -102,6 +108,7 @@ REQUIREMENTS = (
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
+    Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
 )
 
 

@@ -13,7 +13,7 @@ from synthesis.rule import next_question
 
 @dataclass(frozen=True)
 class Chain:
-    """The answers of a synthesis, in order, their questions, and the one that has no answer yet. None: complete."""
+    """The answers of a synthesis, in order, and their questions. document: has no answer yet. None: it is complete."""
 
     answers: tuple[PublishedAnswer, ...]
     questions: tuple[Marginals, ...]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +42,12 @@ class Provenance(Message):
     synthesis: Synthesis = Field(description="the section of the settings: columns, rule, number of rows, seed")
     answers: tuple[SignedAnswer, ...] = Field(description="each names its ledger entry, and the coordinator signed it")
     coordinator_key: Text = Field(description="public key of these signatures, base64url")
+    ledger_entries: Whole = Field(ge=1, description="length of the ledger at the entry that charged the last answer")
+    ledger_sha256: Sha256 = Field(description="hash of that entry")
     certificate: Text = Field(description="the command that shows the guarantee")
+    certificate_sha256: Sha256 | None = Field(
+        default=None, description="of the signed content of the certificate when the file was made"
+    )
     records_sha256: Sha256 = Field(description="of the canonical rows")
     set_number: Whole | None = Field(
         default=None,
@@ -65,6 +71,7 @@ def made(
     synthesis: Synthesis,
     answers: Sequence[SignedAnswer],
     coordinator_key: str,
+    certificate_sha256: str | None = None,
     set_number: int | None = None,
 ) -> Records:
     """Make the records of signed answers, or those of one set of several (`synthesis.sets`).
@@ -81,13 +88,17 @@ def made(
         by_question[answer.published.sha256] = answer.published
     chain = follow(synthesis, by_question.get)
     cells = records_of(synthesis, chain) if set_number is None else next(sets_of(synthesis, chain, [set_number]))
+    last = chain.answers[-1]
     provenance = Provenance(
         study=study,
         settings_sha256=settings_sha256,
         synthesis=synthesis,
         answers=tuple(answers),
         coordinator_key=coordinator_key,
+        ledger_entries=last.ledger_entries,
+        ledger_sha256=last.ledger_sha256,
         certificate=f"wardround certificate show {study}",
+        certificate_sha256=certificate_sha256,
         records_sha256=digest_of(columns_of(synthesis.columns, cells)),
         set_number=set_number,
         versions={"wardround": program_version(), "numpy": np.__version__},
@@ -156,22 +167,7 @@ def provenance_path(path: Path) -> Path:
 
 def read(path: Path) -> tuple[Provenance, str]:
     """Return the provenance and the digest of the rows as they stand in the file. Raises ValueError, OSError."""
-    if path.suffix == ".parquet":
-        table = import_module("pyarrow.parquet").read_table(path)
-        metadata: dict[bytes, bytes] = table.schema.metadata or {}
-        document = metadata.get(_KEY)
-        if document is None:
-            raise ValueError(
-                f"{path.name} does not say where its records come from: `wardround synth` did not write it"
-            )
-        return read_document(Provenance, document), digest_of(table.to_pydict())
-    provenance = read_document(Provenance, provenance_path(path).read_bytes())
-    numbers = {variable.column for variable in provenance.synthesis.columns if variable.edges is not None}
-    with path.open(encoding="utf-8", newline="") as file:
-        reader: Iterator[list[str]] = csv.reader(file)
-        names = next(reader, list[str]())
-        rows = [[_cell(text, name in numbers) for name, text in zip(names, row, strict=True)] for row in reader]
-    return provenance, digest_of({name: [row[place] for row in rows] for place, name in enumerate(names)})
+    return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 
 def verify(path: Path) -> Provenance:
@@ -188,15 +184,67 @@ def verify(path: Path) -> Provenance:
         provenance.synthesis,
         provenance.answers,
         provenance.coordinator_key,
+        provenance.certificate_sha256,
         provenance.set_number,
     ).provenance
-    if again.records_sha256 != found or provenance.records_sha256 != found:
+    if again.records_sha256 != found:
         versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
         raise ValueError(f"{path.name} holds other records than its answers and seed give (made with {versions})")
+    if again.model_copy(update={"versions": provenance.versions}) != provenance:
+        raise ValueError(f"{path.name} says other things of its records than its answers do")
     return provenance
 
 
-def _cell(text: str, is_number: bool) -> str | float | None:
-    if not text:
-        return None
-    return float(text) if is_number else text
+def _read_parquet(path: Path) -> tuple[Provenance, str]:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        if not path.exists():
+            raise
+        raise ValueError(f"{path.name} is no whole Parquet file: it was cut off or changed. Copy it again") from error
+    metadata: dict[bytes, bytes] = table.schema.metadata or {}
+    document = metadata.get(_KEY)
+    if document is None:
+        raise ValueError(f"{path.name} does not say where its records come from: `wardround synth` did not write it")
+    return _provenance(path, document), digest_of(table.to_pydict())
+
+
+def _read_csv(path: Path) -> tuple[Provenance, str]:
+    beside = provenance_path(path)
+    if not beside.exists():
+        raise ValueError(f"{beside.name} is missing: it stands beside a CSV file and says where its records come from")
+    provenance, text = _provenance(beside, beside.read_bytes()), path.read_bytes()
+    if b"\r" in text or text.startswith(codecs.BOM_UTF8):
+        raise ValueError(
+            f"{path.name} was saved again by another program, as its line ends or first bytes say, which may change "
+            "values: take the file as it was written"
+        )
+    columns = provenance.synthesis.columns
+    lines = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
+    if len(lines) - 1 != provenance.synthesis.rows or not text.endswith(b"\n"):
+        raise ValueError(
+            f"{path.name} holds {max(len(lines) - 1, 0):,} whole rows of {provenance.synthesis.rows:,}: it was cut off "
+            "or changed. Copy it again"
+        )
+    if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
+        raise ValueError(f"{path.name} has other columns than {beside.name} names")
+    cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
+    return provenance, digest_of({variable.column: column for variable, column in zip(columns, cells, strict=True)})
+
+
+def _provenance(path: Path, document: bytes) -> Provenance:
+    try:
+        return read_document(Provenance, document)
+    except ValueError as error:
+        raise ValueError(f"{path.name} does not say where the records come from: it was changed or cut off") from error
+
+
+def _cell(text: str, variable: Variable) -> str | float | None:
+    if not text or variable.edges is None:
+        return text or None
+    try:
+        return float(text)
+    except ValueError:
+        # No number that was written: the digest says so.
+        return text

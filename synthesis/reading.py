@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study_protocol.queries.kinds import Question
 from study_protocol.queries.kinds.marginals import Clique, Marginals
-from study_protocol.study.queries import PublishedAnswer, QueryDocument
+from study_protocol.study.queries import PublishedAnswer
 
 UNIT = 1024
 """What one patient counts for. A power of 2, so that a division by it is exact."""
@@ -25,18 +26,18 @@ class ReadTable:
     std: Fraction
 
 
-def read_tables(document: QueryDocument, answer: PublishedAnswer, outcome: int) -> Mapping[Clique, ReadTable]:
+def read_tables(question: Question, answer: PublishedAnswer, outcome: int) -> Mapping[Clique, ReadTable]:
     """Return each table by its columns without the outcome, the outcome's axis last.
 
     Args:
-        document: the question that was answered.
+        question: that was answered.
         answer: its content.
         outcome: number of the outcome.
 
     Raises:
         ValueError: the answer has not one array for each table of the question, or a count is not shown.
     """
-    question, arrays = document.question, answer.answer.arrays
+    arrays = answer.answer.arrays
     if not isinstance(question, Marginals) or tuple(array.shape for array in arrays) != question.shapes:
         raise ValueError(f"the answer to query {answer.query} does not hold the tables of the synthesis's question")
     tables: dict[Clique, ReadTable] = {}

@@ -1,4 +1,4 @@
-"""From the signed answers of a synthesis to the tables of its model."""
+"""From the signed answers of a synthesis to the tables of its model, and to its records."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from synthesis.chain import Chain
 from synthesis.model.arithmetic import Integers
 from synthesis.model.make import make_records
 from synthesis.model.noised import Noised, Pair, Table, pooled
+from synthesis.reading import UNIT, ReadTable, read_tables
 
 
 def noised_of(synthesis: Synthesis, chain: Chain) -> Noised:
     """Return the noised tables of a complete chain, in patients.
 
     Raises:
-        ValueError: the chain is not complete, or an answer does not have its question's tables.
+        ValueError: the chain is not complete, an answer does not have its question's tables, or one hides a count.
     """
     if chain.document is not None:
         raise ValueError("a question of the synthesis has no answer yet")
-    outcome = synthesis.outcome_number
     columns: dict[int, list[Table]] = {}
     pairs: dict[Pair, Table] = {}
     edges: dict[Pair, Table] = {}
     groups: dict[int, Integers] = {}
-    for question, published in zip(chain.questions, chain.answers, strict=True):
-        arrays, grouped = published.answer.arrays, any(question.groups)
-        if tuple(array.shape for array in arrays) != question.shapes:
-            raise ValueError(f"the answer to query {published.query} does not have the tables that were asked for")
-        groups |= {number: np.array(each, np.int64) for number, each in enumerate(question.groups) if each}
-        for clique, array, times in zip(question.cliques, arrays, question.times, strict=True):
-            values = np.array([0 if value is None else value for value in array.values], np.float64)
-            counts = np.moveaxis(values.reshape(array.shape) / array.steps, clique.index(outcome), -1)
-            table = Table(np.ascontiguousarray(counts), published.noise.present / times)
-            others = tuple(number for number in clique if number != outcome)
+    for question, answer in zip(chain.questions, chain.answers, strict=True):
+        groups |= {column: np.array(cells, np.int64) for column, cells in enumerate(question.groups) if cells}
+        for others, read in read_tables(question, answer, synthesis.outcome_number).items():
             if len(others) == 1:
-                columns.setdefault(others[0], []).append(table)
-            elif len(others) == 2:
-                (pairs if grouped or question.stage < len(synthesis.shares) else edges)[others[0], others[1]] = table
-    sizes = tuple(len(variable.labels) for variable in synthesis.columns)
-    pooled_columns = {number: pooled(tables) for number, tables in columns.items()}
-    return Noised(sizes, outcome, groups, pooled_columns, pairs, edges)
+                columns.setdefault(others[0], []).append(_in_patients(read))
+            else:
+                # The second question has all pairs, the third one those of a forest.
+                (pairs if question is chain.questions[1] else edges)[others[0], others[1]] = _in_patients(read)
+    return Noised(
+        sizes=tuple(len(variable.labels) for variable in synthesis.columns),
+        outcome=synthesis.outcome_number,
+        groups=groups,
+        columns={column: pooled(tables) for column, tables in columns.items()},
+        pairs=pairs,
+        edges=edges,
+    )
 
 
 def records_of(synthesis: Synthesis, chain: Chain) -> Integers:
     """Return the synthetic records as cells of each column, shape (rows, columns). Raises ValueError."""
     return make_records(noised_of(synthesis, chain), synthesis.rows, synthesis.seed)
+
+
+def _in_patients(read: ReadTable) -> Table:
+    return Table(read.counts.astype(np.float64) / UNIT, float(read.std) / UNIT)

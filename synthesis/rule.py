@@ -37,24 +37,13 @@ def next_question(synthesis: Synthesis, answers: Sequence[PublishedAnswer]) -> Q
     document = synthesis.first_question()
     if not answers:
         return document
-    first = read_tables(document, answers[0], synthesis.outcome_number)
+    first = read_tables(document.question, answers[0], synthesis.outcome_number)
     if len(first) < 2 or _patients(synthesis, first) < synthesis.least_patients:
         return _again(synthesis) if len(answers) == 1 else None
     pairs = _pairs(synthesis, first)
     if len(answers) == 1:
         return pairs
     return _forest(synthesis, pairs, first, answers[1]) if len(answers) == STAGES - 1 else None
-
-
-def asked_so_far(synthesis: Synthesis, answers: Sequence[PublishedAnswer]) -> list[QueryDocument]:
-    """Return the question of each answer. Raises ValueError: an answer is to no question of this rule."""
-    documents: list[QueryDocument] = []
-    for place, answer in enumerate(answers):
-        document = next_question(synthesis, answers[:place])
-        if document is None or document.digest() != answer.sha256:
-            raise ValueError(f"the answer to query {answer.query} is not to question {place + 1} of the synthesis")
-        documents.append(document)
-    return documents
 
 
 def _patients(synthesis: Synthesis, first: Mapping[Clique, ReadTable]) -> Fraction:
@@ -94,7 +83,7 @@ def _forest(
     outcomes = _outcomes(first)
     found = {
         (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1))
-        for (left, right), table in read_tables(pairs, second, outcome).items()
+        for (left, right), table in read_tables(question, second, outcome).items()
     }
     cliques = [_with(outcome, *pair) for pair in spanning_forest(found)]
     if not cliques:

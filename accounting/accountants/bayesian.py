@@ -173,6 +173,14 @@ class BayesianAccountant:
         """C(λ) in nats, shape (orders,): the present bound at every reported order."""
         return self._moments()[: len(self.spec.orders)]
 
+    def filter_shares(self) -> FloatArray | None:
+        """Return each record's running sum at the filter order over the most it can be, (records,). None: no sums."""
+        state = self._ledger.state()
+        if state.get("sums") is None:
+            return None
+        # The filter's row is the last one.
+        return array_from_json(state["sums"])[-1] / array_from_json(state["ceiling"])[-1]
+
     def filter_moment(self) -> float:
         """C(λ*) with the whole failure probability."""
         if self.spec.filter_order is None:

@@ -258,6 +258,18 @@ class LogMomentBounds:
         if release is not None and sums is not None:
             sums.publish(sums.histogram() + sampler(release.std).sample(BINS, source))
 
+    def losses(self) -> Floats:
+        """Return the loss of each of `rows` as a share of the most it can be. Before any step: 1.
+
+        Raises:
+            Refused: `no-distances`: this study does not keep a sum for every record.
+        """
+        account = self._account
+        if isinstance(account, NoisedSums) or self._sample.setting is not None or account.spec.composition != "running":
+            raise Refused("no-distances", "this study keeps no running sum of every patient")
+        shares = account.filter_shares()
+        return np.ones(self._rows.rows.size) if shares is None else shares[self._rows.slots]
+
     def paper_costs(self) -> npt.NDArray[np.float64]:
         """The last step's cost at q = B_i/N, nats at every order of the statement, as in the papers, rounded up."""
         return np.nextafter(np.maximum(self._paper_costs, 0.0), np.inf)

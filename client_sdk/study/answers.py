@@ -14,6 +14,7 @@ from accounting.budget.ledger import Entry
 from client_sdk.errors import BadAssignment, PolicyRefused, Refused
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.query_rules import require_answerable
 from client_sdk.guard.study_count import require_within_study
 from client_sdk.study.cell_counts import cells_of_question, log_counts
@@ -25,6 +26,7 @@ from client_sdk.study.permission import Permission
 from client_sdk.study.work import Make, RoundCharges
 from study_protocol.cells import column_name
 from study_protocol.queries.kinds import Question
+from study_protocol.queries.kinds.distances import LOSS, Distances
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.queries.question import BaseQuestion, Grid
 from study_protocol.queries.variables import Patients
@@ -80,8 +82,32 @@ class AnsweringWork:
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
         price = Charge.of_query(query.document.cost())
         require_within_study(plan_of(self._able.settings), books.ledger.sent(books.study), price)
-        part = self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
+        part = self._part(query)
         return partial(self._make, assignment, query, part, books.individual(part.identifiers))
+
+    def _part(self, query: QueryAsked) -> _Part:
+        if isinstance(query.document.question, Distances):
+            return self._trained()
+        return self._asked_about_everybody(query) if query.model is None else self._evaluated(query, query.model)
+
+    def _trained(self) -> _Part:
+        """Patients who are trained on, with what training has cost each of them."""
+        training, books = self._able.training, self._books
+        if training is None:
+            raise Refused("no-distances", "this hospital trains on no patient in this study")
+        patients = training.dataset.patients
+        source = self._able.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round_number=0)
+        lost = books.ledger.rounds_lost(books.study)
+        moments = LogMomentBounds.open(
+            training.settings, patients, books.ledger.sums(books.study), rounds_lost=lost, source=source
+        )
+        if moments is None:
+            raise Refused(
+                "no-distances", "this study measures no patient's distance: it has no Bayesian limit for them"
+            )
+        losses = moments.losses()
+        measured = np.asarray(patients)[moments.rows]
+        return _Part(tuple(measured.tolist()), lambda keep: {LOSS: losses if keep is None else losses[keep]})
 
     def _asked_about_everybody(self, query: QueryAsked) -> _Part:
         question, patients = query.document.question, self._able.patients

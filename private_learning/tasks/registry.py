@@ -20,6 +20,7 @@ from private_learning.tasks.signals import SignalNetwork
 from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant
 from private_learning.tasks.tables import LogisticRegression, MultilayerPerceptron
 from private_learning.tasks.task import Task, TaskError, reason
+from private_learning.tasks.vae import ClassAutoencoder
 from study_protocol.study.training import ALL, Training
 
 GROUP = "wardround.tasks"
@@ -38,6 +39,7 @@ _KINDS = (
     ImageLabels,
     Segmentation,
     SignalNetwork,
+    ClassAutoencoder,
     LastLayer,
     ModuleFeatures,
 )

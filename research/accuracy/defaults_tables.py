@@ -55,6 +55,7 @@ _ADULT_NAMES = (
     *("age", "workclass", "weight", "education", "years", "marital", "occupation", "relationship", "race", "sex"),
     *("gain", "loss", "hours", "country", "income"),
 )
+ADULT_FILES = ("adult.data", "adult.test")
 ADULT = {
     "age": "17..90",
     "years": "1..16",
@@ -69,13 +70,16 @@ ADULT = {
 
 
 @cache
+def census(name: str) -> Any:
+    """One of the two files as a frame."""
+    path = _existing(data_folder() / "adult" / name)
+    frame = pd.read_csv(path, names=list(_ADULT_NAMES), skipinitialspace=True, skiprows=int(name == ADULT_FILES[1]))
+    return frame.dropna(subset=["income"])
+
+
+@cache
 def adult() -> tuple[Mapping[str, Any], Labels]:
-    folder = data_folder() / "adult"
-    parts = [
-        pd.read_csv(_existing(folder / name), names=list(_ADULT_NAMES), skipinitialspace=True, skiprows=skipped)
-        for name, skipped in (("adult.data", 0), ("adult.test", 1))
-    ]
-    frame = pd.concat(parts, ignore_index=True).dropna(subset=["income"])
+    frame = pd.concat([census(name) for name in ADULT_FILES], ignore_index=True)
     labels = frame["income"].str.startswith(">50K").to_numpy(dtype=np.int64)
     return {name: frame[name].to_numpy() for name in ADULT}, labels
 
@@ -98,7 +102,7 @@ STAYS = {
 
 
 @cache
-def _stays() -> Any:
+def stays() -> Any:
     """First stays only, one record a patient, as one frame."""
     archive = zipfile.ZipFile(_existing(data_folder() / "diabetes_130_hospitals" / "dataset_diabetes.zip"))
     with archive.open("dataset_diabetes/diabetic_data.csv") as file:
@@ -111,7 +115,7 @@ def of_stays(
     described: Mapping[str, str], outcome: Callable[[Any], Any]
 ) -> Callable[[], tuple[Mapping[str, Any], Labels]]:
     def load() -> tuple[Mapping[str, Any], Labels]:
-        frame = _stays()
+        frame = stays()
         return {name: frame[name].to_numpy() for name in described}, np.asarray(outcome(frame), np.int64)
 
     return load
@@ -157,7 +161,7 @@ LABORATORY = {
 
 
 @cache
-def _intensive() -> Any:
+def intensive() -> Any:
     """First stays of known region, one record a patient, as one frame."""
     folder = data_folder() / "eicu_demo"
     read = {name: pd.read_csv(_existing(folder / f"{name}.csv.gz")) for name in ("patient", "hospital", "apacheapsvar")}
@@ -180,7 +184,7 @@ def of_intensive(
     described: Mapping[str, str], outcome: Callable[[Any], Any]
 ) -> Callable[[], tuple[Mapping[str, Any], Labels, Labels]]:
     def load() -> tuple[Mapping[str, Any], Labels, Labels]:
-        frame = _intensive()
+        frame = intensive()
         site = pd.Categorical(frame["region"]).codes.astype(np.int64)
         values = {name: frame[name].to_numpy() for name in described}
         return values, np.asarray(outcome(frame), np.int64), site

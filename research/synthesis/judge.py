@@ -1,99 +1,174 @@
-"""Total variation of two-way tables and a classifier's AUC: python -m research.synthesis.judge adult 1.0 0."""
+"""How good synthetic records are: `python -m research.synthesis.judge adult:1 adult:0.3 heart:1 --seeds 10`.
 
+Prints a Markdown table, one row for a data set and ε (δ = 1e-5): mean total variation of all two-way tables against the
+training records, and classifiers trained on synthetic records and judged on the held-out ones.
+"""
+
+from __future__ import annotations
+
+import argparse
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
 from accounting.accountants.profile import mu_from_epsilon
-from research.synthesis import data
+from research.synthesis.data import SPLITS, Cells, Split
 from study_protocol.queries.answer import NoisedSum
-from study_protocol.study.queries import PublishedAnswer, QueryNoise
+from study_protocol.queries.kinds.marginals import Marginals
+from study_protocol.study.queries import PublishedAnswer, QueryDocument, QueryNoise
 from study_protocol.study.synthesis import Synthesis
-from synthesis.model.answers import noised_from
+from synthesis.chain import follow
 from synthesis.model.make import make_records
-from synthesis.rule import next_question
+from synthesis.released import noised_of
+
+_DELTA, _ROWS = 1e-5, 100_000
+Figures = Mapping[str, float]
 
 
-def settings(table, epsilon):
-    columns = [
-        {"column": name, "edges": list(range(len(labels) - 2))}
-        if ordered
-        else {"column": name, "categories": [f"c{cell}" for cell in range(len(labels) - 2)]}
-        for name, labels, ordered in zip(table.names, table.labels, table.ordered, strict=True)
-    ]
-    outcome = table.names[table.outcome]
-    return Synthesis.model_validate(
-        {"columns": columns, "outcome": outcome, "allowance": mu_from_epsilon(epsilon, 1e-5) ** 2}
+def section_of(split: Split, epsilon: float) -> Synthesis:
+    """The settings whose questions cost (ε, δ) together."""
+    return Synthesis(
+        columns=split.variables,
+        outcome=split.variables[split.outcome].column,
+        allowance=mu_from_epsilon(epsilon, _DELTA) ** 2,
+        rows=_ROWS,
     )
 
 
-def answered(document, codes, random):
-    """The exact counts with Gaussian noise, as a masked sum gives them."""
-    question = document.question
-    grouped = [
-        np.array(groups)[codes[:, place]] if groups else codes[:, place]
-        for place, groups in enumerate(question.groups or ((),) * codes.shape[1])
-    ]
-    parts = [
-        np.bincount(np.ravel_multi_index([grouped[c] for c in clique], shape), minlength=int(np.prod(shape))) * times
-        for clique, shape, times in zip(question.cliques, question.shapes, question.times, strict=True)
-    ]
-    std = question.noise_multiplier * question.sensitivity
-    total = np.concatenate(parts) + random.normal(0, std, question.cells)
-    noise = QueryNoise(guaranteed=std, present=std, spacing=question.grid().spacing)
-    return PublishedAnswer(
-        study="s",
-        query=question.stage,
-        sha256=document.digest(),
-        round=question.stage,
-        hospitals=4,
-        noise=noise,
-        answer=question.answer(NoisedSum(total, std, 1)),
-        warning="",
-        ledger_entries=1,
-        ledger_sha256="0" * 64,
-    )
+@dataclass
+class Hospitals:
+    """Answers questions with exact counts and Gaussian noise, as masked sums do. answered: so far, by digest."""
 
+    codes: Cells
+    random: np.random.Generator
+    answered: dict[str, PublishedAnswer]
 
-def ask_all(section, codes, seed):
-    answers, random = [], np.random.default_rng(seed)
-    while (document := next_question(section, answers)) is not None:
-        answers.append(answered(document, codes, random))
-    return answers
+    def ask(self, synthesis: Synthesis) -> None:
+        while (document := follow(synthesis, self.answered.get).document) is not None:
+            self.answered[document.digest()] = self._answer(document)
 
-
-def mean_variation(sizes, left, right):
-    found = []
-    for i, j in combinations(range(len(sizes)), 2):
-        shares = [
-            np.bincount(x[:, i] * sizes[j] + x[:, j], minlength=sizes[i] * sizes[j]) / len(x) for x in (left, right)
+    def _answer(self, document: QueryDocument) -> PublishedAnswer:
+        question = document.question
+        assert isinstance(question, Marginals)
+        cells = [
+            np.array(groups)[self.codes[:, column]] if groups else self.codes[:, column]
+            for column, groups in enumerate(question.groups or ((),) * self.codes.shape[1])
         ]
-        found.append(np.abs(shares[0] - shares[1]).sum() / 2)
+        std = question.noise_multiplier * question.sensitivity
+        counts = np.concatenate(
+            [
+                counted([cells[column] for column in clique], shape) * times
+                for clique, shape, times in zip(question.cliques, question.shapes, question.times, strict=True)
+            ]
+        )
+        return PublishedAnswer(
+            study="judged",
+            query=question.stage,
+            sha256=document.digest(),
+            round=question.stage,
+            hospitals=4,
+            noise=QueryNoise(guaranteed=std, present=std, spacing=question.grid().spacing),
+            answer=question.answer(NoisedSum(counts + self.random.normal(0, std, len(counts)), std, 1)),
+            warning="",
+            ledger_entries=question.stage,
+            ledger_sha256="0" * 64,
+        )
+
+
+def counted(places: Sequence[Cells], shape: Sequence[int]) -> Cells:
+    """Records of each cell of a table, row by row."""
+    return np.bincount(np.ravel_multi_index(tuple(places), tuple(shape)), minlength=int(np.prod(shape)))
+
+
+def mean_variation(sizes: Sequence[int], left: Cells, right: Cells) -> float:
+    """Mean total variation distance of all two-way tables."""
+    found: list[float] = []
+    for pair in combinations(range(len(sizes)), 2):
+        shape = [sizes[column] for column in pair]
+        shares = [counted([cells[:, column] for column in pair], shape) / len(cells) for cells in (left, right)]
+        found.append(float(np.abs(shares[0] - shares[1]).sum()) / 2)
     return float(np.mean(found))
 
 
-def regression(table, records, test):
-    others = [c for c in range(len(table.sizes)) if c != table.outcome]
-    encoder = OneHotEncoder(categories=[np.arange(table.sizes[c]) for c in others]).fit(records[:1, others])
-    model = LogisticRegression(max_iter=300).fit(encoder.transform(records[:, others]), records[:, table.outcome] == 1)
-    truth, said = test[:, table.outcome] == 1, model.predict_proba(encoder.transform(test[:, others]))[:, 1]
-    return float(((said > 0.5) == truth).mean()), float(roc_auc_score(truth, said))
+def classified(split: Split, records: Cells) -> Figures:
+    """Accuracy in percent and AUC on the held-out records of classifiers trained on these."""
+    encoder = OneHotEncoder(categories=[np.arange(size) for size in split.sizes[:-1]]).fit(split.test[:1, :-1])
+    labels, truth = records[:, -1] == 1, split.test[:, -1] == 1
+    linear = LogisticRegression(max_iter=300).fit(encoder.transform(records[:, :-1]), labels)
+    said = linear.predict_proba(encoder.transform(split.test[:, :-1]))[:, 1]
+    boosted = HistGradientBoostingClassifier(random_state=0).fit(records[:, :-1], labels)
+    return {
+        "accuracy": 100 * float(((said > 0.5) == truth).mean()),
+        "AUC": float(roc_auc_score(truth, said)),
+        "boosting AUC": float(roc_auc_score(truth, boosted.predict_proba(split.test[:, :-1])[:, 1])),
+    }
 
 
-def main(name, epsilon, seed):
-    table, test = data.adult() if name == "adult" else data.split(getattr(data, name)(), seed)
-    section = settings(table, epsilon)
-    answers = ask_all(section, table.codes, seed)
-    noised = noised_from(section, answers)
-    records = make_records(noised, 100_000, seed)
-    variation = mean_variation(table.sizes, table.codes, records)
-    sampling = mean_variation(table.sizes, table.codes, test)
-    print(name, epsilon, seed, len(answers), len(noised.edges), variation, sampling, *regression(table, records, test))
+def judged(split: Split, epsilon: float, seed: int) -> Figures:
+    """The figures of one run of all questions."""
+    hospitals, section = Hospitals(split.train, np.random.default_rng([seed, 5]), {}), section_of(split, epsilon)
+    hospitals.ask(section)
+    noised = noised_of(section, follow(section, hospitals.answered.get))
+    start = time.perf_counter()
+    records = make_records(noised, section.rows, seed)
+    seconds = time.perf_counter() - start
+    return {
+        "edges": len(noised.edges),
+        "variation": mean_variation(split.sizes, split.train, records),
+        "sampling": mean_variation(split.sizes, split.train, split.test),
+        **classified(split, records),
+        **{f"real {name}": figure for name, figure in classified(split, split.train).items()},
+        "seconds": seconds,
+    }
+
+
+def runs(name: str, epsilon: float, seeds: Sequence[int], *, validates: bool) -> Iterator[Figures]:
+    load: Callable[[int], Split] = SPLITS[name]
+    for seed in seeds:
+        split = load(seed)
+        yield judged(split.validation(seed) if validates else split, epsilon, seed)
+
+
+def row_of(name: str, epsilon: float, found: Sequence[Figures]) -> str:
+    """One line of the table: means, and the standard deviation over seeds of what is compared with a goal."""
+    mean = {key: float(np.mean([figures[key] for figures in found])) for key in found[0]}
+    spread = {key: float(np.std([figures[key] for figures in found])) for key in found[0]}
+    cells = [
+        name,
+        f"{epsilon:g}",
+        f"{mean['edges']:.1f}",
+        f"{mean['variation']:.4f} ± {spread['variation']:.4f} ({mean['sampling']:.4f})",
+        f"{mean['accuracy']:.1f} ± {spread['accuracy']:.1f} ({mean['real accuracy']:.1f})",
+        *(f"{mean[key]:.3f} ± {spread[key]:.3f} ({mean[f'real {key}']:.3f})" for key in ("AUC", "boosting AUC")),
+        f"{mean['seconds']:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="+", help="data set and ε, such as adult:0.3")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--validation", action="store_true", help="judge on a part of the training records")
+    chosen = parser.parse_args(arguments)
+    titles = ("data", "ε", "edges", "variation (sampling)", "accuracy (real)", "AUC (real)", "boosting AUC (real)", "s")
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}", flush=True)
+    for case in chosen.cases:
+        name, epsilon = case.rsplit(":", 1)
+        seeds = range(chosen.first, chosen.first + chosen.seeds)
+        print(row_of(name, float(epsilon), list(runs(name, float(epsilon), seeds, validates=chosen.validation))))
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1:])

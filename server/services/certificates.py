@@ -10,11 +10,14 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from sqlalchemy import select
+
 from accounting.budget.history import Walk
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
 from server.db import rows
 from server.db.ledger_store import entries, require_released
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers, require_as_signed
@@ -23,10 +26,12 @@ from server.services.coordinator import Certified, Coordinator
 from server.services.results import ResultModels, averaged, certified_mean
 from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
+from study_protocol.documents.by_hospital import DistanceBlocks
 from study_protocol.documents.certify import CertificateAccount, Facts, account_of, bound_by, issue_certificate
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.plan_of import PlanDiffers
+from study_protocol.study.queries import SignedAnswer
 from study_protocol.wire.signing import CERTIFICATE
 
 _COMPUTING = threading.Lock()
@@ -56,6 +61,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
             coordinator_key=coordinator.signer.public_key,
             head_signature=budget.signature,
             model=_model(tx, row, round_number),
+            distances=_distances(tx, row) if round_number is None else None,
         )
         return facts, row.id, newest, averaged(tx, study) if round_number is None else None
 
@@ -79,6 +85,15 @@ def _model(tx: Transaction, study: StudyRow, round_number: int | None) -> ModelI
     if row is None:
         raise Rejected("unknown-model", "this round released no model: GET …/rounds shows which did")
     return _signed_for(tx, study, row)
+
+
+def _distances(tx: Transaction, study: StudyRow) -> DistanceBlocks | None:
+    """Return the newest answer by hospital of how much training has cost each patient."""
+    answered = (QueryRow.study_id == study.id, QueryRow.state == "answered")
+    for row in tx.session.scalars(select(QueryRow).where(*answered).order_by(QueryRow.number.desc())):
+        if row.answer is not None and row.document["question"]["kind"] == "distances":
+            return DistanceBlocks.of(SignedAnswer.model_validate(row.answer).published)
+    return None
 
 
 def _signed_for(tx: Transaction, study: StudyRow, model: ModelRow) -> ModelInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from simulation.population import Population
 from study_protocol.wire.tensors import Array
 
 Floats = NDArray[np.float64]
+_qr = cast(Any, _linalg).qr
 # Candidates for each canary, and the most candidates.
 _CANDIDATES, _MOST = 4, 2_000
 # Beside the longest: a gradient that is shorter, once the others are taken off, adds nothing.
@@ -46,10 +48,11 @@ def chosen(
 ) -> TaskDataset:
     """Return at most `count` of the pool, no more than have independent gradients at these weights (pivoted QR)."""
     rows = gradients.of(pool, weights, clip_norm)
-    _, triangle, order = _linalg.qr(rows.T, mode="economic", pivoting=True)  # pyright: ignore
-    sizes = np.abs(np.diag(np.asarray(triangle)))
+    # scipy's types do not say what pivoting returns.
+    _, triangle, order = cast(tuple[Floats, Floats, NDArray[np.int64]], _qr(rows.T, mode="economic", pivoting=True))
+    sizes = np.abs(np.diag(triangle))
     independent = max(1, int((sizes > _INDEPENDENT * sizes[0]).sum()))
-    places = torch.as_tensor(np.asarray(order)[: min(count, independent)].copy())
+    places = torch.as_tensor(order[: min(count, independent)].copy())
     names = tuple(f"canary-{place}" for place in range(len(places)))
     return TaskDataset(in_memory(pool.inputs)[places], pool.targets[places], names, grouped=pool.grouped)
 

@@ -1,15 +1,22 @@
-"""Tests of the law of every noised step, with every record known: is the noise there, fresh, and are batches drawn?
+"""Tests of the law of a study's steps: is the noise there and fresh, are records clipped, are batches drawn?
 
-Without the coins and the noise the auditor knows everything. Under the certificate's law the rest of a step's sum is
-Σ (b_j − q)·g_j + noise, with coins b_j and clipped gradients g_j. Draws of that law at the same weights give the rank
-of any statistic of the step, which may depend on all steps before. Ranks of different steps are independent and
-uniform, whatever the model did, so that their normal scores add up exactly (Stouffer 1949; Monte Carlo tests: Barnard
-1963). There is no approximation: a sound study raises one test's alarm with the stated probability.
+The model stands still, so that every record has one gradient g_j. Without the coins and the noise the auditor knows
+everything. Under the certificate's law the rest of a step's sum is
 
-size      |rest|². Too small: less noise than charged. Too large: records that are not clipped
-drift     the rest along Σ g_j: more or fewer records take part than are drawn
-batches   the rest along the records that stood out before: the same batch again
-repeats   the rest along the rests before: the same noise again
+    r = Σ (b_j − q)·g_j + noise,    with covariance Σ = q(1 − q)·GᵀG + σ²·I,
+
+with coins b_j of chance q and clipped gradients g_j. Draws of that law give the rank of any statistic of a step, which
+may depend on all steps before. Ranks of different steps are independent and uniform, so that their normal scores add up
+exactly (Stouffer 1949. Monte Carlo tests: Barnard 1963). There is no approximation: a sound study raises an alarm with
+the stated probability. Among the records are many copies of one with a gradient that is much longer than the clip norm.
+With a the sum of theirs, the statistics are
+
+noise         rᵀ((Σ − ¾σ²I)⁻¹ − Σ⁻¹)r, the likelihood ratio of half the noise
+clipping      rᵀΣ⁻¹a: far from zero where the copies are not clipped
+batches       (rᵀΣ⁻¹a)²: too small where batches have one size, too large where they are drawn together
+same batches  rᵀΣ⁻¹r − (r − m)ᵀV⁻¹(r − m), with m the mean of the rests before, and V with ¼ of the batches' covariance:
+              the likelihood ratio of batches that resemble those before
+same noise    the same, where V has ¼ of the noise's
 """
 
 from __future__ import annotations
@@ -24,16 +31,19 @@ from scipy import special as _special_functions  # pyright: ignore[reportMissing
 
 Floats = NDArray[np.float64]
 _special = cast(Any, _special_functions)
-TESTS = ("size", "drift", "batches", "repeats")
-_DRAWS = 199
+_DRAWS = 499
 
 
 @dataclass(frozen=True)
 class LawResult:
-    """p-values of the tests by name, two-sided. steps: how many were tested."""
+    """p-values of the tests by name, two-sided. steps: how many were tested.
+
+    longest  length of the longest gradient before clipping, in clip norms. Up to 1 there is nothing to clip
+    """
 
     p_values: dict[str, float]
     steps: int
+    longest: float
 
     def alarms(self, chance: float) -> tuple[str, ...]:
         """Return the tests that a sound study fails all together with probability at most `chance`."""
@@ -41,46 +51,99 @@ class LawResult:
 
 
 class LawTests:
-    """Takes in one step after the other."""
+    """Takes in one step after the other.
 
-    def __init__(self, seed: int) -> None:
-        self._draw = np.random.default_rng([seed, 17])
-        self._scores: dict[str, list[float]] = {name: [] for name in TESTS}
-        self._rests: Floats | None = None
-        self._standing: Floats | None = None
+    Args:
+        gradients: (records, coordinates) clipped, of all records that can be drawn but the copies.
+        copied: (coordinates,) the clipped gradient of each copy.
+        copies: how many there are, at least one.
+        rate: the chance of each record to be drawn.
+        noise: standard deviation of each coordinate's noise.
+    """
 
-    def take(self, total: Floats, gradients: Floats, rate: float, noise: float) -> None:
-        """One step.
+    def __init__(self, gradients: Floats, copied: Floats, copies: int, *, rate: float, noise: float, seed: int) -> None:
+        self._draw, self._rate, self._noise, self._copies = np.random.default_rng([seed, 17]), rate, noise, copies
+        stacked = np.concatenate([gradients, copied[None] * copies**0.5])
+        left, sizes, self._axes = np.linalg.svd(stacked, full_matrices=False)
+        # (records, axes) and (axes,): what a record and a copy add to each axis of the gradients' space.
+        self._each, self._copied = (left * sizes)[:-1], (left * sizes)[-1] / copies**0.5
+        self._mean = rate * (self._each.sum(axis=0) + copies * self._copied)
+        self._drawn = rate * (1 - rate) * sizes**2
+        self._outside = len(copied) - len(self._copied)
+        self._scores: dict[str, list[float]] = {}
+        self.begin()
 
-        Args:
-            total: (coordinates,) the noised sum.
-            gradients: (records, coordinates) clipped, of all records that can be drawn, in one order for all steps.
-        """
-        rest = total - rate * gradients.sum(axis=0)
-        coins = (self._draw.random((_DRAWS, len(gradients))) < rate) - rate
-        draws = coins @ gradients + noise * self._draw.normal(size=(_DRAWS, len(rest)))
-        directions = {"drift": gradients.sum(axis=0)}
-        if self._rests is not None and self._standing is not None:
-            directions |= {"repeats": self._rests, "batches": self._standing @ gradients}
-        self._rank("size", float(rest @ rest), np.square(draws).sum(axis=1))
-        for name, direction in directions.items():
-            self._rank(name, float(rest @ direction), draws @ direction)
-        along = gradients @ rest
-        self._rests = rest if self._rests is None else self._rests + rest
-        self._standing = along if self._standing is None else self._standing + along
+    def begin(self) -> None:
+        """Begin a run: its steps are compared with none of a run before."""
+        self._count, self._inside, self._beyond = 0, np.zeros(len(self._copied)), np.zeros(len(self._axes[0]))
+
+    def take(self, total: Floats) -> None:
+        """Test one step, of which (coordinates,) is the noised sum."""
+        inside = self._axes @ total
+        # Outside of the gradients' space there is nothing but noise.
+        beyond, inside = total - self._axes.T @ inside, inside - self._mean
+        draws, variance = self._drawn_steps(), self._noise**2
+        spread = self._drawn + variance
+        weights = 1 / (spread - 0.75 * variance) - 1 / spread
+        outside = variance * self._chi_squared(self._outside)
+        self._rank(
+            "noise",
+            float(weights @ inside**2) + 3 / variance * float(beyond @ beyond),
+            draws**2 @ weights + 3 / variance * outside,
+        )
+        along = self._copied / spread
+        self._rank("clipping", float(inside @ along), draws @ along)
+        if self._rate < 1:
+            self._rank("batches", float(inside @ along) ** 2, (draws @ along) ** 2)
+        if self._count:
+            again = 1 + 1 / self._count
+            if self._rate < 1:
+                self._resemblance("same batches", inside, beyond, draws, self._drawn / 4, variance * again)
+            self._resemblance("same noise", inside, beyond, draws, self._drawn * again, variance / 4)
+        self._count, self._inside, self._beyond = self._count + 1, self._inside + inside, self._beyond + beyond
+
+    def _resemblance(
+        self, name: str, inside: Floats, beyond: Floats, draws: Floats, drawn: Floats, variance: float
+    ) -> None:
+        """Compare with the mean of the rests before. drawn, variance: those of a rest around it, if it resembles."""
+        mean, mean_beyond = self._inside / self._count, self._beyond / self._count
+        spread, near = self._drawn + self._noise**2, drawn + variance
+        length = float(np.sqrt(mean_beyond @ mean_beyond))
+
+        def ratio(rest: Floats, size: Floats, along: Floats) -> Floats:
+            """Of (n, axes) rests. size: squared length beyond the axes. along: the part of it along the mean."""
+            ratios: Floats = rest**2 @ (1 / spread) - (rest - mean) ** 2 @ (1 / near)
+            return ratios + size / self._noise**2 - (size - 2 * length * along + length**2) / variance
+
+        along, size = np.zeros(_DRAWS), np.zeros(_DRAWS)
+        if self._outside > 0:
+            along = self._noise * self._draw.normal(size=_DRAWS)
+            size = along**2 + self._noise**2 * self._chi_squared(self._outside - 1)
+        seen = np.array([beyond @ mean_beyond / length if length > 0 else 0.0])
+        (value,) = ratio(inside[None], np.array([beyond @ beyond]), seen)
+        self._rank(name, float(value), ratio(draws, size, along))
+
+    def _chi_squared(self, degrees: int) -> Floats:
+        return self._draw.chisquare(degrees, _DRAWS) if degrees > 0 else np.zeros(_DRAWS)
+
+    def _drawn_steps(self) -> Floats:
+        """Return (draws, axes) of rests under the certificate's law."""
+        coins = (self._draw.random((_DRAWS, len(self._each))) < self._rate) - self._rate
+        copies = self._draw.binomial(self._copies, self._rate, _DRAWS) - self._rate * self._copies
+        noise = self._noise * self._draw.normal(size=(_DRAWS, len(self._copied)))
+        steps: Floats = coins @ self._each + copies[:, None] * self._copied + noise
+        return steps
 
     def _rank(self, name: str, value: float, draws: Floats) -> None:
         below, equal = int((draws < value).sum()), int((draws == value).sum())
         # Ties, such as zeros, are broken at random: the rank stays uniform.
         place = below + self._draw.integers(equal + 1) + self._draw.random()
-        self._scores[name].append(float(_special.ndtri(place / (_DRAWS + 1))))
+        self._scores.setdefault(name, []).append(float(_special.ndtri(place / (_DRAWS + 1))))
 
-    def result(self) -> LawResult:
+    def result(self, longest: float) -> LawResult:
         """Return what the steps so far say."""
-        return LawResult(
-            {name: _two_sided(scores) for name, scores in self._scores.items() if scores},
-            len(self._scores["size"]),
-        )
+        values = {name: _two_sided(scores) for name, scores in self._scores.items()}
+        return LawResult(values, len(self._scores.get("noise", ())), longest)
 
 
 def _two_sided(scores: Sequence[float]) -> float:

@@ -7,23 +7,27 @@ are taken before masks: the others collude and know their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
 from private_learning.gradients.per_record import PerRecord
 from private_learning.tasks import Task, TaskDataset
-from private_learning.tasks.inputs import take_rows
+from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.tasks.task import new_model
 from private_learning.training.patients import LossOfPatients, RowsOfPatients
 from private_learning.training.weights import load_weights
 from simulation.audit.one_run import StudyLaw
 from simulation.backends.base import Done, Loop, WordSums
+from simulation.coordinator import StudyPaused
 from simulation.engine import Engine
 from simulation.local_work import ClientTask, LocalWork, Orders, Part
 from simulation.population import Population
@@ -87,10 +91,10 @@ def audited(settings: StudySettings) -> StudySettings:
 
 
 def law_of(settings: StudySettings) -> StudyLaw:
-    """Return the steps that the certificate of these settings counts, for one patient."""
+    """Return the steps that the certificate of these settings counts for one patient, of one step a round."""
     plan = plan_of(settings)
     noise = plan.noise_multiplier * plan.honest_survivors**0.5
-    return StudyLaw(noise, plan.sampling_rate, plan.max_steps)
+    return StudyLaw(noise, plan.sampling_rate, forecast(plan, tight=False).at_most_rounds)
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,39 @@ class Study:
     watched: int
     plant: Plant = lambda work: work
 
-    def run(self, seed: int) -> list[Release]:
-        """Run it and return the steps in which all watched clients took part. Raises as `Engine.run`."""
+    @property
+    def noise(self) -> float:
+        """Standard deviation of each number of the watched clients' noised sum, in gradients' units."""
+        return self.settings.privacy.noise_multiplier * self.settings.privacy.clip_norm * self.watched**0.5
+
+    def run(self, seed: int, most: int | None = None, weights: Mapping[str, Array] | None = None) -> list[Release]:
+        """Run it and return the steps in which all watched clients took part.
+
+        A study that pauses because the coordinator refuses updates is judged by the steps before.
+
+        Args:
+            most: end after so many steps.
+            weights: to begin with. Left out, the task's own.
+
+        Raises:
+            As `Engine.run`, without StudyPaused.
+        """
         releases: list[Release] = []
 
         def opened(work: LocalWork) -> Loop:
             return _Watching(self.plant(work), work, self.watched, releases)
 
-        Engine(self.settings, self.population, seed, opened, task=self.task).run()
+        def count(_: object) -> None:
+            if len(releases) == most:
+                raise _Enough
+
+        with suppress(_Enough, StudyPaused):
+            Engine(self.settings, self.population, seed, opened, weights=weights, task=self.task).run(count)
         return releases
+
+
+class _Enough(Exception):
+    """So many steps were asked for."""
 
 
 class _Watching(Loop):
@@ -128,6 +156,8 @@ class _Watching(Loop):
         self._noise = noise.law.std * noise.spacing * watched**0.5
 
     def run(self, orders: Orders, tasks: Sequence[ClientTask]) -> Done:
+        # The coordinator's bound would stop a study whose clients do not clip. Here this is to be seen.
+        orders = replace(orders, longest=math.inf)
         sums = WordSums(orders.vectors)
         parts = [sums.take(self._work.part(task, orders)) for task in tasks]
         seen = [part for task, part in zip(tasks, parts, strict=True) if task.place < self._watched]
@@ -162,7 +192,7 @@ class Gradients:
         rows: list[Floats] = []
         for start in range(0, len(dataset), _PASS):
             at = torch.arange(start, min(start + _PASS, len(dataset)))
-            each = self._each.run(take_rows(dataset.inputs, at), dataset.targets[at]).each
+            each = self._each.run(in_memory(take_rows(dataset.inputs, at)), dataset.targets[at]).each
             flat = [each[self._prefix + name].flatten(1).double() for name in sorted(weights)]
             rows.append(torch.cat(flat, dim=1).numpy())
         gradients = np.concatenate(rows)

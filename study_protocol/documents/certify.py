@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.budget.bodies import Standing, event_in, settings_in
 from accounting.budget.history import History, SpentAfter, history_of
 from accounting.budget.ledger import Entry
 from accounting.budget.releases import NamedModel, named_models
 from accounting.plan.plan import Plan
+from study_protocol.documents.by_hospital import DistanceBlocks, certified, fault_of_distances
 from study_protocol.documents.nist import answers
 from study_protocol.documents.phrases import UNIT_NOUNS, hospitals, meaning, questions, result_in_words, training_rounds
 from study_protocol.secure_sum.promises import sums
@@ -24,6 +26,7 @@ from study_protocol.study.certificate import (
     FORMAT,
     MAX_POINTS,
     Certificate,
+    CertifiedDistances,
     CertifiedLedger,
     CertifiedLevel,
     CertifiedLimit,
@@ -62,6 +65,8 @@ class CertificateAccount:
     entries: int
     sha256: str
     bound: Bound | None
+    # The account of the Bayesian limit for patients, which reads their losses. None: there is none.
+    by_loss: CumulativeLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Facts:
     head_signature: str
     model: ModelInfo | None
     result: CertifiedMean | None = None
+    distances: DistanceBlocks | None = None
 
 
 def compute_account(entries: Sequence[Entry], round_number: int | None = None) -> CertificateAccount:
@@ -132,6 +138,7 @@ def account_of(opening: Entry, history: History, newest: Entry, bound: Bound | N
         entries=newest.sequence,
         sha256=newest.sha256,
         bound=bound,
+        by_loss=next((each for each in budget.accounts if isinstance(each, CumulativeLimit)), None),
     )
 
 
@@ -202,8 +209,12 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         round=account.round,
         model=model,
         result=result,
-        summary=_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
+        summary=[
+            *_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
+            *([] if settings.audit_in_words is None else [settings.audit_in_words]),
+        ],
         limits=limits,
+        distances=_distances(account, facts),
         percentiles=list(account.percentiles),
         mechanism=_mechanism(settings, plan),
         rounds=rounds,
@@ -221,6 +232,17 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         ),
         verify=how_to_verify(account.study, mark, result),
     )
+
+
+def _distances(account: CertificateAccount, facts: Facts) -> CertifiedDistances | None:
+    found, by_loss = facts.distances, account.by_loss
+    if found is None or by_loss is None or fault_of_distances(account.settings) is not None:
+        return None
+    stated = next(
+        (limit.spent for limit in account.limits if limit.level == "instance" and limit.definition != "classical"), None
+    )
+    charged = [after.round for after in account.charged]
+    return certified(found, by_loss, stated, charged=charged, in_full=account.kinds["charged-in-full"])
 
 
 def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) -> list[HowToVerify]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from accounting.budget.history import CHARGED
 from accounting.budget.ledger import Entry, LedgerError
 from accounting.errors import InvalidArgument
+from study_protocol.documents.by_hospital import DistanceBlocks
 from study_protocol.documents.certify import CertificateAccount, Facts, compute_account, issue_certificate, model_info
 from study_protocol.documents.compare import difference, in_form_of, tolerance_of
 from study_protocol.study.certificate import Certificate, CertifiedLimit, SignedCertificate
@@ -243,7 +244,8 @@ def _counts_questions_as_steps(stated: Certificate, remade: Certificate) -> bool
 
 def _numbers(stated: Certificate) -> dict[str, Any]:
     limits: dict[str, Any] = {"__all__": {"meaning"}}
-    return stated.model_dump(exclude={**dict.fromkeys(_SENTENCES, True), "limits": limits})
+    sentences: dict[str, Any] = dict.fromkeys(_SENTENCES, True)
+    return stated.model_dump(exclude={**sentences, "limits": limits, "distances": {"words"}})
 
 
 def _facts(stated: Certificate) -> Facts:
@@ -256,4 +258,5 @@ def _facts(stated: Certificate) -> Facts:
         head_signature=stated.ledger.signature,
         model=stated.model,
         result=stated.result,
+        distances=None if stated.distances is None else DistanceBlocks.stated(stated.distances),
     )

@@ -61,6 +61,8 @@ def _data(document: OpenedCertificate) -> dict[str, Any]:
         "summary": stated.summary,
         "limits": [_limit(limit) for limit in stated.limits],
         "reports": _reports(stated),
+        "by_hospital": [] if stated.distances is None else stated.distances.words,
+        "by_hospital_rows": _by_hospital(stated),
         "chart": chart,
         "chart_said": _chart_said(stated),
         "chart_note": _chart_note(stated),
@@ -166,6 +168,23 @@ def _chart_said(stated: Certificate) -> str:
         for limit, first_epsilon, last_epsilon in zip(bounded, first.spent, last.spent, strict=False)
     ]
     return "Chart of ε by round. " + "; ".join(sentences)
+
+
+def _by_hospital(stated: Certificate) -> list[list[str]]:
+    found = stated.distances
+    if found is None:
+        return []
+    named = [("All hospitals", found.pooled)]
+    named += [(f"Hospital {place}", hospital) for place, hospital in enumerate(found.hospitals, 1)]
+    return [
+        [
+            name,
+            number(each.epsilon),
+            f"{max(0.0, sum(each.counts)):.0f}",
+            f"{each.clipped_low:.0%} to {each.clipped_high:.0%}",
+        ]
+        for name, each in named
+    ]
 
 
 def _mechanism(stated: Certificate) -> list[list[str]]:

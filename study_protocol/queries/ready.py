@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.queries.kinds.moments import Moments
+from study_protocol.queries.kinds.sites import Sites
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.kinds.tables import Tables
 from study_protocol.queries.question import BaseQuestion
@@ -35,6 +36,11 @@ def missingness(columns: Sequence[Declared], noise_multiplier: float) -> Tables:
         (Variable(column=column.column, presence=True, missing_values=column.missing_values),) for column in columns
     )
     return Tables(kind="tables", title="What is missing", noise_multiplier=noise_multiplier, tables=tables)
+
+
+def sites(columns: Sequence[Declared], noise_multiplier: float) -> Sites:
+    """Return whether hospitals record alike: what is missing, impossible, round or in the upper half. Δ = 1."""
+    return Sites(kind="sites", title="Recorded alike?", noise_multiplier=noise_multiplier, variables=tuple(columns))
 
 
 def typical(columns: Sequence[Declared], noise_multiplier: float) -> Moments:
@@ -112,6 +118,7 @@ Ready = Callable[[Sequence[Declared], float], BaseQuestion]
 READY: Mapping[str, Ready] = {
     "table-one": table_one,
     "missingness": missingness,
+    "sites": sites,
     "typical": typical,
     "survival": survival,
 }

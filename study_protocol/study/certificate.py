@@ -113,6 +113,30 @@ class CertifiedMean(Message):
         return self
 
 
+class CertifiedHospital(Message):
+    """What the noised distances of one hospital's patients show. A certificate never says which hospital it is."""
+
+    counts: list[Finite] = Field(min_length=2, description="noised patients by bin of their loss, lowest bin first")
+    epsilon: Finite = Field(ge=0, description="of a patient drawn from these, at the limit's δ, noise counted")
+    clipped: Finite | None = Field(
+        description="share of patients who were clipped in nearly every step. null: the noise hides it"
+    )
+    clipped_low: Finite = Field(description="its 95 % interval begins here")
+    clipped_high: Finite = Field(description="and ends here")
+
+
+class CertifiedDistances(Message):
+    """The answer to a question of kind distances by hospital: for whom the Bayesian number does not speak."""
+
+    query: Whole = Field(ge=1, description="which query. Its signed answer names the hospitals")
+    round: Whole = Field(ge=1, description="the round that answered it. Later rounds count at their worst")
+    noise: Positive = Field(description="standard deviation of the noise in each count")
+    failure: Rate = Field(description="chance that some ε here is too small, by the samples or by the noise")
+    pooled: CertifiedHospital = Field(description="the patients of all hospitals in the sum")
+    hospitals: list[CertifiedHospital] = Field(min_length=1, description="the least favourable first")
+    words: list[Text] = Field(description="what it means")
+
+
 class NistAnswer(Message):
     """One thing that NIST SP 800-226 asks of a claim of differential privacy."""
 
@@ -152,6 +176,11 @@ class Certificate(Message):
     )
     summary: list[Text] = Field(description="in plain words")
     limits: list[CertifiedLimit] = Field(description="as the budget states them")
+    distances: CertifiedDistances | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="by hospital, if the study asked for it. Left out: it did not, or in the certificate of one round",
+    )
     percentiles: list[Percentile] = Field(description="ε by share of the population, where it is measured")
     mechanism: CertifiedMechanism = Field(description="how noise is added")
     rounds: CertifiedRounds = Field(description="how many")

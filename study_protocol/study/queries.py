@@ -138,6 +138,14 @@ class SignedAnswer(Message):
         verify_document(key, QUERY_ANSWER, self.published.model_dump(mode="json"), self.signature)
 
 
+class SynthesisPlace(Message):
+    """The place of a query among the questions of a study's synthesis."""
+
+    stage: int = Field(ge=1, description="which question of the rule it is, from 1")
+    kept: Finite = Field(ge=0, description="Σ 1 / noise_multiplier² that is kept for the questions after it")
+    words: Text = Field(description="what follows, what is kept and what is free again, for people")
+
+
 class Query(Message):
     """A query and how far it has come."""
 
@@ -168,6 +176,12 @@ class Query(Message):
         description="each hospital's consent, for operators. A hospital sees its own"
     )
     answered: SignedAnswer | None = Field(description="the answer, once there is one. Lists leave it out")
+    synthesis: SynthesisPlace | None = Field(
+        default=None,
+        # Only programs that know the section join a study that has one.
+        exclude_if=lambda place: place is None,
+        description="of a question in the form of the study's synthesis",
+    )
 
     def require_believable(self, key: Ed25519PublicKey) -> None:
         """Check that the answer, if there is one, is the coordinator's to this very question.

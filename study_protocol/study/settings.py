@@ -19,7 +19,7 @@ from study_protocol.study.statistics import Statistics
 from study_protocol.study.synthesis import Synthesis, require_synthesis
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
-from study_protocol.wire.values import Message
+from study_protocol.wire.values import Message, Sha256
 
 
 class StudySettings(Message):
@@ -43,7 +43,24 @@ class StudySettings(Message):
         exclude_if=lambda synthesis: synthesis is None,
         description="synthetic records from three questions. Needs [statistics]",
     )
+    audit_sha256: Sha256 | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda digest: digest is None,
+        description="of the page that `wardround audit` wrote about these settings, before this entry was added. The "
+        "lead's own statement: certificates repeat it, and ask the lead for the page",
+    )
     beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
+
+    @property
+    def audit_in_words(self) -> str | None:
+        """Return a sentence about the page of an audit, or None where the settings name none."""
+        if self.audit_sha256 is None:
+            return None
+        return (
+            "The study lead states that these settings were attacked before the study, and that the page about it has "
+            f"the SHA-256 {self.audit_sha256}. Ask the lead for the page. Only the lead vouches for it."
+        )
 
     @model_validator(mode="after")
     def _a_round_can_be_closed(self) -> Self:

@@ -165,12 +165,11 @@ class Synthesis(Message):
 
     def kept_after(self, document: QueryDocument) -> tuple[QueryCost, ...]:
         """Return the costs that are kept for what the rule may ask after this question, and none after its last one."""
-        stage = self.stage_of(document)
-        if stage is None:
+        stage, question = self.stage_of(document), document.question
+        if stage is None or not isinstance(question, Marginals):
             return ()
-        noise = document.question.noise_multiplier
-        if noise == self.noise_multiplier(sum(self.shares[1:])):
-            # With few patients nothing follows.
+        if stage > 1 and all(len(clique) <= 2 for clique in question.cliques):
+            # Columns by outcome again, with few patients: nothing follows.
             return ()
         asked = [self.noise_multiplier(percent) for percent in self.shares[:stage]]
         left = Fraction(self.allowance) - sum(1 / Fraction(multiplier) ** 2 for multiplier in asked)

@@ -50,8 +50,9 @@ def records(seed: int) -> Table:
 
 
 def documents() -> list[QueryDocument]:
-    """All that ask about patients alone; what asks about a model needs a study that trains one."""
+    """All that ask about patients alone; what asks about a model or its training needs a study that trains one."""
     asked = [question(one) for one in (*EXAMPLES.values(), EXAMPLES["moments"] | {"centred": True})]
+    asked = [one for one in asked if one.kind != "distances"]
     return [QueryDocument.model_validate({"question": one.model_dump()}) for one in asked if one.model_number is None]
 
 

@@ -66,9 +66,11 @@ def kinds(coordinator: Coordinator) -> list[str]:
     return [entry.kind for entry in ledger(coordinator) if entry.kind not in ("opened", "roster", "released")]
 
 
-def settle_and_lose(coordinator: Coordinator, hospitals: Sequence[Hospital]) -> None:
+def settle_and_lose(
+    coordinator: Coordinator, hospitals: Sequence[Hospital], asked: QueryDocument | None = None
+) -> None:
     """Every answer was charged, and then its file is gone."""
-    query = consented(coordinator, hospitals, document())
+    query = consented(coordinator, hospitals, asked or document())
     for hospital in hospitals:
         send(hospital, query)
     worker = Worker(coordinator)

@@ -32,6 +32,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "covariance": {"kind": "covariance", "numbers": [AGE, PRESSURE, FEMALE]},
     "linear-regression": {"kind": "linear-regression", "predictors": [AGE, FEMALE], "outcome": PRESSURE},
     "quantiles": {"kind": "quantiles", "number": PRESSURE | {"high": 300}, "leaves": 40, "by": SEX},
+    "sites": {"kind": "sites", "variables": [AGE, SEX, {"column": "pressure", "edges": [90, 120, 150]}]},
     "survival": {
         "kind": "survival",
         "time": {"column": "age", "edges": [18, 40, 60, 80]},
@@ -45,6 +46,7 @@ EXAMPLES: dict[str, dict[str, Any]] = DOCUMENTS | {
     "quantiles": {"kind": "quantiles", "number": AGE},
     "survival": {"kind": "survival", "time": {"column": "age", "edges": [0, 20, 40, 60, 80, 100]}, "event": FEMALE},
     "evaluation": {"kind": "evaluation", "model": 1, "prediction": "binary"},
+    "distances": {"kind": "distances"},
 }
 
 

@@ -41,6 +41,7 @@ TASKS: dict[str, Mapping[str, Any]] = {
     "multi-label-images": {"height": 9, "width": 8, "labels": "a|b|c", "filters": 4, "stages": 2, "groups": 2},
     "segmentation": {"height": 9, "width": 10, "classes": 3, "filters": 4, "depth": 1, "groups": 2},
     "signal-cnn": {"channels": 2, "length": 40, "classes": 2, "range": "-1..1|0..9", "filters": 4, "groups": 2},
+    "vae": {"height": 9, "width": 10, "classes": 3, "filters": 2, "latent": 4},
     "last-layer": {"features": 6, "classes": 2, "bound": 2.5},
 }
 

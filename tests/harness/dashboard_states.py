@@ -54,7 +54,13 @@ LONG_CELLS: dict[str, Any] = {
         for _NAMES in [("chronic obstructive pulmonary disease with exacerbation", "sepsis")]
     ],
 }
-QUESTIONS: dict[str, dict[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS}
+# A block for each hospital. The last one refuses.
+BY_HOSPITAL: dict[str, dict[str, Any]] = {
+    "hospitals": {**DOCUMENTS["table"], "title": "Age and sex of each hospital", "by": "hospital"},
+    "hospitals-survival": {**SURVIVAL, "title": "Survival at each hospital", "by": "hospital"},
+    "hospitals-count": {"kind": "count", "title": "Patients of each hospital", "by": "hospital"},
+}
+QUESTIONS: dict[str, dict[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS} | BY_HOSPITAL
 
 
 def seed_rounds(
@@ -175,25 +181,30 @@ def answer(coordinator: Live, study: str, hospitals: Sequence[Hospital], asked: 
     """Ask, consent, send every hospital's sum with its part of the noise. Returns the number of the question."""
     own = coordinator.coordinator
     number = ask.ask(own, study, asked).body.number
+    # By hospital one of them refuses, so that its numbers are not there.
+    answering = hospitals[:-1] if asked.question.is_by_hospital else hospitals
     for hospital in hospitals:
-        ask.consent(own, study, number, hospital.name, Consent(allowed=True))
+        allowed = hospital in answering
+        code = "own-policy" if not allowed else ""
+        ask.consent(own, study, number, hospital.name, Consent(allowed=allowed, code=code))
     coordinator.work()
     query = show.show_query(own, study, number, with_clients=True)
     assert query.round is not None, query
-    for place, hospital in enumerate(hospitals):
-        hospital.send(query.round, encode({ANSWER_TENSOR: _noised_sum(asked, form, place, len(hospitals))}))
+    for place, hospital in enumerate(answering):
+        total = _noised_sum(query.document, form, place, len(answering), hospital.name)
+        hospital.send(query.round, encode({ANSWER_TENSOR: total}))
     coordinator.work()
     query = show.show_query(own, study, number, with_clients=True)
     assert query.state == "answered", (form, query.state, query.reason)
     return number
 
 
-def _noised_sum(asked: QueryDocument, form: str, place: int, hospitals: int) -> NDArray[np.float64]:
+def _noised_sum(asked: QueryDocument, form: str, place: int, hospitals: int, hospital: str) -> NDArray[np.float64]:
     question, spacing = asked.question, asked.question.grid().spacing
     columns = evaluated(form, 400, place) if form in EVALUATIONS else {**patients(400, place), **_followed(400, place)}
     noise = question.noise_multiplier * question.sensitivity / np.sqrt(hospitals)
     steps = np.random.default_rng(1000 + place).normal(0.0, noise / spacing, question.cells)
-    return question.total(columns, spacing) + np.round(steps)
+    return question.placed(question.total(columns, spacing), hospital) + np.round(steps)
 
 
 def _followed(count: int, seed: int) -> dict[str, NDArray[Any]]:

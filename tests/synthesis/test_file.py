@@ -57,18 +57,98 @@ def test_both_forms_hold_the_same_records_and_another_seed_gives_others(tmp_path
     assert others.provenance.records_sha256 != digest
 
 
-def test_a_changed_cell_is_found(tmp_path: Path) -> None:
+def test_a_file_names_the_ledger_and_the_certificate(tmp_path: Path) -> None:
+    records = made("registry", "a" * 64, section(rows=2000), answers(), PUBLIC, "c" * 64)
+    write(tmp_path / "records.csv", records)
+    found = verify(tmp_path / "records.csv")
+    assert (found.ledger_entries, found.ledger_sha256, found.certificate_sha256) == (3, "0" * 64, "c" * 64)
+
+
+def changed_text(path: Path, old: str, new: str) -> None:
+    text = path.read_bytes().decode()
+    assert old in text
+    path.write_bytes(text.replace(old, new, 1).encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (",f,", ",m,", "holds other records than its answers and seed give"),
+        ("25.0,", "25.5,", "holds other records than its answers and seed give"),
+        ("25.0,", "old,", "holds other records than its answers and seed give"),
+        ("age,sex", "sex,age", "has other columns than records.csv.json names"),
+        ("25.0,", "25.0,25.0,", "has other columns than records.csv.json names"),
+        ("age,", "\ufeffage,", "was saved again by another program"),
+    ],
+    ids=str,
+)
+def test_a_changed_file_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, words: str) -> None:
     path = written(tmp_path / "records.csv")
-    path.write_text(path.read_text().replace("f", "m", 1))
-    with pytest.raises(ValueError, match="holds other records than its answers and seed give"):
+    changed_text(path, old, new)
+    with pytest.raises(ValueError, match=words):
         verify(path)
 
 
-def test_a_changed_answer_is_found(tmp_path: Path) -> None:
+def test_a_file_with_a_spreadsheets_line_ends_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.csv")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(ValueError, match="saved again by another program, as its line ends"):
+        verify(path)
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "records.csv"])
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
+def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, name: str, part: float) -> None:
+    path = written(tmp_path / name)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(ValueError, match=r"cut off or changed\. Copy it again") as refused:
+        verify(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_whole_row_that_is_missing_is_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.csv")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match="holds 1,999 whole rows of 2,000"):
+        verify(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"seed":0', '"seed":1', "holds other records than its answers and seed give"),
+        ('"rows":2000', '"rows":1999', "holds 2,000 whole rows of 1,999"),
+        ('"study":"registry","settings', '"study":"other","settings', "an answer is of study registry, not of other"),
+        ('"ledger_entries":3,"ledger_sha256":"0', '"ledger_entries":4,"ledger_sha256":"0', "says other things"),
+        ('{"kind"', "", "it was changed or cut off"),
+    ],
+    ids=str,
+)
+def test_changed_provenance_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, words: str) -> None:
     path = written(tmp_path / "records.csv")
     beside = provenance_path(path)
-    beside.write_text(beside.read_text().replace('"hospitals":4', '"hospitals":5', 1))
+    text = beside.read_text()
+    assert old in text
+    # The file's own words stand behind those of its answers.
+    at = text.rindex(old)
+    beside.write_text(text[:at] + new + text[at + len(old) :])
+    with pytest.raises(ValueError, match=words) as refused:
+        verify(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_answers_of_another_study_or_key_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.csv")
+    beside = provenance_path(path)
+    text = beside.read_text()
+    beside.write_text(text.replace('"hospitals":4', '"hospitals":5', 1))
     with pytest.raises(SigningError):
+        verify(path)
+    beside.write_text(text.replace('"study":"registry"', '"study":"other"'))
+    with pytest.raises(SigningError):
+        verify(path)
+    beside.unlink()
+    with pytest.raises(ValueError, match=r"records\.csv\.json is missing"):
         verify(path)
 
 
@@ -108,7 +188,7 @@ def test_a_file_of_a_set_is_verified(tmp_path: Path) -> None:
     path, other = (path_of_set(tmp_path / "records.csv", number) for number in (1, 2))
     assert path.name == "records-01.csv"
     for number, each in enumerate((path, other), start=1):
-        write(each, made("registry", "a" * 64, section(rows=500), answers(std=1.0), PUBLIC, number))
+        write(each, made("registry", "a" * 64, section(rows=500), answers(std=1.0), PUBLIC, None, number))
     assert verify(path).set_number == 1
     other.rename(path)
     with pytest.raises(ValueError, match="holds other records"):

@@ -64,6 +64,7 @@ _HOSPITAL = (
 _STUDY_LEAD = (
     Command("plan", ".lead.plan:plan", "Show what a study's limits allow, or find the numbers that fit them."),
     Command("simulate", ".researcher.simulate:simulate", "Simulate a study on your own records.", "client"),
+    Command("audit", ".researcher.audit:audit", "Attack a study's settings on your own records.", "client"),
     Command("synth", ".researcher.synth:synth", "Make synthetic records from a study's questions, or check a file."),
     Command("study template", ".lead.templates:study_template", "Print a settings file with every entry described."),
     Command("study weights", ".lead.study:weights", "Draw a study's initial weights into a file."),

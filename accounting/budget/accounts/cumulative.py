@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,8 @@ from accounting.budget.accounts.base import LimitAccount, growth_from_json, grow
 from accounting.budget.accounts.charged import ChargedQueries
 from accounting.budget.accounts.losses import squares_within
 from accounting.errors import InvalidArgument
-from accounting.estimation.histograms import release_charge
-from accounting.estimation.upper_mean import DISTRIBUTION_FREE
+from accounting.estimation.histograms import IntArray, release_charge
+from accounting.estimation.upper_mean import DISTRIBUTION_FREE, upper_mean
 from accounting.mechanisms.conversion import epsilon_from_moments
 from accounting.mechanisms.divergence import log_moment
 from accounting.plan.limits import LimitPlan
@@ -113,6 +113,28 @@ class CumulativeLimit(LimitAccount):
         self.published += publishes
         # A complete report may lower the bound.
         self._last_growth = max(0.0, float(settled[0] - before[0]))
+
+    @property
+    def failure(self) -> float:
+        """Failure probability of the estimates of this limit."""
+        return self._failure
+
+    def epsilon_of_shares(self, edges: Sequence[float], counts: IntArray, failure: float, *, unmeasured: int) -> float:
+        """Return ε at the filter order, of a patient drawn from a sample of losses. Guaranteed for any distribution.
+
+        Args:
+            edges: (bins,) upper ends of the bins of a patient's loss, as a share of the most it could be.
+            counts: (bins,) how many patients lie in each, noise on counts already allowed for.
+            failure: probability over drawing the sample with which the bound may fail.
+            unmeasured: rounds that the losses do not count. Each counts at its worst for every patient.
+        """
+        halves = 2 if self.bayesian.adversary == "adaptive" else 1
+        step = halves * self.mechanism.steps_per_round * float(self._growth[0]) * (1 + 1e-12)
+        most, later = step * self.rounds, step * min(unmeasured, self.rounds)
+        values = np.minimum(np.asarray(edges) * (most - later) + later, most)
+        moment = upper_mean(values, failure, method="betting", log_max=most, counts=counts.astype(np.float64)) / halves
+        worst = float(self._at_worst(self.rounds, self.published)[0])
+        return self._read(min(moment, worst), self.rounds, self.queries)
 
     def charge_histogram(self) -> None:
         self.published += 1

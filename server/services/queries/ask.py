@@ -21,6 +21,8 @@ from server.services.coordinator import Coordinator, Written
 from server.services.queries.schedule import fail, find_same, queue, requeue, reserved
 from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
+from study_protocol.documents.by_hospital import fault_of_distances
+from study_protocol.queries.kinds.distances import Distances
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
@@ -140,6 +142,8 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
             "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
             "of them aside before training begins",
         )
+    if isinstance(document.question, Distances) and (fault := fault_of_distances(settings)) is not None:
+        raise Rejected("invalid-request", fault)
     if document.question.protocol > study.protocol:
         raise Rejected(
             "invalid-request",

@@ -15,6 +15,7 @@ from server.db.tamper_check import require_asked
 from server.domain.errors import Rejected
 from server.domain.queries import ConsentTally, consents_of
 from server.services.coordinator import Coordinator
+from server.services.queries.synthesis import place_of
 from server.services.views import at, model_info
 from study_protocol.study.queries import (
     Consent,
@@ -149,6 +150,7 @@ def view(
         needed=tally.needed,
         consents=_visible(said_of(tx, study, row.number), own_client, with_clients=with_clients),
         answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
+        synthesis=place_of(tx, study, row, document),
     )
 
 

@@ -15,25 +15,53 @@ from server.db import rows
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import StudyRow
-from study_protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer
+from server.db.tamper_check import round_that_opened
+from study_protocol.study.queries import PublishedAnswer, QueryDocument, SignedAnswer, SynthesisPlace
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import follow
 
 logger = logging.getLogger("wardround.coordinator")
+_LIVE = ("waiting", "asked")
 
 
 def kept(tx: Transaction, study: StudyRow) -> list[QueryCost]:
     """Return the costs that are kept for questions of a synthesis that answers have not led to yet.
 
-    A question that failed keeps nothing, neither for itself nor for those after it.
+    A question that failed keeps nothing, neither for itself nor for those after it, and the last one of the rule leaves
+    nothing to be kept.
     """
     synthesis = rows.settings_of(study).synthesis
     if synthesis is None:
         return []
-    newest = max(_asked(tx, study, synthesis), key=lambda asked: asked[0], default=None)
-    if newest is None or newest[2].state not in ("waiting", "asked"):
-        return []
-    return list(synthesis.kept_after(newest[1]))
+    # Of several in the form of the rule only one can be its question. It is not computed here which: the most is kept.
+    live = (document for _, document, row in _asked(tx, study, synthesis) if row.state in _LIVE)
+    return list(max(map(synthesis.kept_after, live), key=len, default=()))
+
+
+def place_of(tx: Transaction, study: StudyRow, row: QueryRow, document: QueryDocument) -> SynthesisPlace | None:
+    """Return the place of a query in the study's synthesis, or None if it has not the form of one of its questions."""
+    synthesis = rows.settings_of(study).synthesis
+    stage = None if synthesis is None else synthesis.stage_of(document)
+    if synthesis is None or stage is None:
+        return None
+    later = synthesis.kept_after(document) if row.state in _LIVE else ()
+    squares = sum((cost.sensitivity / cost.noise_std) ** 2 for cost in later)
+    if row.state in _LIVE:
+        words = f"{squares:.3g} of the allowance is kept for what follows." if later else "Nothing follows it."
+    elif row.state == "answered":
+        led = [number.number for at, _, number in _asked(tx, study, synthesis) if at == stage + 1]
+        words = f"Query {led[-1]} followed from it." if led else "Nothing follows it, and nothing is kept."
+    elif round_that_opened(tx, study, row.sha256) is not None:
+        words = (
+            "Its sum was opened and the answer is lost. The rule asks no other question in its place, so the synthesis "
+            "ends. What was kept for later questions is free again."
+        )
+    else:
+        words = (
+            "What was kept for it and for later questions is free again. Asked again, it goes on from here, if both "
+            "still fit."
+        )
+    return SynthesisPlace(stage=stage, kept=squares, words=f"Question {stage} of the synthesis. {words}")
 
 
 def earlier_answers(tx: Transaction, study: StudyRow, document: QueryDocument) -> Mapping[str, PublishedAnswer] | None:

@@ -14,6 +14,19 @@ export function formOf({ plot, columns, rows }) {
   return plot.kind === "points" && rows.every((row) => typeof row[place] === "number") ? "scatter" : plot.kind;
 }
 
+// A table for each value of the panel's column, as {name, table}: one drawing for each hospital.
+export function panelled(table) {
+  const { plot, columns, rows } = table, place = columns.indexOf(plot.panel);
+  return [...Map.groupBy(rows, (row) => row[place])].map(([name, own]) => ({ name, table: { ...table, plot: { ...plot, panel: null }, rows: own } }));
+}
+
+// The least and the largest number that any panel draws: drawings are compared, so that all have one scale.
+export function endsOf({ plot, columns, rows }) {
+  const places = [plot.y, plot.low, plot.high].filter((name) => name !== null).map((name) => columns.indexOf(name));
+  const values = rows.flatMap((row) => places.map((place) => row[place])).filter((value) => typeof value === "number");
+  return values.length === 0 ? null : [Math.min(0, ...values), Math.max(...values)];
+}
+
 // {rows, left, numeric, beside}: left are those that are not drawn; numeric says whether x is a scale, beside whether
 // every group has the same rows, so that groups stand beside each other in each.
 export function plotted(table) {

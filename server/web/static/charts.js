@@ -37,6 +37,7 @@ export class Chart {
   #busy = Promise.resolve();
   #seen = false;
   #waiting = null;
+  #words;
 
   // words: what the picture shows, for whoever does not see it
   // adapt: changes the specification to the data's form
@@ -45,6 +46,7 @@ export class Chart {
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", words);
     this.#place = place;
+    this.#words = words;
     this.#specification = fetch(specification).then((answer) => answer.json()).then(adapt);
     new IntersectionObserver((all) => {
       this.#seen = all.at(-1).isIntersecting;
@@ -76,7 +78,7 @@ export class Chart {
   async #embed() {
     const [embed, specification] = await Promise.all([load(), this.#specification]);
     const datasets = Object.fromEntries(Object.entries(this.#rows).map(([name, data]) => [name, data.map((row) => ({ ...row }))]));
-    const { view } = await embed(this.#place, { ...specification, datasets }, {
+    const { view } = await embed(this.#place, { ...specification, description: this.#words, datasets }, {
       // An interpreter: the library's own compiler would need eval, which the policy forbids.
       ast: true,
       renderer: "svg",

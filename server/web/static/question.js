@@ -1,6 +1,6 @@
 // One question: what was asked, who consents, what it cost, and its answer with pictures.
 import { NOT_CHARGED } from "/reasons.js";
-import { csvOf, formOf, plotted } from "/static/answer_rows.js";
+import { csvOf, endsOf, formOf, panelled, plotted } from "/static/answer_rows.js";
 import { Chart, chartsAreHere } from "/static/charts.js";
 import { cell, element, phrase, redraw, save, section, table } from "/static/elements.js";
 import { Broken, checkAnswer, fingerprint } from "/static/ledger.js";
@@ -11,6 +11,8 @@ import { columnName, kindName, limitName, queryState, queryTitle } from "/static
 const MOST_ROWS = 24;
 // Places on a scale that are all named under it.
 const MOST_TICKS = 5;
+// Drawings of one table, each of one hospital.
+const MOST_PANELS = 24;
 // Letters of one line of a row's name in a chart, its lines at most, and the height of a line and of what is around them.
 const LINE = 22, MOST_LINES = 3, LINE_HEIGHT = 14, AROUND = 6;
 // The lines of a row's name. A longer one loses its middle: names of many groups differ in their ends.
@@ -81,7 +83,7 @@ function result(name, query, one) {
   return element("article", { class: "result" },
     element("h3", {}, one.title),
     picture(one),
-    one.rows.length === 0 ? element("p", { class: "empty" }, "No row is shown: each counts fewer patients than the study shows.")
+    one.rows.length === 0 ? element("p", { class: "empty" }, one.name === "findings" ? "No hospital stands out." : "No row is shown: each counts fewer patients than the study shows.")
       : one.rows.length > MOST_ROWS ? element("details", {}, element("summary", {}, `All ${one.rows.length} rows`), list) : list,
     element("p", {}, element("button", { type: "button", class: "plain", onclick: () => save(`${name}-${query.number}-${one.name}.csv`, new Blob([csvOf(one)], { type: "text/csv" })) }, `Download “${one.title}” as CSV`)));
 }
@@ -113,17 +115,34 @@ function shownRows({ columns, rows }, unknown) {
 
 function picture(one) {
   if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
+  return one.plot.panel ? panels(one) : drawing(one);
+}
+
+// Small drawings beside each other on one scale. A hospital without an answer has a place that says so.
+function panels(one) {
+  const all = panelled(one), ends = endsOf(one);
+  if (ends === null) return null;
+  const drawn = all.slice(0, MOST_PANELS).map(({ name, table: own }) => element("div", { class: "panel" }, element("h4", {}, name), drawing(own, { name, ends }) ?? element("p", { class: "empty" }, "no answer")));
+  const left = all.length - drawn.length;
+  return element("div", {}, element("div", { class: "panels" }, ...drawn), left > 0 ? element("p", { class: "note" }, `${left} more hospitals are in the table alone.`) : null);
+}
+
+// name, ends: of a drawing among others: whose it is, and the scale that all share
+function drawing(one, { name = "", ends = null } = {}) {
   const { rows, left, numeric, beside, scale } = plotted(one);
   if (rows.length === 0) return null;
-  const place = element("div", {});
-  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals. The table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale }));
+  const place = element("div", {}), whose = name ? `, ${name}` : "";
+  const chart = new Chart(place, `/static/charts/question-${formOf(one)}.json`, `${one.title}${whose}: ${columnName(one.plot.y)} by ${one.plot.x} with 95 % intervals. The table below has the same numbers`, (plain) => fitted(plain, one, rows, { numeric, beside, scale, ends }));
   chart.show({ rows });
   return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `${left} more rows are in the table alone.`) : null);
 }
 
+const share = (axis, domain) => axis && (axis.scale = { ...axis.scale, domain, nice: true });
+
 // What only the data know: the axis' name and form, and whether there are groups at all.
-function fitted(plain, one, rows, { numeric, beside, scale }) {
+function fitted(plain, one, rows, { numeric, beside, scale, ends }) {
   const { encoding } = plain;
+  if (ends !== null) for (const { encoding: own } of plain.layer) share(own[scale ? "y" : "x"], ends);
   if (scale) {
     encoding.x.title = one.plot.x;
     const places = [...new Set(rows.map((row) => row.x))];

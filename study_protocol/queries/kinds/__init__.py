@@ -6,11 +6,13 @@ from pydantic import Field, TypeAdapter
 
 from study_protocol.queries.kinds.count import Count
 from study_protocol.queries.kinds.covariance import Covariance
+from study_protocol.queries.kinds.distances import Distances
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.queries.kinds.linear_regression import LinearRegression
 from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.quantiles import Quantiles
+from study_protocol.queries.kinds.sites import Sites
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.kinds.table import ContingencyTable
 from study_protocol.queries.kinds.tables import Tables
@@ -18,11 +20,13 @@ from study_protocol.queries.kinds.tables import Tables
 Question = Annotated[
     Count
     | Covariance
+    | Distances
     | Evaluation
     | LinearRegression
     | Marginals
     | Moments
     | Quantiles
+    | Sites
     | Survival
     | ContingencyTable
     | Tables,

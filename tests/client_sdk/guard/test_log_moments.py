@@ -203,3 +203,16 @@ def test_hoelder_sums_are_weighted_step_by_step() -> None:
         spread = [4 * phi(2, d, 0.5, 1.0) for d in inflated]
         total += min(student_bound(spread, FAILURE / 4) / 4, float(phi(2, 1.0, 0.5, 1.0)))
     assert log_moments.tensors()["log-moments/filter"][0] == pytest.approx(total, rel=1e-6)
+
+
+def test_losses_are_shares_of_the_most_that_a_patient_can_lose() -> None:
+    log_moments = LogMomentBounds(study(composition="running", estimator="betting", adversary="path"), PATIENTS)
+    assert log_moments.losses().tolist() == [1.0] * 12
+    for norms in STEPS[:2]:
+        log_moments.measure(norms, rounding=0.0)
+    inflated = [np.minimum(step * (1 + 2.0**-14), 1.0) for step in STEPS[:2]]
+    most = 2 * phi(2, 1.0, 0.5, 1.0)
+    due = [float(mpmath.fsum(phi(2, step[i], 0.5, 1.0) for step in inflated) / most) for i in range(12)]
+    assert log_moments.losses() == pytest.approx(due, rel=1e-9)
+    with pytest.raises(Refused, match="no running sum"):
+        LogMomentBounds(study(composition="holder"), PATIENTS).losses()

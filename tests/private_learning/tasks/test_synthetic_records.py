@@ -19,9 +19,19 @@ from private_learning.tasks.sequences import CodeSequences
 from private_learning.tasks.signals import SignalNetwork
 from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant
 from private_learning.tasks.tables import LogisticRegression, MultilayerPerceptron
+from private_learning.tasks.vae import ClassAutoencoder
 
 TABLES = (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, TableRegression, TableMultiLabel)
-ARRAYS = (SmallCnn, ResidualNetwork, ImageLabels, Segmentation, SignalNetwork, LastLayer, ModuleFeatures)
+ARRAYS = (
+    SmallCnn,
+    ResidualNetwork,
+    ImageLabels,
+    Segmentation,
+    SignalNetwork,
+    ClassAutoencoder,
+    LastLayer,
+    ModuleFeatures,
+)
 RECORDS: dict[type[Task], type[Table | Examples]] = {
     **dict.fromkeys((*TABLES, DiscreteTime, PiecewiseConstant), Table),
     **dict.fromkeys(ARRAYS, Examples),

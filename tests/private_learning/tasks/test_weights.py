@@ -47,6 +47,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("multi-label-images", {"height": 9, "width": 9, "channels": 3, "labels": "a|b|c", "stages": 1}),
     ("segmentation", {"height": 9, "width": 9, "classes": 3, "depth": 3}),
     ("signal-cnn", {"channels": 12, "length": 500, "classes": 5, "range": "-5..5"}),
+    ("vae", {"height": 9, "width": 14, "classes": 3, "latent": 40}),
     ("cnn", {"height": 9, "width": 30, "channels": 3, "classes": 2, "filters": 8, "hidden": 50}),
 ]
 

@@ -13,7 +13,7 @@ from tests.harness.page_layout import faults
 from tests.harness.screenshots import ready, settled_charts
 from tests.server.web.conftest import Tabs
 
-ASKED = {name: states.QUESTIONS[name] for name in ("survival", "long-cells", "quantiles")}
+ASKED = {name: states.QUESTIONS[name] for name in ("survival", "long-cells", "quantiles", "hospitals")}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,22 @@ def test_few_places_on_a_scale_are_all_named(tabs: Tabs) -> None:
     page = open_whole(tabs, "/dashboard/registry#question-3", phone=False)
     labels = page.locator("#answer .chart svg").first.locator(".role-axis-label text").all_text_contents()
     assert labels[:3] == ["0.25", "0.5", "0.75"]
+
+
+def test_every_hospital_has_a_drawing_on_one_scale_and_a_silent_one_says_so(tabs: Tabs) -> None:
+    page = open_whole(tabs, "/dashboard/registry#question-4", phone=False)
+    result = page.locator("#answer article").first
+    panels = result.locator(".panel")
+    assert panels.locator("h4").all_inner_texts() == ["coast", "harbour", "hill"]
+    assert panels.nth(2).inner_text().split() == ["hill", "no", "answer"]
+    assert panels.nth(2).locator(".chart").count() == 0
+    scales = [panels.nth(place).locator(".role-axis-label text").all_text_contents() for place in (0, 1)]
+    assert scales[0] == scales[1] != []
+    assert "coast" in (panels.nth(0).locator(".chart").get_attribute("aria-label") or "")
+    last = result.locator("tbody tr").last.inner_text().split("\t")
+    assert last[:3] == ["hill", "no answer", "no answer"]
+    assert not any(character.isdigit() for cell in last for character in cell)
+    assert page.get_by_text("hill: no answer. These patients are in no number here.").is_visible()
 
 
 def test_the_page_finds_labels_that_touch_and_what_is_too_wide(tabs: Tabs, here: Live) -> None:

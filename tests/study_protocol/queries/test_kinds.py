@@ -17,7 +17,11 @@ from study_protocol.queries.rows import one_row_each
 from study_protocol.queries.variables import UnreadableColumn
 from tests.factories.questions import DOCUMENTS, answer_without_noise, column, exact, patients, question
 
-QUESTIONS = DOCUMENTS | {"centred-moments": DOCUMENTS["moments"] | {"centred": True}}
+QUESTIONS = DOCUMENTS | {
+    "centred-moments": DOCUMENTS["moments"] | {"centred": True},
+    # One hospital's block of it.
+    "by-hospital": DOCUMENTS["table"] | {"by": "hospital"},
+}
 KINDS = pytest.mark.parametrize("kind", QUESTIONS)
 
 
@@ -70,6 +74,10 @@ SQUARES = {
     "count": 1,
     "table": 1,
     "tables": 3,
+    "by-hospital": 1,
+    # Counted 1, 3 and 2 times.
+    "marginals": 14,
+    "sites": 1,
     "moments": 9,
     "covariance": 1,
     "linear-regression": 1,
@@ -88,7 +96,7 @@ def test_the_sensitivity_is_reached_where_every_number_is_at_an_end_of_its_range
     assert asked.sensitivity == pytest.approx(np.sqrt(SQUARES[kind]), rel=1e-15)
 
 
-@pytest.mark.parametrize("kind", ["moments", "centred-moments", "covariance"])
+@pytest.mark.parametrize("kind", ["moments", "centred-moments", "covariance", "sites"])
 def test_every_patient_is_rounded_before_the_sum(kind: str) -> None:
     """So that the sum of n lies within n/2 steps of the one that was not rounded, and one patient is one vector."""
     asked, columns = question(QUESTIONS[kind]), patients(200)

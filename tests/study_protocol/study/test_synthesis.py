@@ -55,6 +55,20 @@ def test_its_questions_cost_the_allowance_at_most_and_hardly_less(
     assert float(sum(costs)) == pytest.approx(allowance, rel=1e-3 if allowance >= 1 else 1e-4)
 
 
+@pytest.mark.parametrize("shares", [(10, 50, 40), (50, 25, 25), (1, 1, 98)])
+def test_all_that_is_not_asked_yet_is_kept(shares: tuple[int, int, int]) -> None:
+    """Also where one question has the noise of another."""
+    asked = section(shares=shares)
+    kept = asked.kept_after(asked.first_question())
+    costs = [(Fraction(cost.sensitivity) / Fraction(cost.noise_std)) ** 2 for cost in kept]
+    later = sum(1 / Fraction(asked.noise_multiplier(percent)) ** 2 for percent in shares[1:])
+    assert len(costs) == 2
+    assert later <= sum(costs) <= Fraction(asked.allowance)
+    again = asked.document(sum(shares[1:]), [(0, 2), (1, 2)], title="", stage=2)
+    assert asked.kept_after(again) == ()
+    assert len(asked.kept_after(asked.document(shares[1], [(0, 1, 2)], title="", stage=2))) == 1
+
+
 def test_the_first_question_crosses_each_column_with_the_outcome() -> None:
     first = section(columns=[COLUMNS[0], COLUMNS[2], COLUMNS[1]], of_several="last", data_version="7").first_question()
     question = first.question

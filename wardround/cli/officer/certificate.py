@@ -277,6 +277,8 @@ def _print(stated: Certificate) -> None:
     for limit in stated.limits:
         if limit.definition != "classical":
             say(limit.meaning)
+    for line in [] if stated.distances is None else stated.distances.words:
+        say(f"by hospital: {line}")
     for line in (*stated.who_sees_what, *stated.under_masks):
         say(f"who sees what: {line}")
     for step in stated.verify:

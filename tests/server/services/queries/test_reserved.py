@@ -22,6 +22,7 @@ from server.worker import seconds_left
 from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.study.reasons import QUESTIONS_FIRST, UNDECIDED
+from study_protocol.study.synthesis import Synthesis
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.settings import limit, settings
@@ -41,8 +42,8 @@ def question(noise: float = 4.0, **entries: Any) -> QueryDocument:
     return QueryDocument.model_validate({"question": {"kind": "count", "noise_multiplier": noise, **entries}})
 
 
-def asking(coordinator: Coordinator) -> list[Hospital]:
-    chosen = settings(statistics=STATISTICS, **PRIVACY)
+def asking(coordinator: Coordinator, **entries: Any) -> list[Hospital]:
+    chosen = settings(statistics=STATISTICS, **PRIVACY, **entries)
     lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=chosen))
     put_model(coordinator, "sepsis")
     hospitals = [Hospital(UseCases(coordinator), "sepsis", f"h{i}").enrol() for i in range(3)]
@@ -50,8 +51,8 @@ def asking(coordinator: Coordinator) -> list[Hospital]:
     return hospitals
 
 
-def sums(cells: int) -> bytes:
-    return encode({ANSWER_TENSOR: np.full(cells, 100.0 * 2**18)})
+def sums(cells: int, value: float = 100.0 * 2**18) -> bytes:
+    return encode({ANSWER_TENSOR: np.full(cells, value)})
 
 
 def asked(coordinator: Coordinator, document: QueryDocument) -> int:
@@ -63,7 +64,7 @@ def agree(coordinator: Coordinator, hospitals: list[Hospital], number: int) -> N
         ask.consent(coordinator, "sepsis", number, hospital.name, Consent(allowed=True))
 
 
-def answer(coordinator: Coordinator, hospitals: list[Hospital], number: int) -> None:
+def answer(coordinator: Coordinator, hospitals: list[Hospital], number: int, value: float = 100.0 * 2**18) -> None:
     """All say yes, the round begins, all send, and the answer is there."""
     agree(coordinator, hospitals, number)
     work(coordinator)
@@ -71,7 +72,7 @@ def answer(coordinator: Coordinator, hospitals: list[Hospital], number: int) -> 
     assert round_number is not None
     cells = show.show_query(coordinator, "sepsis", number, with_clients=True).document.question.cells
     for hospital in hospitals:
-        hospital.send(round_number, sums(cells))
+        hospital.send(round_number, sums(cells, value))
     work(coordinator)
 
 
@@ -131,8 +132,10 @@ def replayed_budget(coordinator: Coordinator) -> Budget:
     return replay(coordinator.database.read("look", lambda tx: entries(tx, find_study(tx, "sepsis").id, 0, 10_000)))
 
 
-def trained_beside(coordinator: Coordinator, *documents: QueryDocument) -> tuple[list[Hospital], list[int], int]:
-    hospitals = asking(coordinator)
+def trained_beside(
+    coordinator: Coordinator, *documents: QueryDocument, **entries: Any
+) -> tuple[list[Hospital], list[int], int]:
+    hospitals = asking(coordinator, **entries)
     numbers = [asked(coordinator, document) for document in documents]
     lifecycle.act(coordinator, "sepsis", "train")
     return hospitals, numbers, rounds(coordinator, hospitals)
@@ -159,6 +162,24 @@ def test_what_is_kept_costs_training_its_rounds_and_comes_back(coordinator: Coor
     # Asked again it is refused before a hospital looks at it, and no training took it away meanwhile.
     with pytest.raises(Rejected, match="could pass a limit"):
         asked(coordinator, question(title="another"))
+
+
+@pytest.mark.slow
+def test_a_synthesis_that_ends_gives_training_what_it_does_not_need(coordinator: Coordinator) -> None:
+    """No answer says that there are patients, so the first question is asked twice."""
+    columns = [{"column": "age", "edges": [50.0]}, {"column": "ill", "categories": ["0", "1"]}]
+    entry = {"columns": columns, "outcome": "ill", "allowance": 0.2, "shares": [10, 20, 20]}
+    hospitals, (first,), trained = trained_beside(
+        coordinator, Synthesis.model_validate(entry).first_question(), synthesis=entry
+    )
+    assert trained < rounds_beside(0)
+    for number in (first, first + 1):
+        # Nothing that is kept is trained away meanwhile.
+        assert rounds(coordinator, hospitals) == 0
+        answer(coordinator, hospitals, number, value=0.0)
+        assert state(coordinator, number) == ("answered", None)
+    assert rounds(coordinator, hospitals) > 0
+    assert replayed_budget(coordinator).accounts[0].epsilon() <= 3.0
 
 
 @pytest.mark.quick("sqlite")

@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from accounting.accountants.profile import mu_from_epsilon
 from accounting.budget.budget import replay
+from server.db.ledger_store import budget_of
+from server.db.rows import find_study
+from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.queries import ask, show
-from server.services.studies import lifecycle
+from server.services.queries.schedule import reserved
+from server.services.studies import enrolment, lifecycle
 from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import Consent, Query, QueryDocument
+from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from synthesis.rule import next_question
-from tests.factories.asked_studies import STUDY, document, kinds, ledger, open_asked, send, shown
+from tests.factories.asked_studies import (
+    STUDY,
+    document,
+    kinds,
+    ledger,
+    open_asked,
+    send,
+    settle_and_lose,
+    shown,
+)
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital
 from tests.factories.settings import statistics_settings
 from tests.factories.studies import FakeClock, work
 from tests.factories.synthesis import SECTION, section
 
-# Σ Δ²/s² of the limit is 1.26, and the section takes half of one.
+# Σ Δ²/s² of the limit, of which the section takes half of one.
+WHOLE = mu_from_epsilon(5.0, 1e-5) ** 2
 SYNTHESIS = SECTION | {"patients": 9000}
 ENTRIES = {"epsilon": 5.0, "synthesis": SYNTHESIS}
 DYING = [f"worker.{side}-{point}" for point in ("reserve", "settle", "answer") for side in ("before", "after")]
@@ -56,24 +73,26 @@ def states(coordinator: Coordinator) -> list[str]:
 
 def fits(coordinator: Coordinator, squares: float) -> bool:
     """Whether a question of this Σ Δ²/s² would be let in now."""
-    return ask.forecast(coordinator, STUDY, document(noise_multiplier=squares**-0.5)).allowed
+    cost = document(noise_multiplier=squares**-0.5).cost()
+
+    def look(tx: Transaction) -> bool:
+        row = find_study(tx, STUDY)
+        return budget_of(tx, coordinator.signer, row).supposing(reserved(tx, row)).authorise_query(cost).is_allowed
+
+    return coordinator.database.read("look", look)
 
 
-def most(coordinator: Coordinator) -> float:
-    """The largest Σ Δ²/s² that fits now."""
-    low, high = 0.0, 4.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(coordinator, middle) else (low, middle)
-    return low
+def leaves(coordinator: Coordinator, squares: float) -> bool:
+    """Whether this Σ Δ²/s² is what is left of the limit, beside all that is kept and charged."""
+    return fits(coordinator, squares - 2e-3) and not fits(coordinator, squares + 2e-3)
 
 
+@pytest.mark.quick("sqlite")
 def test_each_answer_leads_to_the_next_question_and_all_cost_what_was_agreed(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
-    whole = most(coordinator)
     ask.ask(coordinator, STUDY, first())
     for number in (1, 2, 3):
-        assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+        assert leaves(coordinator, WHOLE - 0.5)
         answer(coordinator, hospitals, number)
     assert states(coordinator) == ["answered"] * 3
     assert [query.document.question.stage for query in queries(coordinator)] == [1, 2, 3]  # pyright: ignore
@@ -81,13 +100,95 @@ def test_each_answer_leads_to_the_next_question_and_all_cost_what_was_agreed(coo
     for place, found in enumerate(answers):
         assert next_question(section(patients=9000), answers[:place]) == shown(coordinator, found.query).document
     assert next_question(section(patients=9000), answers) is None
-    assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+    assert leaves(coordinator, WHOLE - 0.5)
     assert replay(ledger(coordinator)).charged_queries == 3
     # Asked again it is the stored answer.
     assert ask.ask(coordinator, STUDY, first()).created is False
 
 
+def words(coordinator: Coordinator, number: int) -> str:
+    place = shown(coordinator, number).synthesis
+    assert place is not None
+    return place.words
+
+
+def independent(query: Query) -> bytes:
+    """One hospital's sums by which no pair is associated, after `send` has put equal numbers into the first answer."""
+    question, first_grid = query.document.question, first().question.grid()
+    assert isinstance(question, Marginals)
+    groups = [groups or range(len(column.labels)) for column, groups in zip(question.variables, question.groups)]  # noqa: B905
+    sizes = [np.array([list(numbers).count(group) for group in range(max(numbers) + 1)]) for numbers in groups]
+    cells = sum(size.sum() for size in sizes[:-1]) / (len(sizes) - 1)
+    patients = 100.0 * 2**18 * first_grid.spacing / question.grid().spacing
+    # Of a × b equal cells among all of the two columns.
+    sides = [np.multiply.outer(sizes[clique[0]], sizes[clique[1]]) for clique in question.cliques]
+    steps = [np.rint(np.repeat(table.ravel(), sizes[-1].sum()) * patients / cells) for table in sides]
+    return encode({ANSWER_TENSOR: np.concatenate(steps).astype(np.float64)})
+
+
+@pytest.mark.slow
+def test_without_an_association_two_questions_are_all_and_the_rest_is_free(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    ask.ask(coordinator, STUDY, first())
+    answer(coordinator, hospitals, 1)
+    allow(coordinator, hospitals, 2)
+    work(coordinator)
+    pairs = shown(coordinator, 2)
+    assert pairs.synthesis is not None
+    assert (pairs.synthesis.stage, pairs.synthesis.kept) == (2, pytest.approx(0.2, abs=1e-4))
+    assert leaves(coordinator, WHOLE - 0.5)
+    assert pairs.round is not None
+    for hospital in hospitals:
+        hospital.send(pairs.round, independent(pairs))
+    work(coordinator)
+    assert states(coordinator) == ["answered"] * 2
+    assert words(coordinator, 1) == "Question 1 of the synthesis. Query 2 followed from it."
+    assert words(coordinator, 2) == "Question 2 of the synthesis. Nothing follows it, and nothing is kept."
+    assert leaves(coordinator, WHOLE - 0.3)
+
+
 @pytest.mark.quick("sqlite")
+def test_a_sum_that_was_opened_and_lost_ends_the_synthesis_and_frees_the_rest(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    settle_and_lose(coordinator, hospitals, first())
+    work(coordinator)
+    assert (states(coordinator), kinds(coordinator)) == (["failed"], ["asked", "settled"])
+    assert "The rule asks no other question in its place, so the synthesis ends." in words(coordinator, 1)
+    assert leaves(coordinator, WHOLE - 0.05)
+    with pytest.raises(Rejected) as refused:
+        ask.ask(coordinator, STUDY, first())
+    assert refused.value.code == "query-opened"
+
+
+@pytest.mark.slow
+def test_a_hospital_that_leaves_stops_no_other_and_too_few_free_the_rest(
+    coordinator: Coordinator, clock: FakeClock
+) -> None:
+    hospitals = open_asked(coordinator, decision_deadline_seconds=600.0, **ENTRIES)
+    ask.ask(coordinator, STUDY, first())
+    enrolment.withdraw(coordinator, STUDY, hospitals[2].name)
+    answer(coordinator, hospitals[:2], 1)
+    enrolment.withdraw(coordinator, STUDY, hospitals[1].name)
+    clock.sleep(601.0)
+    work(coordinator)
+    assert states(coordinator) == ["answered", "failed"]
+    assert "Asked again, it goes on from here" in words(coordinator, 2)
+    assert leaves(coordinator, WHOLE - 0.05)
+
+
+@pytest.mark.quick("sqlite")
+def test_an_imitation_that_fails_frees_nothing_of_the_question_under_way(coordinator: Coordinator) -> None:
+    hospitals = open_asked(coordinator, **ENTRIES)
+    ask.ask(coordinator, STUDY, first())
+    value = json.loads(section(patients=9000).largest_question().model_dump_json())
+    value["question"] |= {"noise_multiplier": section().noise_multiplier(40), "stage": 3}
+    ask.ask(coordinator, STUDY, QueryDocument.model_validate(value))
+    allow(coordinator, hospitals[:2], 2, allowed=False)
+    assert states(coordinator) == ["waiting", "failed"]
+    assert leaves(coordinator, WHOLE - 0.5)
+
+
+@pytest.mark.slow
 def test_with_few_patients_the_first_question_is_asked_again_for_the_rest(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, epsilon=5.0, synthesis=SYNTHESIS | {"patients": 40})
     ask.ask(coordinator, STUDY, section(patients=40).first_question())
@@ -100,13 +201,12 @@ def test_with_few_patients_the_first_question_is_asked_again_for_the_rest(coordi
     assert states(coordinator) == ["answered"] * 2
 
 
-@pytest.mark.quick("sqlite-1")
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_a_refusal_frees_what_was_kept_and_the_question_can_be_asked_again(
     coordinator: Coordinator, stage: int
 ) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
-    whole = most(coordinator)
     ask.ask(coordinator, STUDY, first())
     for number in range(1, stage):
         answer(coordinator, hospitals, number)
@@ -114,20 +214,20 @@ def test_a_refusal_frees_what_was_kept_and_the_question_can_be_asked_again(
     allow(coordinator, hospitals[:2], stage, allowed=False)
     assert states(coordinator) == ["answered"] * (stage - 1) + ["failed"]
     spent = sum(0.5 * share / 100 for share in (10, 50, 40)[: stage - 1])
-    assert most(coordinator) == pytest.approx(whole - spent, abs=2e-3)
+    assert leaves(coordinator, WHOLE - spent)
     again = shown(coordinator, stage).document
     assert ask.ask(coordinator, STUDY, again).body.number == stage
-    assert most(coordinator) == pytest.approx(whole - 0.5, abs=2e-3)
+    assert leaves(coordinator, WHOLE - 0.5)
     for number in range(stage, 4):
         answer(coordinator, hospitals, number)
     assert states(coordinator) == ["answered"] * 3
 
 
+@pytest.mark.slow
 def test_an_expired_reservation_fails_the_question_in_words_and_frees_the_rest(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
     hospitals = open_asked(coordinator, decision_deadline_seconds=600.0, **ENTRIES)
-    whole = most(coordinator)
     ask.ask(coordinator, STUDY, first())
     answer(coordinator, hospitals, 1)
     clock.sleep(601.0)
@@ -136,9 +236,9 @@ def test_an_expired_reservation_fails_the_question_in_words_and_frees_the_rest(
         ("answered", None),
         ("failed", "undecided"),
     ]
-    assert most(coordinator) == pytest.approx(whole - 0.05, abs=2e-3)
+    assert leaves(coordinator, WHOLE - 0.05)
     # What is left is given to another question: the rest of the synthesis does not fit any more, and says so.
-    ask.ask(coordinator, STUDY, document(noise_multiplier=(whole - 0.2) ** -0.5))
+    ask.ask(coordinator, STUDY, document(noise_multiplier=(WHOLE - 0.2) ** -0.5))
     with pytest.raises(Rejected) as refused:
         ask.ask(coordinator, STUDY, shown(coordinator, 2).document)
     assert refused.value.code == "query-overspends"
@@ -153,6 +253,7 @@ def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(c
     assert "synthesis.allowance: 0.5 passes a limit of the study: at most 0.07" in refused.value.detail
 
 
+@pytest.mark.slow
 def test_a_drop_out_after_an_answer_was_seen_is_charged_and_the_question_goes_on(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
@@ -173,7 +274,7 @@ def test_a_drop_out_after_an_answer_was_seen_is_charged_and_the_question_goes_on
     assert replay(ledger(coordinator)).charged_queries == 4
 
 
-@pytest.mark.quick("sqlite-worker.before-answer")
+@pytest.mark.slow
 @pytest.mark.parametrize("point", DYING)
 def test_a_coordinator_that_dies_at_any_step_asks_the_same_questions_once(
     coordinator: Coordinator, clock: FakeClock, point: str
@@ -197,7 +298,7 @@ def test_a_coordinator_that_dies_at_any_step_asks_the_same_questions_once(
     assert kinds(coordinator) == ["asked", "settled"] * 3
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_question_that_only_looks_like_one_of_the_rule_leads_nowhere(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
     value = json.loads(first().model_dump_json())

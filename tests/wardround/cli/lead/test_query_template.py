@@ -37,7 +37,8 @@ def test_a_template_leaves_the_form_to_the_study_in_which_it_is_asked(kind: str)
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
 def test_the_values_of_a_question_are_written_so_that_it_is_read_back(tmp_path: Path, kind: str) -> None:
-    asked = question(EXAMPLES[kind], title="Of all", where=[{"column": "age", "low": 18.0}])
+    where = [] if kind == "distances" else [{"column": "age", "low": 18.0}]
+    asked = question(EXAMPLES[kind], title="Of all", where=where)
     path = tmp_path / "question.toml"
     path.write_text(template(type(asked), asked.model_dump(mode="json")))
     assert read_question(path).question == asked

@@ -1,0 +1,285 @@
+"""Membership inference: who took part in a study, told from how well its model fits each patient.
+
+LiRA  the likelihood ratio of a patient's confidence under two normal laws, with and without the patient, of the
+      confidences that other studies give the patient (Carlini et al. 2022, "Membership Inference Attacks From First
+      Principles", section V). Offline, only the law without the patient is known.
+RMIA  how often the likelihood that the model gives the patient, beside its mean over other studies, is γ times that of
+      a record that took part in no study (Zarifzadeh, Liu & Shokri 2024, equations 2 and 4).
+
+(ε, δ)-DP of a patient bounds every attack: TPR ≤ e^ε·FPR + δ, and 1 − FPR ≤ e^ε·(1 − TPR) + δ (Kairouz, Oh & Viswanath
+2015, theorem 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from scipy import special as _special_functions  # pyright: ignore[reportMissingTypeStubs]
+from scipy import stats as _statistics  # pyright: ignore[reportMissingTypeStubs]
+
+from client_sdk.errors import ConfigurationError
+from private_learning.tasks import Task, TaskDataset
+from private_learning.tasks.task import Classification
+from simulation.audit.shadows import STUDIES, Shadows, ShadowStudies, halved
+from simulation.population import Population
+from study_protocol.study.settings import StudySettings
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+_special, _stats = cast(Any, _special_functions), cast(Any, _statistics)
+# Shares of non-members that the attack takes for members.
+FALSE_POSITIVES = (0.01, 0.001)
+CONFIDENCE = 0.95
+# That a sound study is said to pass its ceiling, once for all attacks and both shares.
+CHANCE = 0.01
+# RMIA's γ, as its authors set it.
+_GAMMA = 2.0
+# Losses below are rounding of float32.
+_LEAST_LOSS = 1e-7
+_POINTS = 61
+WITHOUT_PRIVACY, STUDY = "without privacy", "this study"
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TruePositives(_Report):
+    """Members found at the threshold that takes a share of non-members for members.
+
+    false_positives  that share, at most
+    rate, low, high  share of members found, and its exact interval (Clopper & Pearson 1934), of an effective number of
+                     trials, because attacks on one patient or one study are not independent (Korn & Graubard 1998)
+    ceiling          the most that the certificate allows, rounded up. None: it states nothing of a patient
+    passed           the certificate is refuted, with a chance of CHANCE at most where it holds
+    """
+
+    false_positives: float
+    rate: float
+    low: float
+    high: float
+    ceiling: float | None
+    passed: bool
+
+
+class AttackResult(_Report):
+    """One attack. curve: (false positives, true positives) on a logarithmic grid."""
+
+    attack: Literal["LiRA online", "LiRA offline", "RMIA"]
+    auc: float
+    at: tuple[TruePositives, ...]
+    curve: tuple[tuple[float, float], ...]
+
+
+class AttackedModels(_Report):
+    """The attacks on models that were trained in one way. metric, value: a mean over the studies."""
+
+    name: str
+    studies: int
+    metric: str | None
+    value: float | None
+    attacks: tuple[AttackResult, ...]
+
+
+class MembershipReport(_Report):
+    """What membership inference finds. epsilon, delta: of one patient, as the studies state them at worst."""
+
+    patients: int
+    epsilon: float | None
+    delta: float | None
+    models: tuple[AttackedModels, ...]
+    ceiling: tuple[tuple[float, float], ...] | None
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Return the attacks that find more members than the certificate allows."""
+        of_study = (attack for models in self.models if models.name == STUDY for attack in models.attacks)
+        return tuple(attack.attack for attack in of_study if any(found.passed for found in attack.at))
+
+
+def membership(
+    settings: StudySettings,
+    task: Task,
+    population: Population,
+    test: TaskDataset,
+    *,
+    studies: int = STUDIES,
+    seed: int = 0,
+    seconds: float | None = None,
+    workers: int | None = None,
+) -> MembershipReport:
+    """Run shadow studies, without privacy and as the settings say, and attack each by all others.
+
+    test: records of no training patient, one row each. seconds: fewer studies where they would take longer.
+
+    Raises: as `ShadowStudies.run`.
+    """
+    if studies < 4:
+        raise ConfigurationError(f"{studies} shadow studies are too few: ask for 4 or more")
+    part = None if seconds is None else seconds / 2
+    models: list[AttackedModels] = []
+    spent: tuple[float, float] | None = None
+    for name, shadowed in ((WITHOUT_PRIVACY, None), (STUDY, halved(settings))):
+        shadows = ShadowStudies(shadowed, task, population, test).run(studies, seed, workers=workers, seconds=part)
+        spent = shadows.spent
+        models.append(attacked(name, task, shadows))
+    epsilon, delta = spent or (None, None)
+    curve = None if epsilon is None or delta is None else _points(lambda rate: ceiling(rate, epsilon, delta))
+    return MembershipReport(
+        patients=len(population.dataset), epsilon=epsilon, delta=delta, models=tuple(models), ceiling=curve
+    )
+
+
+def attacked(name: str, task: Task, shadows: Shadows) -> AttackedModels:
+    """Return the three attacks on these studies."""
+    confident = confidences(task, shadows.losses)
+    scores: Mapping[Any, Floats] = {
+        "LiRA online": likelihood_ratios(confident, shadows.inside),
+        "LiRA offline": likelihood_ratios(confident, shadows.inside, online=False),
+        "RMIA": relative_likelihoods(shadows.losses, shadows.others, shadows.inside),
+    }
+    metric = next(iter(shadows.metrics[0]), None) if "accuracy" not in shadows.metrics[0] else "accuracy"
+    return AttackedModels(
+        name=name,
+        studies=len(shadows.inside),
+        metric=metric,
+        value=None if metric is None else shadows.mean(metric),
+        attacks=tuple(result(attack, each, shadows.inside, shadows.spent) for attack, each in scores.items()),
+    )
+
+
+def confidences(task: Task, losses: Floats) -> Floats:
+    """Return log(p/(1 − p)) of the true class's probability p, which is nearly normal, or −loss of other losses."""
+    if not isinstance(task, Classification) or task.gamma or task.class_weights:
+        return -losses
+    bounded = np.maximum(losses, _LEAST_LOSS)
+    return -bounded - np.log(-np.expm1(-bounded))
+
+
+def likelihood_ratios(confident: Floats, inside: Booleans, *, online: bool = True) -> Floats:
+    """Return (studies, patients) scores of LiRA: every study is attacked by what the others show.
+
+    The variance is common to all patients, which is more exact than one of each below several hundred studies.
+    """
+    member, stranger = _others_means(confident, inside), _others_means(confident, ~inside)
+    spread = _common_variance(confident, ~inside)
+    outside = np.square(confident - stranger) / spread
+    if not online:
+        return np.sign(confident - stranger) * outside
+    within = _common_variance(confident, inside)
+    return outside - np.square(confident - member) / within
+
+
+def _others_means(values: Floats, chosen: Booleans) -> Floats:
+    """Return, for each study and patient, the mean over the other studies where the patient is chosen."""
+    sums, counts = (values * chosen).sum(axis=0), chosen.sum(axis=0)
+    return (sums - values * chosen) / np.maximum(counts - chosen, 1)
+
+
+def _common_variance(values: Floats, chosen: Booleans) -> float:
+    means = (values * chosen).sum(axis=0) / np.maximum(chosen.sum(axis=0), 1)
+    freedom = np.maximum(chosen.sum(axis=0) - 1, 0).sum()
+    return float((np.square(values - means) * chosen).sum() / max(freedom, 1)) + 1e-12
+
+
+def relative_likelihoods(losses: Floats, others: Floats, inside: Booleans) -> Floats:
+    """Return (studies, patients) scores of RMIA."""
+    count = len(losses)
+    likely, of_others = np.exp(-losses), np.exp(-others)
+    usual = (_others_means(likely, inside) + _others_means(likely, ~inside)) / 2
+    ratios = -losses - np.log(np.maximum(usual, 1e-300))
+    usual_others = (of_others.sum(axis=0) - of_others) / (count - 1)
+    compared = np.sort(-others - np.log(np.maximum(usual_others, 1e-300)), axis=1)
+    beaten = [np.searchsorted(row, each - math.log(_GAMMA)) for row, each in zip(compared, ratios, strict=True)]
+    # Patients who beat as many records are told apart by the ratio itself.
+    return np.array(beaten) + _special.expit(ratios)
+
+
+def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, float] | None = None) -> AttackResult:
+    """Return how well the scores tell members.
+
+    Args:
+        scores, inside: (studies, patients).
+        spent: (ε, δ) of one patient.
+    """
+    members, strangers = np.sort(scores[inside]), np.sort(scores[~inside])
+    at = tuple(_found(scores, inside, _threshold(strangers, share), share, spent) for share in FALSE_POSITIVES)
+    return AttackResult(
+        attack=attack,
+        auc=_area(members, strangers),
+        at=at,
+        curve=_points(lambda share: _above(members, _threshold(strangers, share)) / len(members)),
+    )
+
+
+def _area(members: Floats, strangers: Floats) -> float:
+    """Return the probability that a member's score is above a stranger's (ties: half)."""
+    below, upto = np.searchsorted(strangers, members), np.searchsorted(strangers, members, side="right")
+    return float((below + upto).mean() / 2 / len(strangers))
+
+
+def _threshold(strangers: Floats, share: float) -> float:
+    """Return the least score above which at most this share of the strangers lies."""
+    allowed = math.floor(share * len(strangers))
+    return -math.inf if allowed >= len(strangers) else float(strangers[len(strangers) - 1 - allowed])
+
+
+def _above(ascending: Floats, threshold: float) -> int:
+    return len(ascending) - int(np.searchsorted(ascending, threshold, side="right"))
+
+
+def _points(of: Any) -> tuple[tuple[float, float], ...]:
+    return tuple((float(share), float(of(float(share)))) for share in np.logspace(-3, 0, _POINTS))
+
+
+def _found(
+    scores: Floats, inside: Booleans, threshold: float, share: float, spent: tuple[float, float] | None
+) -> TruePositives:
+    says = scores > threshold
+    rate, low, high = _interval(says, inside, 1 - CONFIDENCE)
+    limit, passed = None, False
+    if spent is not None:
+        # Two sides, of true and of false positives, of three attacks at two shares.
+        each = CHANCE / (3 * len(FALSE_POSITIVES))
+        limit = ceiling(share, *spent)
+        passed = _interval(says, inside, each)[1] > ceiling(_interval(says, ~inside, each)[2], *spent)
+    return TruePositives(false_positives=share, rate=rate, low=low, high=high, ceiling=limit, passed=passed)
+
+
+def ceiling(false_positives: float, epsilon: float, delta: float) -> float:
+    """Return the largest true-positive rate that (ε, δ)-DP allows, rounded up."""
+    growth = math.exp(min(epsilon, 700.0))
+    most = min(1.0, growth * false_positives + delta, 1 - (1 - delta - false_positives) / growth)
+    return min(1.0, most * (1 + 1e-12) + 1e-15)
+
+
+def _interval(says: Booleans, asked: Booleans, chance: float) -> tuple[float, float, float]:
+    """Return the share of those asked of whom the attack says "member", and an interval that misses with `chance`."""
+    hits, trials = int((says & asked).sum()), int(asked.sum())
+    rate = hits / trials
+    # A variance of a mean over groups is compared with that of independent trials.
+    effect = max(1.0, *(_design_effect(says, asked, rate, axis) for axis in (0, 1)))
+    right, count = hits / effect, trials / effect
+    low = 0.0 if hits == 0 else float(_stats.beta.ppf(chance / 2, right, count - right + 1))
+    high = 1.0 if hits == trials else float(_stats.beta.ppf(1 - chance / 2, right + 1, count - right))
+    return rate, low, high
+
+
+def _design_effect(says: Booleans, asked: Booleans, rate: float, axis: int) -> float:
+    """Return how much larger the variance of the rate is than that of independent trials, by groups along an axis."""
+    groups = asked.shape[1 - axis]
+    if groups < 2 or not 0 < rate < 1:
+        return 1.0
+    rests = ((says - rate) * asked).sum(axis=axis)
+    variance = float(np.square(rests).sum()) * groups / (groups - 1)
+    return variance / (rate * (1 - rate) * int(asked.sum()))
+
+
+def strongest(attacks: Sequence[AttackResult]) -> AttackResult:
+    """Return the attack that finds most members at the first share."""
+    return max(attacks, key=lambda each: each.at[0].rate)

@@ -1,0 +1,144 @@
+"""An audit of a study's settings: its parts, one after the other, each a section of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from client_sdk.errors import ConfigurationError
+from private_learning.records import Records
+from private_learning.tasks import Task
+from simulation.audit.attack import CHANCE, OneRun, attack
+from simulation.audit.laws import LawResult
+from simulation.audit.page import AuditReport, Section, bars
+from simulation.audit.releases import Study, audited
+from simulation.audit.step_laws import STEPS, check_steps
+from simulation.population import Population
+from study_protocol.study.settings import StudySettings
+
+_MEANINGS = {
+    "noise": "the noise has the charged size",
+    "clipping": "a record counts at most the clip norm",
+    "batches": "every record is drawn by a coin of its own",
+    "same batches": "batches are drawn anew",
+    "same noise": "noise is drawn anew",
+}
+
+
+@dataclass(frozen=True)
+class AuditInputs:
+    """What the parts of an audit need.
+
+    records     of one table, or of one file
+    population  the same records, dealt out to the hospitals
+    """
+
+    settings: StudySettings
+    task: Task
+    records: Records
+    population: Population
+    canaries: int
+    seed: int
+
+    @property
+    def delta(self) -> float:
+        """The δ of the patients' classical limit. Raises ConfigurationError: there is none."""
+        for limit in self.settings.privacy.limits:
+            if (limit.level, limit.definition) == ("instance", "classical"):
+                return limit.delta
+        raise ConfigurationError(
+            "the study has no classical limit of level instance: the audit attacks patients, and compares with its ε"
+        )
+
+    @property
+    def study(self) -> Study:
+        """The study with one step a round, seen where its certificate counts. Raises ConfigurationError: `audited`."""
+        settings = audited(self.settings)
+        watched = settings.privacy.honest_adders
+        if watched > len(self.population):
+            raise ConfigurationError(
+                f"the certificate counts the noise of {watched} hospitals, and there are {len(self.population)}: "
+                "name more with --clients"
+            )
+        return Study(settings, self.task, self.population, watched)
+
+
+def one_run_section(found: OneRun) -> Section:
+    """Return the section of the guesses."""
+    shown = {
+        "certified": found.certified,
+        "proven by this run": found.proven,
+        "expected of a sound run": found.expected,
+        f"most that {found.canaries:,} canaries can prove": found.most,
+    }
+    lines = [
+        f"{found.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
+        f"{found.steps:,} noised sums an attacker who knows all other records guessed {found.guesses:,} of the coins, "
+        f"{found.right:,} of them rightly. This proves ε ≥ {found.proven:.3g} of steps of this kind at δ = "
+        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). The certificate "
+        f"states {found.certified:.3g}.",
+        f"A model with {found.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
+        f"{found.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
+    ]
+    alarms = ["the guesses refute the certificate"] if found.refuted else []
+    return Section("one_run", "One run with canaries", asdict(found), lines, chart=bars(shown, unit="ε"), alarms=alarms)
+
+
+def steps_section(found: LawResult) -> Section:
+    """Return the section of the tests of single steps."""
+    alarms = found.alarms(CHANCE)
+    lines = [
+        f"{found.steps} steps ran with a model that stands still. Most records were copies of one whose gradient is "
+        f"{found.longest:.3g} times the clip norm. Every step was compared with 499 draws of the law that the "
+        f"certificate counts on. A sound study raises an alarm here with a chance of {CHANCE:.1%}, over all tests.",
+    ]
+    if found.longest <= 1:
+        lines.append("No gradient was longer than the clip norm, so that clipping could not be tested.")
+    rows = [
+        [_MEANINGS[name], f"{value:.2g}", "ALARM" if name in alarms else "no alarm"]
+        for name, value in found.p_values.items()
+    ]
+    return Section(
+        "steps",
+        "The law of single steps",
+        asdict(found),
+        lines,
+        ("test", "p-value", "result"),
+        rows,
+        alarms=[f"not so: {_MEANINGS[name]}" for name in alarms],
+    )
+
+
+def _one_run(inputs: AuditInputs) -> Section:
+    found = attack(inputs.study, inputs.records, canaries=inputs.canaries, delta=inputs.delta, seed=inputs.seed)
+    return one_run_section(found)
+
+
+def _steps(inputs: AuditInputs) -> Section:
+    return steps_section(check_steps(inputs.study, inputs.seed, STEPS))
+
+
+# The parts of the page, in order. A part may refuse a study in words.
+PARTS: Sequence[Callable[[AuditInputs], Section]] = (_one_run, _steps)
+
+
+def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None) -> AuditReport:
+    """Run all parts.
+
+    Args:
+        on_part: is told how many parts are done.
+
+    Raises:
+        ConfigurationError: settings or records that cannot be audited.
+        ClientStopped, DataError: as `Engine.run`.
+    """
+    sections: list[Section] = []
+    for part in PARTS:
+        sections.append(part(inputs))
+        on_part(len(sections))
+    facts: dict[str, str | int] = {
+        "hospitals": len(inputs.population),
+        "patients": sum(map(len, inputs.population.rows)),
+        "seed": inputs.seed,
+    }
+    return AuditReport(inputs.settings.digest(), facts, sections)

@@ -1,0 +1,178 @@
+"""Shadow studies: the same study run many times, each time on a random half of the patients, and every patient's loss.
+
+Each patient takes part in each study by a fair coin of its own. So every study is a target whose members are known, and
+all others tell an attacker how losses look with and without a patient (Carlini et al. 2022).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client_sdk.errors import ConfigurationError
+from private_learning.tasks import Task, TaskDataset
+from private_learning.training.weights import weights_of
+from simulation.audit.releases import Gradients
+from simulation.backends.base import Loop
+from simulation.baselines import fitted, metrics_of
+from simulation.engine import Engine
+from simulation.population import Population
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.tensors import Array
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+FEWEST_STUDIES, STUDIES = 16, 64
+# Draws of coins until every hospital keeps a patient.
+_TRIES = 1_000
+_STREAM = 31
+# A diverged model has losses that are no numbers.
+_LARGEST_LOSS = 1e6
+
+
+@dataclass(frozen=True, repr=False)
+class Shadows:
+    """What an attacker learns of many studies.
+
+    inside   (studies, patients) who took part
+    losses   (studies, patients) of the model that a study comes to
+    others   (studies, others) losses of records that took part in no study
+    metrics  of each study on the other records
+    spent    (ε, δ) that the studies state at worst for one patient. None: no classical limit covers a patient
+    """
+
+    inside: Booleans
+    losses: Floats
+    others: Floats
+    metrics: tuple[Mapping[str, float], ...]
+    spent: tuple[float, float] | None
+
+    def mean(self, metric: str) -> float | None:
+        """Return a metric's mean over the studies. None: the task does not have it."""
+        values = [each[metric] for each in self.metrics if metric in each]
+        return float(np.mean(values)) if values else None
+
+
+@dataclass(frozen=True, repr=False)
+class ShadowStudies:
+    """Runs them.
+
+    test      records of no training patient, one row each
+    settings  None: models are trained on all records together without privacy
+    """
+
+    settings: StudySettings | None
+    task: Task
+    population: Population
+    test: TaskDataset
+
+    def run(self, studies: int, seed: int, *, workers: int | None = None, seconds: float | None = None) -> Shadows:
+        """Run so many studies, in as many processes as there are processors.
+
+        seconds: run fewer, but at least FEWEST_STUDIES, where the first one says that they would take longer.
+
+        Raises:
+            ConfigurationError: too few patients to leave half of them out.
+            ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
+        """
+        workers = min(workers or len(os.sched_getaffinity(0)), studies)
+        begun = time.perf_counter()
+        results = [self._one(seed, 0)]
+        if seconds is not None:
+            each = (time.perf_counter() - begun) / workers
+            studies = max(min(studies, int(seconds / each)), min(studies, FEWEST_STUDIES))
+        results += self._others(seed, range(1, studies), workers)
+        inside, losses, others, metrics, spent = zip(*results, strict=True)
+        stated = [each for each in spent if each is not None]
+        whole = max(stated) if len(stated) == len(spent) else None
+        return Shadows(np.array(inside), np.array(losses), np.array(others), metrics, whole)
+
+    def _others(self, seed: int, numbers: Sequence[int], workers: int) -> list[Any]:
+        if workers == 1:
+            return [self._one(seed, number) for number in numbers]
+        context = multiprocessing.get_context("fork")
+        # A forked process has what it is given, without a copy.
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(self, seed)) as pool:
+            return list(pool.map(_in_worker, numbers))
+
+    def _one(self, seed: int, number: int) -> tuple[Booleans, Floats, Floats, Mapping[str, float], Any]:
+        draw = np.random.default_rng([seed, _STREAM, number])
+        inside = self._coins(draw)
+        population = replace(self.population, rows=tuple(rows[inside[rows]] for rows in self.population.rows))
+        weights, spent = self._trained(population, int(draw.integers(2**31)))
+        gradients = Gradients(self.task, "", grouped=self.population.dataset.grouped)
+        rows = Gradients(self.task, "", grouped=self.test.grouped)
+        losses, others = (
+            np.nan_to_num(of.losses(records, weights), nan=_LARGEST_LOSS, posinf=_LARGEST_LOSS)
+            for of, records in ((gradients, self.population.dataset), (rows, self.test))
+        )
+        # The weights are loaded.
+        metrics = metrics_of(self.task, rows.model, self.test) if np.isfinite(others).all() else {}
+        return inside, losses, others, metrics, spent
+
+    def _coins(self, draw: np.random.Generator) -> Booleans:
+        for _ in range(_TRIES):
+            inside = draw.random(len(self.population.dataset)) < 0.5
+            if all(inside[rows].any() for rows in self.population.rows):
+                return inside
+        raise ConfigurationError("hospitals have too few patients to leave half of them out: deal out fewer hospitals")
+
+    def _trained(self, population: Population, seed: int) -> tuple[Mapping[str, Array], tuple[float, float] | None]:
+        if self.settings is None:
+            return weights_of(_single_threaded(self.task, population.everybody(), seed)), None
+        outcome = Engine(self.settings, population, seed, Loop, task=self.task).run()
+        return outcome.result, _spent(outcome.statements)
+
+
+def halved(settings: StudySettings) -> StudySettings:
+    """Return the settings for half the patients: the same rounds and noise, sums divided by half the number.
+
+    Questions and evaluations, which train no model, are left out.
+    """
+    values: dict[str, Any] = settings.as_json()
+    for section in ("statistics", "evaluation"):
+        values.pop(section, None)
+    # In scheme joint this number is in the hospitals' own bound.
+    if not settings.privacy.rules.bounds_clients_too:
+        half = settings.privacy.expected_batch_size / 2
+        values["privacy"] = values["privacy"] | {"expected_batch_size": half}
+    return StudySettings.model_validate(values)
+
+
+def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Return (ε, δ) of the smallest classical ε for one patient."""
+    of_patients = (each for each in statements if each["level"] == "instance" and each["definition"] == "classical")
+    return min(((each["spent"], each["delta"]) for each in of_patients if each["spent"] is not None), default=None)
+
+
+def _single_threaded(task: Task, records: TaskDataset, seed: int) -> torch.nn.Module:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return fitted(task, records, seed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+_job: tuple[ShadowStudies, int] | None = None
+
+
+def _begin(studies: ShadowStudies, seed: int) -> None:
+    global _job
+    _job = (studies, seed)
+
+
+def _in_worker(number: int) -> Any:
+    assert _job is not None
+    studies, seed = _job
+    torch.set_num_threads(1)
+    return studies._one(seed, number)  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,144 @@
+"""The certificate's numbers by hospital, from one noised histogram of losses with a block for each.
+
+There is no test that says that a Bayesian number applies: such a test could only fail.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.budget.accounts.cumulative import CumulativeLimit
+from accounting.estimation.upper_mean import lower_counts
+from study_protocol.documents.phrases import number
+from study_protocol.queries.answer import RAW, NoisedSum
+from study_protocol.queries.kinds.distances import CLIPPED, EDGES, LABELS, TABLE, Distances
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.certificate import CertifiedDistances, CertifiedHospital
+from study_protocol.study.privacy import Privacy
+from study_protocol.study.queries import PublishedAnswer
+
+# A hospital's number that is further from the others' is named.
+DIFFERS = 0.1
+ALL_AT_ONE = (
+    "All exceptional patients may be at one hospital. A Bayesian number is about a patient who is drawn at random, and "
+    "no test can say that it applies to a given one."
+)
+
+
+@dataclass(frozen=True, repr=False)
+class DistanceBlocks:
+    """An answer to a question of kind distances by hospital. blocks: (hospitals, bins), noised counts."""
+
+    query: int
+    round: int
+    noise: float
+    blocks: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, published: PublishedAnswer) -> DistanceBlocks | None:
+        """Return the blocks of an answer, or None of an answer that has none. A suppressed count reads as zero."""
+        table = next((each for each in published.answer.tables if each.name == f"{TABLE}-by-hospital"), None)
+        if table is None:
+            return None
+        raw, blocks = table.columns.index(RAW), dict[object, list[float]]()
+        for row in table.rows:
+            if row[1] in LABELS and isinstance(value := row[raw], int | float):
+                blocks.setdefault(row[0], [0.0] * len(EDGES))[LABELS.index(row[1])] = float(value)
+        if not blocks:
+            return None
+        return cls(published.query, published.round, published.noise.present, np.array(list(blocks.values())))
+
+    @classmethod
+    def stated(cls, stated: CertifiedDistances) -> DistanceBlocks:
+        """Return the blocks that a certificate states."""
+        counts = np.array([hospital.counts for hospital in stated.hospitals])
+        return cls(stated.query, stated.round, stated.noise, counts)
+
+
+def fault_of_distances(settings: AnySettings) -> str | None:
+    """Return why hospitals of such a study cannot answer a question of kind distances, or None if they can."""
+    privacy = settings.privacy
+    if not isinstance(privacy, Privacy) or privacy.bayesian is None or not privacy.estimates_records:
+        return "kind distances: the study measures no patient's distance: it has no Bayesian limit for patients"
+    if privacy.bayesian.composition != "running" or privacy.accounting_sample is not None:
+        return 'kind distances: needs composition = "running" and no accounting_sample: all patients are counted'
+    return None
+
+
+def certified(
+    found: DistanceBlocks, account: CumulativeLimit, stated: float | None, *, charged: Sequence[int], in_full: int
+) -> CertifiedDistances:
+    """Return the numbers of each hospital, the least favourable first, and of all of them together.
+
+    Args:
+        account: of the Bayesian limit for patients, after all charges that the certificate counts.
+        stated: ε of that limit.
+        charged: the rounds that are counted. in_full: how many of them at their worst.
+    """
+    # What a patient may have lost that was not measured counts at its worst.
+    unmeasured = in_full + sum(round_number > found.round for round_number in charged)
+    spread = found.noise * math.sqrt(len(found.blocks))
+    pooled = _hospital(found.blocks.sum(axis=0), spread, account, unmeasured)
+    hospitals = [_hospital(block, found.noise, account, unmeasured) for block in found.blocks]
+    hospitals.sort(key=lambda hospital: (-hospital.epsilon, hospital.counts))
+    return CertifiedDistances(
+        query=found.query,
+        round=found.round,
+        noise=found.noise,
+        failure=account.failure,
+        pooled=pooled,
+        hospitals=hospitals,
+        words=_words(hospitals, pooled, stated, found.noise),
+    )
+
+
+def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit, unmeasured: int) -> CertifiedHospital:
+    # A quarter for the noise of the sums from below, a quarter for that of the total, half for the estimate.
+    quarter = account.failure / 4
+    total = float(block.sum()) + noise * math.sqrt(2 * len(EDGES) * math.log(1 / quarter))
+    # More patients than there are, all in the last bin: each lowers a betting process, and so raises the bound.
+    size = max(3, math.ceil(total))
+    whole = np.diff(np.floor(np.cumsum(block)), prepend=0.0)
+    counts = lower_counts(whole, noise, quarter, sample_size=size)
+    epsilon = account.epsilon_of_shares(EDGES, counts, account.failure / 2, unmeasured=unmeasured)
+    share = Distances(kind="distances", noise_multiplier=1.0).block_answer(NoisedSum(block, noise, 0))
+    table = next(table for table in share.tables if table.name == CLIPPED)
+    row: Mapping[str, object] = dict(zip(table.columns, table.rows[0], strict=True))
+    value, low, high = (row[name] for name in ("estimate", "low", "high"))
+    return CertifiedHospital(
+        counts=block.tolist(),
+        epsilon=epsilon,
+        clipped=value if isinstance(value, float) else None,
+        clipped_low=low if isinstance(low, float) else 0.0,
+        clipped_high=high if isinstance(high, float) else 1.0,
+    )
+
+
+def _words(
+    hospitals: Sequence[CertifiedHospital], pooled: CertifiedHospital, stated: float | None, noise: float
+) -> list[str]:
+    references = [pooled.epsilon, *([] if stated is None else [stated])]
+    far = sum(
+        any(abs(hospital.epsilon - reference) > DIFFERS * reference for reference in references)
+        for hospital in hospitals
+    )
+    clipped = [
+        f"{hospital.clipped_low:.0%} to {hospital.clipped_high:.0%}"
+        for hospital in sorted(hospitals, key=lambda hospital: -hospital.clipped_high)
+    ]
+    written = "" if stated is None else f" The limit states {number(stated)}."
+    return [
+        f"For a patient of the least favourable hospital alone ε is at most {number(hospitals[0].epsilon)}, of all "
+        f"hospitals together {number(pooled.epsilon)}, for any distribution of losses.{written}",
+        f"At {far} of {len(hospitals)} hospitals the number differs by more than {DIFFERS:.0%} from that of all "
+        f"hospitals or from the stated one{': these do not speak for its patients' if far else ''}.",
+        f"Patients clipped in nearly every step, by hospital, in intervals of 95 %: {', '.join(clipped)}.",
+        f"Each count has noise of standard deviation {number(noise)}. A hospital with few patients has a number near "
+        "the worst case for this reason alone.",
+        ALL_AT_ONE,
+    ]

@@ -1,0 +1,69 @@
+"""The steps that an audit sees: all of them, at the noise of the certificate, and no study whose sums are others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_sdk.errors import ConfigurationError
+from simulation.audit.releases import Gradients, audited, law_of
+from simulation.engine import initial_weights
+from tests.factories.settings import settings
+from tests.simulation.audit.studies import study
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "named"),
+    [
+        ("client", {}, "protects whole hospitals"),
+        ("parallel", {"bayesian": True}, "Bayesian limit"),
+        ("parallel", {"training": {"clipping": "per-layer"}}, "per-layer"),
+    ],
+)
+def test_other_sums_are_refused_in_words(scheme: str, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        audited(settings(scheme, **options))
+
+
+def test_several_local_steps_become_as_many_rounds() -> None:
+    chosen = audited(settings(training={"algorithm": "fedavg", "local_steps": 3}, max_steps=6))
+    assert (chosen.rounds, chosen.training.algorithm) == (6, "fedsgd")
+
+
+@pytest.mark.parametrize("scheme", ["parallel", "sequential"])
+def test_a_release_is_the_sum_of_clipped_gradients_and_the_noise_of_the_certificate(scheme: str) -> None:
+    """With all records in every batch the rest is noise: its spread over many numbers is the stated one."""
+    attacked = study(scheme, sampling_rate=1.0, expected_batch_size=40.0, max_steps=15)
+    releases = attacked.run(seed=5)
+    assert len(releases) == 15
+    gradients = Gradients(attacked.task, "logistic-regression", grouped=False)
+    rests: list[float] = []
+    for release in releases:
+        known = [
+            gradients.of(attacked.population.records_of(place), release.weights, release.clip_norm).sum(axis=0)
+            for place in range(attacked.watched)
+        ]
+        rests += (release.total - np.sum(known, axis=0)).tolist()
+    # 5 deviations of a standard deviation's estimate.
+    assert np.std(rests) == pytest.approx(releases[0].noise, rel=5 / math.sqrt(2 * len(rests)))
+    law = law_of(attacked.settings)
+    assert releases[0].noise == pytest.approx(law.noise_multiplier, rel=0.01)
+
+
+def test_a_run_can_end_early() -> None:
+    assert len(study().run(seed=1, most=2)) == 2
+
+
+def test_gradients_are_clipped_and_have_the_closed_form_of_logistic_regression() -> None:
+    attacked = study()
+    gradients = Gradients(attacked.task, "logistic-regression", grouped=False)
+    weights = initial_weights(attacked.settings, 1, attacked.task)
+    dataset = attacked.population.records_of(0)
+    whole = gradients.of(dataset, weights, np.inf)
+    errors, inputs = 0.5 - dataset.targets.numpy(), np.asarray(dataset.inputs)
+    # At zero weights the gradient of record j is (1/2 − y)·(x, 1), the bias in front: parameters go by their names.
+    assert whole == pytest.approx(errors[:, None] * np.column_stack([np.ones(len(inputs)), inputs]), abs=1e-6)
+    assert np.square(gradients.of(dataset, weights, 0.1)).sum(axis=1).max() <= 0.01 * (1 + 1e-9)
