@@ -165,6 +165,16 @@ def provenance_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
+def provenance_of(path: Path) -> Provenance | None:
+    """Return what the file says of itself, unverified. None: `wardround synth` did not write it. Raises ValueError."""
+    if path.suffix == ".parquet" and path.is_file():
+        document = (import_module("pyarrow.parquet").read_schema(path).metadata or {}).get(_KEY)
+    else:
+        beside = provenance_path(path)
+        document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None
+    return None if document is None else read_document(Provenance, document)
+
+
 def read(path: Path) -> tuple[Provenance, str]:
     """Return the provenance and the digest of the rows as they stand in the file. Raises ValueError, OSError."""
     return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
