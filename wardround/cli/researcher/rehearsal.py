@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from wardround.cli.hospital.table_format import FormatOptions
 
 _LEVEL = "expect the order of settings from them and not the level"
+# Noise leaves a few patients in cells where nobody is.
+_CELLS = "Leave out their rows with missing or other cells where the study allows none"
 
 
 def format_of(paths: Sequence[Path], options: FormatOptions) -> FormatOptions:

@@ -130,8 +130,8 @@ def simulate(
         file = backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_files(compare_encodings or search, plot, output, checkpoints)
-        simulation.check()
         say_if_synthetic(data)
+        simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
         if search:
