@@ -27,6 +27,7 @@ from study_protocol.wire.values import Message, Name, Sha256, Whole
 from synthesis.chain import follow
 from synthesis.model.arithmetic import Integers
 from synthesis.released import records_of
+from synthesis.sets import sets_of
 
 _KEY = b"wardround-synthetic"
 SUFFIXES = (".parquet", ".csv")
@@ -49,6 +50,11 @@ class Provenance(Message):
         description="of the signed content of the certificate when the file was made. null: a study without models",
     )
     records_sha256: Sha256 = Field(description="of the canonical rows")
+    set_number: Whole | None = Field(
+        default=None,
+        exclude_if=lambda number: number is None,
+        description="of a set among several, from 1. Left out: the only file, whose estimates are shrunk",
+    )
     versions: dict[str, Text] = Field(description="programs and libraries that made it")
 
 
@@ -67,8 +73,9 @@ def made(
     answers: Sequence[SignedAnswer],
     coordinator_key: str,
     certificate_sha256: str | None = None,
+    set_number: int | None = None,
 ) -> Records:
-    """Make the records of signed answers.
+    """Make the records of signed answers, or those of one set of several (`synthesis.sets`).
 
     Raises:
         SigningError: an answer is not signed with this key.
@@ -81,7 +88,8 @@ def made(
             raise ValueError(f"an answer is of study {answer.published.study}, not of {study}")
         by_question[answer.published.sha256] = answer.published
     chain = follow(synthesis, by_question.get)
-    cells, last = records_of(synthesis, chain), chain.answers[-1]
+    cells = records_of(synthesis, chain) if set_number is None else next(sets_of(synthesis, chain, [set_number]))
+    last = chain.answers[-1]
     provenance = Provenance(
         study=study,
         settings_sha256=settings_sha256,
@@ -93,6 +101,7 @@ def made(
         certificate=f"wardround {'certificate show' if certificate_sha256 else 'ledger verify'} {study}",
         certificate_sha256=certificate_sha256,
         records_sha256=digest_of(columns_of(synthesis.columns, cells)),
+        set_number=set_number,
         versions={"wardround": program_version(), "numpy": np.__version__},
     )
     return Records(cells, provenance)
@@ -147,9 +156,24 @@ def write(path: Path, records: Records) -> None:
     provenance_path(path).write_bytes(document)
 
 
+def path_of_set(path: Path, number: int) -> Path:
+    """Return the file of one set: `records-03.csv` beside `records.csv`."""
+    return path.with_name(f"{path.stem}-{number:02}{path.suffix}")
+
+
 def provenance_path(path: Path) -> Path:
     """Return the file beside a CSV file that says where its records come from."""
     return path.with_name(f"{path.name}.json")
+
+
+def provenance_of(path: Path) -> Provenance | None:
+    """Return what the file says of itself, unverified. None: `wardround synth` did not write it. Raises ValueError."""
+    if path.suffix == ".parquet" and path.is_file():
+        document = (import_module("pyarrow.parquet").read_schema(path).metadata or {}).get(_KEY)
+    else:
+        beside = provenance_path(path)
+        document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None
+    return None if document is None else read_document(Provenance, document)
 
 
 def read(path: Path) -> tuple[Provenance, str]:
@@ -172,6 +196,7 @@ def verify(path: Path) -> Provenance:
         provenance.answers,
         provenance.coordinator_key,
         provenance.certificate_sha256,
+        provenance.set_number,
     ).provenance
     if again.records_sha256 != found:
         versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())

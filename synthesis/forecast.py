@@ -18,7 +18,7 @@ from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.queries.variables import MISSING, OTHER_LABEL, Variable
 from study_protocol.study.queries import PublishedAnswer, QueryDocument, QueryNoise
 from study_protocol.study.synthesis import Synthesis
-from synthesis.chain import Chain, follow
+from synthesis.chain import follow
 from synthesis.model.arithmetic import Integers
 from synthesis.released import records_of
 
@@ -26,6 +26,8 @@ FEW_PATIENTS = 2_000
 """With fewer, pairs of columns are not worth their noise, and records say little of what belongs together."""
 # More patients are simulated by larger counts, and more records hardly change a table.
 _MOST_PATIENTS, _MOST_ROWS = 100_000, 100_000
+# Columns of all simulated tables together.
+_COLUMNS = 40
 _FACTORS = 3
 # Share of a column's missing values and of other categories. A presence is missing in a fifth.
 _MISSING, _OTHER, _ABSENT = 0.01, 0.002, 0.2
@@ -35,15 +37,16 @@ _MISSING, _OTHER, _ABSENT = 0.01, 0.002, 0.2
 class Forecast:
     """What to expect.
 
+    patients   of all hospitals
     variation  mean total variation distance, 0 to 1, between the tables of all pairs of columns of records and patients
     pairs      pairs of columns that are counted in groups, by outcome
-    edges      pairs of a forest that are counted in full
+    edges      pairs of a forest that are counted in full, on average over the simulated tables
     """
 
     patients: int
     variation: float
     pairs: int
-    edges: int
+    edges: float
 
     @property
     def has_few_patients(self) -> bool:
@@ -51,22 +54,29 @@ class Forecast:
 
 
 def forecast(synthesis: Synthesis, patients: int, seed: int = 0) -> Forecast:
-    """Return the forecast for so many patients of all hospitals together. It takes seconds.
+    """Return the forecast for so many patients, a mean over simulated tables. It takes seconds.
 
     Raises:
         ValueError: fewer than one patient.
     """
     if patients < 1:
         raise ValueError("a forecast needs at least one patient")
-    generator = np.random.default_rng(seed)
+    # Of few columns one table says little.
+    tables = max(1, round(_COLUMNS / len(synthesis.columns)))
+    found = [_of_one_table(synthesis, patients, np.random.default_rng([seed, table])) for table in range(tables)]
+    variation, pairs, edges = np.mean(found, axis=0).tolist()
+    return Forecast(patients, variation, round(pairs), edges)
+
+
+def _of_one_table(synthesis: Synthesis, patients: int, generator: np.random.Generator) -> tuple[float, int, int]:
     codes = typical_patients(synthesis, min(patients, _MOST_PATIENTS), generator)
     found: dict[str, PublishedAnswer] = {}
     while (chain := follow(synthesis, found.get)).document is not None:
         found[chain.document.digest()] = simulated_answer(chain.document, codes, patients, generator)
     fewer = synthesis.model_copy(update={"rows": min(synthesis.rows, _MOST_ROWS)})
     sizes = [len(variable.labels) for variable in synthesis.columns]
-    counted = _pairs_of(chain)
-    return Forecast(patients, mean_variation(sizes, codes, records_of(fewer, chain)), counted[0], counted[1])
+    counts = [sum(len(clique) == 3 for clique in question.cliques) for question in chain.questions]
+    return mean_variation(sizes, codes, records_of(fewer, chain)), counts[1], sum(counts[2:])
 
 
 def mean_variation(sizes: list[int], left: Integers, right: Integers) -> float:
@@ -125,12 +135,6 @@ def simulated_answer(
         ledger_entries=question.stage,
         ledger_sha256="0" * 64,
     )
-
-
-def _pairs_of(chain: Chain) -> tuple[int, int]:
-    """Return how many pairs the second and the third question count."""
-    counts = [sum(len(clique) == 3 for clique in question.cliques) for question in chain.questions[1:]]
-    return (*counts, 0, 0)[0], (*counts, 0, 0)[1]
 
 
 def _missing(variable: Variable) -> float:

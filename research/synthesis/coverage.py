@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.accountants.profile import mu_from_epsilon
-from research.synthesis.judge import ask_all
+from research.synthesis.judge import Hospitals
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import follow
 from synthesis.sets import combined, sets_of
@@ -81,8 +81,9 @@ def main(runs: int, count: int, epsilon: float, rows: int) -> None:
     held, widths = [], []
     for run in range(runs):
         codes = patients(count, np.random.default_rng([2, run]))
-        answers = {each.sha256: each for each in ask_all(section, codes, run)}
-        chain = follow(section, answers.get)
+        hospitals = Hospitals(codes, np.random.default_rng([3, run]), {})
+        hospitals.ask(section)
+        chain = follow(section, hospitals.answered.get)
         interval = combined([estimates(records) for records in sets_of(section, chain, range(1, SETS + 1))])
         held.append((interval.low <= truth) & (truth <= interval.high))
         widths.append(interval.high - interval.low)

@@ -11,7 +11,7 @@ import pytest
 from study_protocol.queries.variables import Variable
 from study_protocol.study.queries import SignedAnswer
 from study_protocol.wire.signing import QUERY_ANSWER, SigningError, sign_document
-from synthesis.file import made, provenance_path, read, values_of, verify, write
+from synthesis.file import made, path_of_set, provenance_path, read, values_of, verify, write
 from synthesis.rule import next_question
 from tests.factories.signed_answers import KEY, PUBLIC
 from tests.factories.synthesis import answered, section
@@ -182,3 +182,14 @@ def test_a_value_stands_for_each_cell(variable: dict[str, Any], values: list[Any
     found = values_of(Variable.model_validate({"column": "x"} | variable))
     assert found == values
     assert len(found) == len(Variable.model_validate({"column": "x"} | variable).labels)
+
+
+def test_a_file_of_a_set_is_verified(tmp_path: Path) -> None:
+    path, other = (path_of_set(tmp_path / "records.csv", number) for number in (1, 2))
+    assert path.name == "records-01.csv"
+    for number, each in enumerate((path, other), start=1):
+        write(each, made("registry", "a" * 64, section(rows=500), answers(std=1.0), PUBLIC, None, number))
+    assert verify(path).set_number == 1
+    other.rename(path)
+    with pytest.raises(ValueError, match="holds other records"):
+        verify(path)

@@ -16,6 +16,7 @@ from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
+from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
@@ -63,6 +64,10 @@ CompareEncodings = Annotated[
         help="instead, compare the study's encodings of columns with others, on 3 seeds or more, for about 2 minutes",
     ),
 ]
+Search = Annotated[
+    bool,
+    typer.Option("--search", help="instead, try a few changes of the settings under the same limits, and order them"),
+]
 Plot = Annotated[Path | None, typer.Option(help="write a chart, .png or .svg. An existing file is replaced")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="write all results as JSON. An existing file is replaced")
@@ -101,6 +106,7 @@ def simulate(
     backbone_program: Program = None,
     no_baselines: NoBaselines = False,
     compare_encodings: CompareEncodings = False,
+    search: Search = False,
     plot: Plot = None,
     output: Output = None,
     checkpoints: Checkpoints = None,
@@ -117,26 +123,35 @@ def simulate(
         from simulation.runs import Simulation
 
         study_settings = read_settings(settings)
-        options = FormatOptions(separator, encoding, decimal, dates)
+        options = format_of(data, FormatOptions(separator, encoding, decimal, dates))
         read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
         dealer = Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
         runner = backend_called(backend, workers, address)
         file = backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
-        _require_files(compare_encodings, plot, output, checkpoints)
+        _require_files(compare_encodings or search, plot, output, checkpoints)
+        say_if_synthetic(data)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
-        if not _compared(simulation, first_seed, seeds, compare_encodings, as_json):
+        if search:
+            _search(simulation, range(first_seed, first_seed + seeds), as_json)
+        elif not _compared(simulation, first_seed, seeds, compare_encodings, as_json):
             _hand_out(_run(simulation, range(first_seed, first_seed + seeds)), seeds, plot, output, as_json)
 
 
+def _search(simulation: Simulation, seeds: range, as_json: bool) -> None:
+    from wardround.cli.researcher.search import search
+
+    search(simulation, partial(_run, seeds=seeds), as_json=as_json)
+
+
 def _require_files(compares_encodings: bool, plot: Path | None, output: Path | None, checkpoints: Path | None) -> None:
-    """Raises ConfigurationError: a comparison of encodings writes no file."""
+    """Raises ConfigurationError: a comparison of encodings or settings writes no file."""
     from client_sdk.errors import ConfigurationError
 
     if compares_encodings and (plot or output or checkpoints):
-        raise ConfigurationError("--compare-encodings goes without --plot, --output and --checkpoints")
+        raise ConfigurationError("--compare-encodings and --search go without --plot, --output and --checkpoints")
     _require_writable(plot, output)
 
 

@@ -12,17 +12,21 @@ from wardround.cli.shared.shared import AsJson, KeyFile, Server, operator, plain
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
-    from study_protocol.study.queries import SignedAnswer
+    from study_protocol.study.queries import QueryForecast, SignedAnswer
     from study_protocol.study.synthesis import Synthesis
 
 VERIFY = "verify"
 
 
 def synth(
-    study: Annotated[str, typer.Argument(help="name of the study, or `verify` to check a file")],
+    study: Annotated[str, typer.Argument(help="name of the study, its settings file (--plan), or `verify`")],
     file: Annotated[Path | None, typer.Argument(help="after `verify`: the file to check")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="new file, .parquet or .csv")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="show the cost of all questions. Asks no hospital")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="forecast cost and quality. Asks no hospital")] = False,
+    patients: Annotated[int | None, typer.Option(help="with --plan: of all hospitals, about", min=1)] = None,
+    sets: Annotated[
+        int | None, typer.Option(help="write so many sets, FILE-01 and so on, for intervals", min=2, max=99)
+    ] = None,
     coordinator_key: Annotated[str | None, typer.Option(help="fingerprint of the coordinator's key")] = None,
     server: Server = None,
     key_file: KeyFile = None,
@@ -33,14 +37,19 @@ def synth(
         if study == VERIFY and file is not None:
             _verify(file, as_json)
             return
-        require_writable(output)
+        if plan and Path(study).is_file():
+            _plan(_section_of(Path(study)), patients, None, as_json)
+            return
+        if sets is None:
+            require_writable(output)
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
             synthesis = _section(client, study)
             if plan:
-                _plan(client, study, synthesis, as_json)
+                cost = client.forecast_query(study, synthesis.first_question())
+                _plan(synthesis, patients or _patients_told(client, study, synthesis), cost, as_json)
                 return
-            _make(client, study, synthesis, output)
+            _make(client, study, synthesis, output, sets)
 
 
 def _section(client: Client, study: str) -> Synthesis:
@@ -65,7 +74,9 @@ def _verify(file: Path, as_json: bool) -> None:
     if as_json:
         print_json({"study": provenance.study, "records_sha256": provenance.records_sha256, "coordinator_key": key})
         return
-    say(f"{file.name}: {provenance.synthesis.rows:,} synthetic records of study {provenance.study}, made again here")
+    which = "" if provenance.set_number is None else f" (set {provenance.set_number})"
+    rows = f"{provenance.synthesis.rows:,} synthetic records"
+    say(f"{file.name}: {rows} of study {provenance.study}{which}, made again here")
     say(f"{len(provenance.answers)} answers, signed with the key {key}. Compare it with the coordinator's")
     say(f"ledger up to entry {provenance.ledger_entries}: {provenance.ledger_sha256}")
     if provenance.certificate_sha256 is not None:
@@ -73,32 +84,71 @@ def _verify(file: Path, as_json: bool) -> None:
     say(f"digest of the records: {provenance.records_sha256}")
 
 
-def _plan(client: Client, study: str, synthesis: Synthesis, as_json: bool) -> None:
-    forecast = client.forecast_query(study, synthesis.first_question())
-    noises = [synthesis.noise_multiplier(share) for share in synthesis.shares]
-    if as_json:
-        print_json(forecast.model_dump(mode="json") | {"noise_multipliers": noises})
-        return
-    words = "fits" if forecast.allowed else f"does not fit ({forecast.reason})"
-    say(
-        f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}: "
-        f"their cost {words}"
-    )
-    if (synthesis.patients or synthesis.least_patients) < synthesis.least_patients:
-        say("with so few patients the first question is asked twice, and no pair of columns is counted")
-
-
-def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None) -> None:
+def _section_of(file: Path) -> Synthesis:
     from client_sdk.errors import ConfigurationError
-    from synthesis.file import SUFFIXES, made, write
+    from wardround.cli.shared.settings_file import read_any_settings
+
+    synthesis = read_any_settings(file).synthesis
+    if synthesis is None:
+        raise ConfigurationError(f"{file} has no section synthesis, which names the columns of the records")
+    return synthesis
+
+
+def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | None:
+    """Return the noised number of patients in the answer to the first question, if there is one."""
+    digest = synthesis.first_question().digest()
+    for query in client.queries(study).queries:
+        if query.sha256 == digest and query.answered is not None:
+            table = query.answered.published.answer.tables[0]
+            return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
+    return None
+
+
+def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from client_sdk.errors import ConfigurationError
+    from synthesis.forecast import FEW_PATIENTS, forecast
+
+    count = patients or synthesis.patients
+    if count is None:
+        raise ConfigurationError("say about how many patients all hospitals have together: --patients")
+    noises, found = [synthesis.noise_multiplier(share) for share in synthesis.shares], forecast(synthesis, count)
+    if as_json:
+        costs = {} if cost is None else {"cost": cost.model_dump(mode="json")}
+        print_json({**asdict(found), "noise_multipliers": noises, **costs})
+        return
+    say(f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}")
+    if cost is not None:
+        say("their cost fits" if cost.allowed else f"their cost does not fit ({cost.reason})")
+    say(
+        f"forecast for {count:,} patients: {found.pairs} pairs of columns are counted in groups and {found.edges:.0f} "
+        f"in full. Tables of two columns differ from the patients' by {100 * found.variation:.2g} % of the records "
+        "(mean total variation)"
+    )
+    say("from simulated columns of this form. Closely related columns come out worse, by a third or more")
+    if found.has_few_patients:
+        say(f"warning: below about {FEW_PATIENTS:,} patients records say little of what belongs together", err=True)
+    if not found.pairs:
+        say("the first question is asked twice instead, and no pair of columns is counted", err=True)
+
+
+def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None, sets: int | None) -> None:
+    from client_sdk.errors import ConfigurationError
+    from synthesis.file import SUFFIXES, made, path_of_set, write
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
+    paths = {None: output} if sets is None else {number: path_of_set(output, number) for number in range(1, sets + 1)}
+    for path in paths.values():
+        require_writable(path)
     answers, key = _answers(client, study, synthesis)
-    settings = client.study(study).settings_sha256
-    records = made(study, settings, synthesis, answers, key, _certificate(client, study))
-    write(output, records)
-    say(f"{output}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {output}")
+    certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
+    for number, path in paths.items():
+        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, number))
+        say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
+    if sets is not None:
+        say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
 
 
 def _certificate(client: Client, study: str) -> str | None:

@@ -25,6 +25,7 @@ from wardround.cli.hospital.columns import (
 )
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
 from wardround.cli.hospital.table_format import FormatOptions
+from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, plain_errors, print_json, say, table
 
@@ -87,8 +88,9 @@ def try_study(
     begun = time.monotonic()
     with plain_errors():
         require_writable(output, replaces=force)
-        options = FormatOptions(separator, encoding, decimal, dates)
+        options = format_of([records], FormatOptions(separator, encoding, decimal, dates))
         read = read_table(records, options, patient, leave_out)
+        say_if_synthetic([records])
         guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
             say(f"assumed: {guessed_task.words}")
