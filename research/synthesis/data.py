@@ -1,6 +1,6 @@
 """Tables for `research.synthesis.judge`, cut at public edges and categories, a patient a row.
 
-Adult, diabetes-130 and heart disease are the tables that the method was tuned on, by parts of their training records.
+Adult, diabetes-130 and heart disease are the tables that the method was tuned on, an early form on all of Adult.
 The held-out ones were looked at after it was frozen.
 """
 
