@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from accounting.budget.budget import replay
+from accounting.budget.ledger import Entry
 from research.synthesis.data import SPLITS, Cells, Split
 from research.synthesis.judge import classified, mean_variation, section_of
 from study_protocol.study.any_settings import settings_from
@@ -101,12 +103,12 @@ def measured(folder: Path, hospitals: int, epsilon: float) -> dict[str, float]:
             begun = time.perf_counter()
             processes.run("verify", ["synth", "verify", str(file)], env=env, log=folder / "synth.log")
             verified = time.perf_counter() - begun
-            limits = operator.budget(STUDY).limits
+            ledger = [Entry.from_dict(entry.model_dump()) for entry in operator.ledger(STUDY).entries]
             operator.move_study(STUDY, "stop")
         print((folder / "synth.log").read_text())
     records = codes_in(file, synthesis)
     return {
-        "epsilon": limits[0].spent or 0.0,
+        "epsilon": replay(ledger).accounts[0].epsilon(),
         "seconds": seconds,
         "seconds of verify": verified,
         "variation": mean_variation(split.sizes, split.train, records),
