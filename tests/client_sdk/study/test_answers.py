@@ -15,11 +15,13 @@ import pytest
 from accounting.budget.ledger import Entry, append
 from client_sdk.errors import BadAssignment, Refused
 from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.log_moments import LogMomentBounds
 from client_sdk.guard.split import PatientSplit
 from client_sdk.outbox import Outbox
 from client_sdk.study.answers import AnsweringWork, noise_share, require_never_opened
 from client_sdk.study.preparation import able
 from client_sdk.study.work import RoundCharges
+from study_protocol.queries.kinds.distances import LOSS
 from study_protocol.queries.question import Grid
 from study_protocol.randomness.source import SeededSource
 from study_protocol.study.messages import AssignmentBody, LedgerHead
@@ -27,6 +29,7 @@ from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked
 from tests.factories.hospitals import plain_policy, records
 from tests.factories.scheduled_evaluations import STUDY, document, permission
+from tests.factories.settings import settings
 
 
 @pytest.fixture
@@ -137,3 +140,26 @@ def test_what_a_charge_names_is_the_question_about_its_model(tmp_path: Path, led
     text = f'{{"model":"{"a" * 64}","query":"{asked.digest()}"}}'
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert work.subjects(assigned(about)) == (digest, asked.digest())
+
+
+def test_distances_are_those_of_the_patients_who_are_trained_on(tmp_path: Path, ledger: HospitalLedger) -> None:
+    chosen = settings(bayesian={"composition": "running", "estimator": "betting", "adversary": "path"})
+    data, policy = records(3), plain_policy(statistics={"queries": "allow"})
+    here = able(None, data, policy, chosen, None, "cpu", 60.0, "mercy", "1", None)
+    assert here.training is not None
+    patients = here.training.dataset.patients
+    moments = LogMomentBounds(chosen, patients)
+    norms = np.linspace(0.0, 1.0, len(patients))
+    moments.measure(norms, rounding=0.0)
+    delivery: Any = None
+    books = RoundCharges("sepsis", ledger, policy, Outbox(tmp_path))
+    work = AnsweringWork("mercy", books, here, None, delivery, permission(tmp_path, ledger, "allow"))
+    before = work._trained()  # pyright: ignore[reportPrivateUsage]
+    assert before.identifiers == tuple(patients)
+    assert (before.columns(None)[LOSS] == 1).all(), "before any round the worst case counts"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(HospitalLedger, "sums", lambda self, study: moments.to_bytes())
+        losses = work._trained().columns(None)[LOSS]  # pyright: ignore[reportPrivateUsage]
+    assert losses == pytest.approx(moments.losses())
+    assert losses[0] == pytest.approx(0, abs=1e-6)
+    assert losses[-1] == pytest.approx(1)
