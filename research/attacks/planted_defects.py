@@ -127,13 +127,18 @@ class AuditedCase:
 
 def cases() -> dict[str, AuditedCase]:
     """Noise of each hospital and noise that hospitals share under masks, linear and not, with and without batches."""
-    network = {"task": "mlp", "task_parameters": TASK_PARAMETERS | {"hidden": "16"}}
+    network = {"task": "mlp", "task_parameters": TASK_PARAMETERS | {"hidden": 16}}
     chosen = {
         "logistic regression, q 0.25, σ 1.5": settings(
-            sampling_rate=0.25, noise_multiplier=1.5, expected_batch_size=50.0, max_steps=40
+            expected_clients=2.0, sampling_rate=0.25, noise_multiplier=1.5, expected_batch_size=50.0, max_steps=40
         ),
         "network, q 0.1, σ 3": settings(
-            training=network, sampling_rate=0.1, noise_multiplier=3.0, expected_batch_size=20.0, max_steps=15
+            training=network,
+            expected_clients=2.0,
+            sampling_rate=0.1,
+            noise_multiplier=3.0,
+            expected_batch_size=20.0,
+            max_steps=15,
         ),
         "masked network, q 1, σ 4": settings(
             "sequential",
@@ -148,9 +153,12 @@ def cases() -> dict[str, AuditedCase]:
 
 
 def study_of(case: AuditedCase, plant: Plant, seed: int) -> Study:
-    """Return the study of five hospitals, broken by this plant."""
+    """Return the study, broken by this plant."""
     task = load(case.settings.training.task, case.settings.training.task_parameters)
-    population = Population.of({f"h{i}": task.dataset(records(PATIENTS, seed=100 * seed + i)) for i in range(5)})
+    hospitals = round(case.settings.privacy.expected_clients)
+    population = Population.of(
+        {f"h{i}": task.dataset(records(PATIENTS, seed=100 * seed + i)) for i in range(hospitals)}
+    )
     return Study(case.settings, task, population, case.watched, plant)
 
 

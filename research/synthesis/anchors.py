@@ -25,28 +25,26 @@ from pathlib import Path
 
 import numpy as np
 
-from research.synthesis import data
-from research.synthesis.judge import ask_all, mean_variation, regression, settings
-from synthesis.model.answers import noised_from
+from research.synthesis.data import SPLITS, Cells, Split
+from research.synthesis.judge import asked, classified, mean_variation
 from synthesis.model.make import make_records
 
 OURS, WORKER = "three questions", Path(__file__).with_name("anchor_worker.py")
 
 
-def made_by(way: str, python: str, table: data.Table, epsilon: float, seed: int, limit: float) -> np.ndarray:
+def made_by(way: str, python: str, split: Split, epsilon: float, seed: int, limit: float) -> Cells:
     """Records of another library. Raises subprocess.CalledProcessError, or TimeoutExpired after `limit` seconds."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "codes.npz"), Path(folder, "records.npy")
-        np.savez(source, codes=table.codes, sizes=np.array(table.sizes))
-        asked = [python, WORKER, way, source, target, str(epsilon), str(seed)]
+        np.savez(source, codes=split.train, sizes=np.array(split.sizes))
+        command = [python, WORKER, way, source, target, str(epsilon), str(seed)]
         environment = {key: value for key, value in os.environ.items() if key != "WARDROUND_DATA"}
-        subprocess.run(asked, check=True, timeout=limit, env=environment, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=limit, env=environment, stdout=subprocess.DEVNULL)
         return np.load(target)
 
 
-def made_by_questions(table: data.Table, epsilon: float, seed: int) -> np.ndarray:
-    section = settings(table, epsilon)
-    return make_records(noised_from(section, ask_all(section, table.codes, seed)), 100_000, seed)
+def made_by_questions(split: Split, epsilon: float, seed: int) -> Cells:
+    return make_records(asked(split, epsilon, seed), 100_000, seed)
 
 
 def main() -> None:
@@ -56,27 +54,30 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--ways", nargs="*", default=[], help="WAY=PYTHON of its environment")
     parser.add_argument("--limit", type=float, default=7200, help="seconds for one way and seed")
-    asked = parser.parse_args()
-    ways = {OURS: ""} | dict(each.split("=", 1) for each in asked.ways)
-    print("| table | way | ε | seed | total variation | accuracy | AUC | seconds |\n|---|---|---|---|---|---|---|---|")
-    for seed in range(asked.seeds):
-        table, test = data.adult() if asked.table == "adult" else data.split(getattr(data, asked.table)(), seed)
+    chosen = parser.parse_args()
+    ways = {OURS: ""} | dict(each.split("=", 1) for each in chosen.ways)
+    print("| table | way | ε | seed | total variation | accuracy | AUC | boosting AUC | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for seed in range(chosen.seeds):
+        split = SPLITS[chosen.table](seed)
         for way, python in ways.items():
             begun = time.perf_counter()
             try:
                 if way == OURS:
-                    records = made_by_questions(table, asked.epsilon, seed)
+                    records = made_by_questions(split, chosen.epsilon, seed)
                 else:
-                    records = made_by(way, python, table, asked.epsilon, seed, asked.limit)
+                    records = made_by(way, python, split, chosen.epsilon, seed, chosen.limit)
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as failure:
                 print(
-                    f"| {asked.table} | {way} | {asked.epsilon} | {seed} | {type(failure).__name__} | | | |", flush=True
+                    f"| {chosen.table} | {way} | {chosen.epsilon} | {seed} | {type(failure).__name__} | | | | |",
+                    flush=True,
                 )
                 continue
             seconds = time.perf_counter() - begun
-            accuracy, auc = regression(table, records, test)
-            cells = f"{mean_variation(table.sizes, table.codes, records):.4f} | {100 * accuracy:.1f} | {auc:.3f}"
-            print(f"| {asked.table} | {way} | {asked.epsilon:g} | {seed} | {cells} | {seconds:.0f} |", flush=True)
+            figures = classified(split, records)
+            scores = " | ".join(f"{figures[name]:.3f}" for name in ("accuracy", "AUC", "boosting AUC"))
+            cells = f"{mean_variation(split.sizes, split.train, records):.4f} | {scores}"
+            print(f"| {chosen.table} | {way} | {chosen.epsilon:g} | {seed} | {cells} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

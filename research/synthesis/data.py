@@ -29,14 +29,15 @@ Cut = str | Sequence[float]
 _MEDICINES = ("metformin", "glipizide", "glyburide", "pioglitazone", "rosiglitazone", "insulin")
 
 ADULT: Mapping[str, Cut] = {
-    "age": (20, 25, 30, 35, 40, 45, 50, 55, 60, 65),
+    "age": (25, 35, 45, 55, 65),
     "workclass": ("Private|Self-emp-not-inc|Self-emp-inc|Federal-gov|Local-gov|State-gov|Without-pay|Never-worked"),
-    "weight": (100_000, 150_000, 200_000, 250_000, 300_000, 400_000),
+    "weight": (100_000, 200_000, 300_000),
     "education": (
         "Bachelors|Some-college|11th|HS-grad|Prof-school|Assoc-acdm|Assoc-voc|9th|7th-8th|12th|Masters|1st-4th|10th|"
         "Doctorate|5th-6th|Preschool"
     ),
-    "years": tuple(range(2, 17)),
+    # Primary school, years of high school, and degrees.
+    "years": (5, 8, 9, 10, 11, 13, 14, 15),
     "marital": tables.ADULT["marital"],
     "occupation": (
         "Tech-support|Craft-repair|Other-service|Sales|Exec-managerial|Prof-specialty|Handlers-cleaners|"

@@ -7,6 +7,7 @@ training records, and classifiers trained on synthetic records and judged on the
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from study_protocol.study.queries import PublishedAnswer, QueryDocument, QueryNo
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import follow
 from synthesis.model.make import make_records
+from synthesis.model.noised import Noised
 from synthesis.released import noised_of
 
 _DELTA, _ROWS = 1e-5, 100_000
@@ -112,29 +114,39 @@ def classified(split: Split, records: Cells) -> Figures:
     }
 
 
-def judged(split: Split, epsilon: float, seed: int) -> Figures:
-    """The figures of one run of all questions."""
+def asked(split: Split, epsilon: float, seed: int) -> Noised:
+    """The answers to all questions of the rule."""
     hospitals, section = Hospitals(split.train, np.random.default_rng([seed, 5]), {}), section_of(split, epsilon)
     hospitals.ask(section)
-    noised = noised_of(section, follow(section, hospitals.answered.get))
-    start = time.perf_counter()
-    records = make_records(noised, section.rows, seed)
-    seconds = time.perf_counter() - start
+    return noised_of(section, follow(section, hospitals.answered.get))
+
+
+def judged(split: Split, epsilon: float, seed: int) -> Figures:
+    """The figures of one run of all questions."""
+    noised = asked(split, epsilon, seed)
+    start = time.process_time()
+    records = make_records(noised, _ROWS, seed)
+    seconds = time.process_time() - start
     return {
         "edges": len(noised.edges),
         "variation": mean_variation(split.sizes, split.train, records),
         "sampling": mean_variation(split.sizes, split.train, split.test),
         **classified(split, records),
-        **{f"real {name}": figure for name, figure in classified(split, split.train).items()},
         "seconds": seconds,
     }
 
 
 def runs(name: str, epsilon: float, seeds: Sequence[int], *, validates: bool) -> Iterator[Figures]:
+    """The figures of each seed. They go to the log as well, so that an interrupted measurement is not lost."""
     load: Callable[[int], Split] = SPLITS[name]
+    real, read = dict[str, float](), np.empty((0, 0), np.int64)
     for seed in seeds:
-        split = load(seed)
-        yield judged(split.validation(seed) if validates else split, epsilon, seed)
+        split = load(seed).validation(seed) if validates else load(seed)
+        if not np.array_equal(split.train, read):
+            read, real = split.train, {f"real {key}": figure for key, figure in classified(split, split.train).items()}
+        figures = {**judged(split, epsilon, seed), **real}
+        print(name, epsilon, seed, json.dumps(figures), file=sys.stderr, flush=True)
+        yield figures
 
 
 def row_of(name: str, epsilon: float, found: Sequence[Figures]) -> str:
@@ -161,7 +173,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--validation", action="store_true", help="judge on a part of the training records")
     chosen = parser.parse_args(arguments)
-    titles = ("data", "ε", "edges", "variation (sampling)", "accuracy (real)", "AUC (real)", "boosting AUC (real)", "s")
+    scores = (f"{name} (real)" for name in ("accuracy", "AUC", "boosting AUC"))
+    titles = ("data", "ε", "edges", "variation (sampling)", *scores, "CPU s")
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}", flush=True)
     for case in chosen.cases:
         name, epsilon = case.rsplit(":", 1)

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 
 from client_sdk.errors import ConfigurationError
 from private_learning.records import Records
-from private_learning.tasks import Task
+from private_learning.tasks import Task, TaskDataset
 from simulation.audit.attack import CHANCE, OneRun, attack
 from simulation.audit.laws import LawResult
+from simulation.audit.membership import membership
+from simulation.audit.membership_section import membership_section
 from simulation.audit.page import AuditReport, Section, bars
 from simulation.audit.releases import Study, audited
 from simulation.audit.step_laws import STEPS, check_steps
@@ -30,15 +32,19 @@ class AuditInputs:
     """What the parts of an audit need.
 
     records     of one table, or of one file
-    population  the same records, dealt out to the hospitals
+    population  the same records, dealt out to the hospitals, without those of the test
+    test        records of other patients, for membership inference
+    seconds     for it: fewer shadow studies run where they would take longer. None: all of them
     """
 
     settings: StudySettings
     task: Task
     records: Records
     population: Population
+    test: TaskDataset | None
     canaries: int
     seed: int
+    seconds: float | None = None
 
     @property
     def delta(self) -> float:
@@ -118,8 +124,22 @@ def _steps(inputs: AuditInputs) -> Section:
     return steps_section(check_steps(inputs.study, inputs.seed, STEPS))
 
 
+def _membership(inputs: AuditInputs) -> Section:
+    if inputs.test is None:
+        return Section("membership", "Membership inference", {}, ["Not attacked: no records were held out."])
+    found = membership(
+        inputs.settings,
+        inputs.task,
+        inputs.population,
+        inputs.test,
+        seed=inputs.seed,
+        seconds=inputs.seconds,
+    )
+    return membership_section(found)
+
+
 # The parts of the page, in order. A part may refuse a study in words.
-PARTS: Sequence[Callable[[AuditInputs], Section]] = (_one_run, _steps)
+PARTS: Sequence[Callable[[AuditInputs], Section]] = (_one_run, _steps, _membership)
 
 
 def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None) -> AuditReport:
@@ -141,4 +161,6 @@ def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None
         "patients": sum(map(len, inputs.population.rows)),
         "seed": inputs.seed,
     }
-    return AuditReport(inputs.settings.digest(), facts, sections)
+    # The settings may name this page: its digest cannot stand on it.
+    unnamed = inputs.settings.model_copy(update={"audit_sha256": None})
+    return AuditReport(unnamed.digest(), facts, sections)

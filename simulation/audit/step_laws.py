@@ -28,7 +28,7 @@ _CANDIDATES = 64
 # Inputs are multiplied by powers of 4, until the gradient stands this many deviations of the noise out.
 _LARGEST_POWER, _STANDS_OUT = 10, 10.0
 # The copies' batches vary by so much more than the noise, up to so many copies.
-_RATIO, _MOST_COPIES = 9.0, 20_000
+_RATIO, _MOST_COPIES = 25.0, 20_000
 
 
 def check_steps(study: Study, seed: int, steps: int = STEPS) -> LawResult:
@@ -107,8 +107,10 @@ def _records(settings: StudySettings, coordinates: int, noise: float) -> int:
 
 def _copies(records: int, rate: float, noise_multiplier: float) -> int:
     """Return so many that the size of a batch shows through the noise, and that most records are copies."""
-    shown = 0.0 if rate == 1 else _RATIO * noise_multiplier**2 / (rate * (1 - rate))
-    return min(max(3 * records, int(np.ceil(shown))), max(_MOST_COPIES, 3 * records))
+    if rate == 1:
+        return 3 * records
+    shown = max(_RATIO * noise_multiplier**2 / (rate * (1 - rate)), 9 * records)
+    return min(int(np.ceil(shown)), _MOST_COPIES)
 
 
 def _still(settings: StudySettings, records: int) -> StudySettings:

@@ -37,6 +37,11 @@ class Noised:
     edges: Mapping[Pair, Table]
     shrinks: bool = True
 
+    def __post_init__(self) -> None:
+        # Sums of floats depend on their order: equal tables give equal records in whichever order they were read.
+        for name in ("groups", "columns", "pairs", "edges"):
+            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+
     @property
     def others(self) -> tuple[int, ...]:
         """Return the numbers of all columns but the outcome."""

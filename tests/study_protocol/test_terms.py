@@ -98,3 +98,9 @@ def test_masks_name_the_quorum_of_the_hospitals_that_are_invited(hospitals: int,
     text = "\n".join(sentence for _, sentence in in_words(study, mine=True, hospitals=hospitals))
     assert f"{quorum} of a round's {hospitals} hospitals rebuild one" in text
     assert f"fewer than {quorum} of its {hospitals}, or" in text
+
+
+def test_an_audit_is_told_to_hospitals_before_they_agree() -> None:
+    chosen = settings().model_copy(update={"audit_sha256": "ab" * 32})
+    assert ("audit", chosen.audit_in_words) in in_words(chosen, mine=True)
+    assert all(name != "audit" for name, _ in in_words(settings(), mine=True))

@@ -65,3 +65,7 @@ def test_what_is_a_number_and_a_version() -> None:
     assert not any(is_protocol(value) for value in (True, 0, -1, 1.0, "2", None, 10**9))
     assert is_version(program_version())
     assert not any(is_version(value) for value in ("", "a b", "1.0\n", "x" * 65, 1, None, "<b>"))
+
+
+def test_an_audit_s_digest_needs_programs_that_can_read_it() -> None:
+    assert min_protocol(CLEAR) < versions.MARGINALS == min_protocol(CLEAR | {"audit_sha256": "ab" * 32})

@@ -12,10 +12,15 @@ import pytest
 from accounting.budget.history import SpentAfter
 from accounting.errors import InvalidArgument
 from study_protocol.documents.certify import Facts, compute_account, how_to_verify, issue_certificate
+from study_protocol.documents.check import check_ledger
 from study_protocol.documents.pdf_content import certificate_pdf
 from study_protocol.study.messages import ModelInfo
-from tests.factories.certificates import PUBLIC, WHEN, ledger, signed
-from tests.factories.ledgers import after
+from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
+from study_protocol.wire.signing import LEDGER_HEAD, sign_document
+from tests.factories.certificates import KEY, PUBLIC, WHEN, ledger, signed
+from tests.factories.ledgers import after, opened
+from tests.factories.settings import settings
 
 
 @pytest.mark.parametrize("scheme", ["client", "client-distributed", "parallel", "sequential", "joint"])
@@ -94,3 +99,20 @@ def test_of_many_rounds_the_curve_has_the_first_the_last_and_as_many_as_are_seen
         assert (numbers[0], numbers[-1]) == (1, rounds)
         gaps = {after - before for before, after in itertools.pairwise(numbers)}
         assert max(gaps) - min(gaps) <= 1
+
+
+def test_an_audit_that_the_settings_name_is_one_line_and_another_digest_is_noticed() -> None:
+    """The line follows from the ledger's first entry: a certificate that names another page does not."""
+    chosen = settings(max_steps=6).as_json() | {"audit_sha256": "ab" * 32}
+    entries = opened(plan_of(StudySettings.model_validate(chosen)), chosen, "sepsis")
+    head = {"study": "sepsis", "entries": len(entries), "sha256": entries[-1].sha256}
+    facts = Facts("", "enrolling", None, WHEN, PUBLIC, sign_document(KEY, LEDGER_HEAD, head), None)
+    found = issue_certificate(compute_account(entries), facts)
+    assert [line for line in found.summary if "The study lead states" in line and "ab" * 32 in line] == [
+        found.summary[-1]
+    ]
+    assert not any("audit" in line or "attacked" in line for line in signed().certificate.summary)
+    lying = found.model_copy(update={"summary": [line.replace("ab" * 32, "cd" * 32) for line in found.summary]})
+    results = [{check.result for check in check_ledger(stated, entries)} for stated in (found, lying)]
+    assert "bad" not in results[0]
+    assert results[0] != results[1]

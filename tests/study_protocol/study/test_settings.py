@@ -85,3 +85,16 @@ def test_a_round_longer_than_the_horizon_is_refused():
     settings = changed("training", {"task": "t", "algorithm": "fedavg", "local_steps": 101})
     with pytest.raises(ValidationError, match="at least the steps of one round"):
         StudySettings.model_validate(settings)
+
+
+def test_settings_that_name_an_audit_say_whose_statement_it_is_and_others_keep_their_digest():
+    plain = StudySettings.model_validate(PARALLEL)
+    named = StudySettings.model_validate(PARALLEL | {"audit_sha256": "ab" * 32})
+    assert "audit_sha256" not in plain.as_json()
+    assert plain.audit_in_words is None
+    assert named.digest() != plain.digest()
+    assert named.audit_in_words is not None
+    assert "The study lead states" in named.audit_in_words
+    assert "ab" * 32 in named.audit_in_words
+    with pytest.raises(ValidationError, match="audit_sha256"):
+        StudySettings.model_validate(PARALLEL | {"audit_sha256": "audit.html"})

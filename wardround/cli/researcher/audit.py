@@ -29,6 +29,8 @@ Clients = Annotated[int | None, typer.Option(help="hospitals that share the reco
 Canaries = Annotated[int, typer.Option(help="most made-up records. The model's size allows fewer", min=2, max=20_000)]
 Seed = Annotated[int, typer.Option(help="of noise, coins and canaries. The same seed makes the same page", min=0)]
 _ALARM = 4
+# Held out for membership inference, which takes this long at most.
+_TEST_SHARE, _SECONDS = 0.2, 150.0
 
 
 def audit(
@@ -71,10 +73,13 @@ def audit(
         task = of_study(study_settings.training, backbone_file(backbone, backbone_program))
         source, how = Source.read([data], None, read), HowSplit.parse(split)
         count = None if how.way == "column" and clients is None else clients or _hospitals(study_settings)
-        dealer = Dealer(source, how, count, 0.0)
+        dealer = Dealer(source, how, count, _TEST_SHARE)
         dealer.check(task, study_settings)
         dealt = dealer.deal(task, study_settings, seed)
-        report = _run(AuditInputs(study_settings, task, source.files[0], dealt.population, canaries, seed))
+        inputs = AuditInputs(
+            study_settings, task, source.files[0], dealt.population, dealt.test, canaries, seed, _SECONDS
+        )
+        report = _run(inputs)
         _write(report, output, as_json)
 
 

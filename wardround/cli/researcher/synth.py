@@ -79,7 +79,8 @@ def _verify(file: Path, as_json: bool) -> None:
     say(f"{file.name}: {rows} of study {provenance.study}{which}, made again here")
     say(f"{len(provenance.answers)} answers, signed with the key {key}. Compare it with the coordinator's")
     say(f"ledger up to entry {provenance.ledger_entries}: {provenance.ledger_sha256}")
-    say(f"certificate when it was made: {provenance.certificate_sha256 or 'not named'}")
+    if provenance.certificate_sha256 is not None:
+        say(f"certificate when it was made: {provenance.certificate_sha256}")
     say(f"digest of the records: {provenance.records_sha256}")
 
 
@@ -134,8 +135,6 @@ def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None
 
 def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None, sets: int | None) -> None:
     from client_sdk.errors import ConfigurationError
-    from study_protocol.documents.check import open_certificate
-    from study_protocol.documents.pdf_content import digest
     from synthesis.file import SUFFIXES, made, path_of_set, write
 
     if output is None or output.suffix not in SUFFIXES:
@@ -144,15 +143,26 @@ def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None,
     for path in paths.values():
         require_writable(path)
     answers, key = _answers(client, study, synthesis)
-    certificate, settings_sha256 = (
-        digest(open_certificate(client.certificate(study))),
-        client.study(study).settings_sha256,
-    )
+    settings, certificate = client.study(study).settings_sha256, _certificate(client, study)
     for number, path in paths.items():
-        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, number))
+        write(path, made(study, settings, synthesis, answers, key, certificate, number))
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
     if sets is not None:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
+
+
+def _certificate(client: Client, study: str) -> str | None:
+    """Return the digest of the study's certificate, or None if it has none, because it has released no model."""
+    from client_sdk.errors import ApiError
+    from study_protocol.documents.check import open_certificate
+    from study_protocol.documents.pdf_content import digest
+
+    try:
+        return digest(open_certificate(client.certificate(study)))
+    except ApiError as error:
+        if error.code != "unknown-model":
+            raise
+        return None
 
 
 def _answers(client: Client, study: str, synthesis: Synthesis) -> tuple[list[SignedAnswer], str]:
