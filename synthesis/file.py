@@ -169,7 +169,8 @@ def provenance_path(path: Path) -> Path:
 def provenance_of(path: Path) -> Provenance | None:
     """Return what the file says of itself, unverified. None: `wardround synth` did not write it. Raises ValueError."""
     if path.suffix == ".parquet" and path.is_file():
-        document = (import_module("pyarrow.parquet").read_schema(path).metadata or {}).get(_KEY)
+        metadata: dict[bytes, bytes] = import_module("pyarrow.parquet").read_schema(path).metadata or {}
+        document = metadata.get(_KEY)
     else:
         beside = provenance_path(path)
         document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import Chain
@@ -66,7 +66,7 @@ def combined(estimates: ArrayLike, confidence: float = 0.95) -> Interval:
         raise ValueError(f"confidence lies between 0 and 1, not at {confidence:g}")
     count = len(values)
     mean, error = values.mean(axis=0), np.sqrt((1 + 1 / count) * values.var(axis=0, ddof=1))
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error  # pyright: ignore[reportUnknownMemberType]
     return Interval(mean, error, mean - reach, mean + reach, count - 1)
 
 

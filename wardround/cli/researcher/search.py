@@ -126,7 +126,7 @@ def _put(name: str, value: float) -> _Change:
 def _clip(factor: float) -> _Change:
     def change(values: dict[str, Any]) -> None:
         values["privacy"]["clip_norm"] *= factor
-        robustness = values.get("robustness") or {}
+        robustness: dict[str, Any] = values.get("robustness") or {}
         if robustness.get("sum_radius") is not None:
             robustness["sum_radius"] *= factor
 

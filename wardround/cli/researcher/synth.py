@@ -143,9 +143,9 @@ def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None,
     for path in paths.values():
         require_writable(path)
     answers, key = _answers(client, study, synthesis)
-    certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
+    settings, certificate = client.study(study).settings_sha256, _certificate(client, study)
     for number, path in paths.items():
-        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, number))
+        write(path, made(study, settings, synthesis, answers, key, certificate, number))
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
     if sets is not None:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
