@@ -27,7 +27,7 @@ Data = Annotated[Path, typer.Option(help="records that you may look at: of one h
 Output = Annotated[Path, typer.Option("--output", "-o", help="folder for audit.html and audit.json. Is made")]
 Clients = Annotated[int | None, typer.Option(help="hospitals that share the records. Default: those of a round", min=1)]
 Canaries = Annotated[int, typer.Option(help="most made-up records. The model's size allows fewer", min=2, max=20_000)]
-Seed = Annotated[int, typer.Option(help="of noise, coins and canaries. The same seed makes the same page", min=0)]
+Seed = Annotated[int, typer.Option(help="of noise, coins and canaries.", min=0)]
 _ALARM = 4
 # Held out for membership inference, which takes this long at most.
 _TEST_SHARE, _SECONDS = 0.2, 150.0
