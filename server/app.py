@@ -41,7 +41,7 @@ from server.services.readiness import Readiness
 from server.services.secure_sum import lists
 from server.services.studies.operators import authenticate_each
 from server.telemetry import RequestLog, configure_logging
-from server.web import page_data, pages
+from server.web import page_data, pages, synthesis_data
 from server.worker import Worker
 
 # Requests under way may end. A body that still comes in by then is cut off.
@@ -50,7 +50,7 @@ STOP_SECONDS = 20
 # If the server closed it while a request was on its way, the peer could not tell whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, page_data, pages)
+NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, page_data, synthesis_data, pages)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
 
 

@@ -15,7 +15,7 @@ from private_learning.training.patients import Loss, LossOfPatients, RowsOfPatie
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 
-BATCH = 128
+BATCH, STEPS = 128, 400
 # Of the weights of standardised inputs: too small to be seen where a minimum is, and where classes can be parted by a
 # plane there would be none without.
 DECAY = 1e-6
@@ -28,8 +28,10 @@ _CONSTANT = 1e-9
 _QUIET, _ANY = 1e-3, 1e30
 
 
-def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> nn.Module:
+def fitted(task: Task, dataset: TaskDataset, seed: int = 0, *, steps: int = STEPS) -> nn.Module:
     """A model trained on all records without privacy: a linear one to its optimum.
+
+    steps: of mini-batches, for all others
 
     Raises:
         TrainingStopped: its weights are not finite.
@@ -41,7 +43,7 @@ def fitted(task: Task, dataset: TaskDataset, seed: int = 0) -> nn.Module:
         if isinstance(model, nn.Linear):
             _by_quasi_newton(model, loss, dataset)
         else:
-            _by_adam(RowsOfPatients(model) if dataset.grouped else model, loss, dataset, seed)
+            _by_adam(RowsOfPatients(model) if dataset.grouped else model, loss, dataset, seed, steps)
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
         raise TrainingStopped("training without privacy")
     return model.eval()
@@ -92,12 +94,10 @@ def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(variances), torch.as_tensor(axes)
 
 
-def _by_adam(
-    model: nn.Module, loss: Loss, dataset: TaskDataset, seed: int, *, steps: int = 400, learning_rate: float = 0.003
-) -> None:
+def _by_adam(model: nn.Module, loss: Loss, dataset: TaskDataset, seed: int, steps: int) -> None:
     """Adam on mini-batches."""
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
     for _ in range(steps):
         batch = torch.randint(len(dataset), (min(BATCH, len(dataset)),), generator=generator)
         optimiser.zero_grad()

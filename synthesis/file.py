@@ -45,7 +45,8 @@ class Provenance(Message):
     ledger_sha256: Sha256 = Field(description="hash of that entry")
     certificate: Text = Field(description="the command that shows the guarantee")
     certificate_sha256: Sha256 | None = Field(
-        default=None, description="of the signed content of the certificate when the file was made"
+        default=None,
+        description="of the signed content of the certificate when the file was made. null: a study without models",
     )
     records_sha256: Sha256 = Field(description="of the canonical rows")
     versions: dict[str, Text] = Field(description="programs and libraries that made it")
@@ -89,7 +90,7 @@ def made(
         coordinator_key=coordinator_key,
         ledger_entries=last.ledger_entries,
         ledger_sha256=last.ledger_sha256,
-        certificate=f"wardround certificate show {study}",
+        certificate=f"wardround {'certificate show' if certificate_sha256 else 'ledger verify'} {study}",
         certificate_sha256=certificate_sha256,
         records_sha256=digest_of(columns_of(synthesis.columns, cells)),
         versions={"wardround": program_version(), "numpy": np.__version__},

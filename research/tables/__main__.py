@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from private_learning.errors import ConfigurationError
 from private_learning.records import DataError
 from research.tables.catalogue import CatalogueEntry, entries, selected_entries
 from research.tables.page import PAGE, markdown
@@ -44,13 +45,16 @@ def _run(entry: CatalogueEntry, options: argparse.Namespace) -> bool:
     if folder is not None and entry.own is None:
         print(f"{entry.table}, {entry.name}: has its own records; --folder is for lines that are not re-run here")
         return False
-    run = entry.run if folder is None or entry.own is None else partial(entry.own, folder)
+    if folder is None and options.backbone is not None:
+        print("--backbone is for the pictures of a folder: name it with --folder", file=sys.stderr)
+        return False
+    run = entry.run if folder is None or entry.own is None else partial(entry.own, folder, options.backbone)
     if run is None:
         print(f"{entry.table}, {entry.name}: not re-run: {entry.reason}")
         return True
     try:
         row = run(range(options.seeds))
-    except (DataError, DataMissing) as error:
+    except (DataError, DataMissing, ConfigurationError) as error:
         print(error, file=sys.stderr)
         return False
     write(row, options.results)
@@ -72,7 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", help="lines with this many clients")
     parser.add_argument("--epsilon", help="lines at this ε")
     parser.add_argument("--data", help="lines of this data set")
-    parser.add_argument("--folder", type=Path, help="train/<class>/ and test/<class>/ with images, for Table III")
+    parser.add_argument(
+        "--folder", type=Path, help="train/<class>/ and test/<class>/ with images, or CIFAR-10's batches in binary form"
+    )
+    parser.add_argument("--backbone", type=Path, help="ONNX program that makes their features")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … (5)")
     parser.add_argument("--docs", action="store_true", help="write the page from the results")
     parser.add_argument("--results", type=Path, default=RESULTS)

@@ -17,7 +17,7 @@ _MODULES = ("research.tables.clients", "research.tables.not_run", "research.tabl
 class CatalogueEntry:
     """One line: `run(seeds)` measures it; None: it needs records that are not here, and `reason` says which.
 
-    own        measures it on the records of a folder
+    own        measures it on the pictures of a folder, by features of a frozen program (ONNX) if one is given
     selectors  what `python -m research.tables` may be told to pick it by, as text: {"clients": "100"}
     """
 
@@ -27,7 +27,7 @@ class CatalogueEntry:
     run: Callable[[Sequence[int]], Row] | None
     selectors: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
-    own: Callable[[Path, Sequence[int]], Row] | None = None
+    own: Callable[[Path, Path | None, Sequence[int]], Row] | None = None
 
 
 def entries() -> list[CatalogueEntry]:

@@ -15,7 +15,7 @@ from research.tables.catalogue import CatalogueEntry
 from research.tables.dealing import SPLITS, deal
 from research.tables.features import Digits, digits
 from research.tables.federated import FederatedClients, FederatedSettings, Trained, accuracy, train
-from research.tables.lines import APTOS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen_settings, noise_for
+from research.tables.lines import APTOS, APTOS_BOTH, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen_settings, noise_for
 from research.tables.pictures import own_features, pneumonia
 from research.tables.readings import Release, readings
 from research.tables.result import Row
@@ -36,11 +36,11 @@ def measure(line: Line, seeds: Sequence[int]) -> Row:
     return _measured(line, settings, digits(settings.kept) if line.data == "MNIST" else pneumonia(), seeds)
 
 
-def measure_own(line: Line, folder: Path, seeds: Sequence[int]) -> Row:
-    """A line of Table III on a folder of a user's own. Raises DataError."""
-    data = own_features(folder)
-    classes = int(max(data.labels.max(), data.test_labels.max())) + 1
-    return _measured(line, replace(chosen_settings(PNEUMONIA), classes=classes), data, seeds)
+def measure_own(line: Line, folder: Path, program: Path | None, seeds: Sequence[int]) -> Row:
+    """A line on a folder of a user's own, and a frozen network if one is given. Raises DataError."""
+    data = own_features(folder, program)
+    classes, kept = int(max(data.labels.max(), data.test_labels.max())) + 1, data.inputs.shape[1]
+    return _measured(line, replace(chosen_settings(PNEUMONIA), classes=classes, kept=kept), data, seeds)
 
 
 def _measured(line: Line, settings: FederatedSettings, data: Digits, seeds: Sequence[int]) -> Row:
@@ -97,7 +97,7 @@ def _entry(line: Line) -> CatalogueEntry:
 
 
 def _own_entry(line: Line) -> CatalogueEntry:
-    with_folder: Callable[[Path, Sequence[int]], Row] = partial(measure_own, line)
+    with_folder: Callable[[Path, Path | None, Sequence[int]], Row] = partial(measure_own, line)
     return CatalogueEntry(
         line.table, line.name, line.papers, None, _selectors(line), "needs the images of APTOS 2019", with_folder
     )
@@ -112,4 +112,5 @@ ENTRIES = (
     *(_entry(line) for line in _ALL if line.table < "III"),
     *(_own_entry(line) for line in APTOS),
     *(_entry(line) for line in _ALL if line.table >= "III"),
+    _own_entry(APTOS_BOTH),
 )

@@ -84,7 +84,7 @@ def _lines() -> tuple[Line, ...]:
     # Table, split, clients; accuracy without privacy, DP, BDP; ε of DP and BDP; the goal at the first.
     printed = (
         ("I", "shards", 100, (97, 78, 88), (8, 4.0), (91, 88)),
-        ("I", "shards", 1000, (98, 95, 96), (3, 1.5), (96, None)),
+        ("I", "shards", 1000, (98, 95, 96), (3, 1.5), (96, 97)),
         ("I", "shards", 10_000, (99, 96, 97), (1, 0.6), (97, None)),
         ("II", "iid", 100, (97, 86, 92), (8, 2.0), (94, None)),
         ("II", "iid", 1000, (98, 97, 97), (3, 1.0), (97, None)),
@@ -127,3 +127,4 @@ APTOS = tuple(
         (10_000, (72, 68, 69), (1, 0.2), 1e-6),
     )
 )
+APTOS_BOTH = Line("IV", 100, 1, 1e-3, "iid", _papers("IV", (70, 42, 64), (1, 1), 1e-3), "both", data="APTOS")

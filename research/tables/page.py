@@ -36,6 +36,8 @@ Bayesian Differential Privacy" (2019). Table 1 is from "Bayesian Differential Pr
 ```
 python -m research.tables II --clients 100 --epsilon 8 --seeds 5   # measures a line again
 python -m research.tables.choose --lines II/100/iid/8              # searches for its settings again
+python -m research.tables III --folder images --backbone net.onnx  # your own pictures, through a frozen network
+python -m research.tables ICML --data cifar-10 --folder cifar-10-batches-bin
 python -m research.tables --docs                                   # writes this page from the results
 ```
 

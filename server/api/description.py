@@ -77,7 +77,11 @@ def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
         # A repeated request is answered again.
         responses["200"] = responses["201"] | {"description": "Recorded before"}
     for content in _contents(operation):
-        content.setdefault("example", example_of(content.get("schema", {}), schemas))
+        schema = content.get("schema", {})
+        if schema.get("$ref") == f"{_REF}QueryDocument":
+            content.setdefault("examples", _questions(schema, schemas))
+        else:
+            content.setdefault("example", example_of(schema, schemas))
     by_status: dict[int, list[str]] = {}
     for code in sorted(refusals_of(path, method, operation)):
         by_status.setdefault(CATALOGUE[code].status, []).append(code)
@@ -85,6 +89,13 @@ def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
         by_status[400].append(_UNREADABLE)
     for status, codes in sorted(by_status.items()):
         responses[str(status)] = _refused(status, codes)
+
+
+def _questions(schema: Node, schemas: Node) -> Node:
+    """Return examples of a query's document: one of a small table, and one that a synthesis asks."""
+    table = example_of(schema, schemas)
+    synthesis = table | {"question": example_of({"$ref": f"{_REF}Marginals"}, schemas)}
+    return {"table": {"value": table}, "marginals": {"value": synthesis}}
 
 
 def _contents(operation: Node) -> Iterator[Node]:

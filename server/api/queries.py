@@ -33,7 +33,10 @@ def ask_query(
     study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, context: RequestContext
 ) -> messages.Query:
     """Ask. A query that could pass a limit is refused before any hospital computes. Repeatable: equal documents are one
-    query, and one that failed is tried anew."""
+    query, and one that failed is tried anew.
+
+    The first question of a study's synthesis is let in with all that follow from it. Their cost is kept until the last
+    answer, and is free again as soon as one of them fails. Each answer queues the next question by itself."""
     return answered(response, ask.ask(context.coordinator, study, document))
 
 

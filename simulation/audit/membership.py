@@ -13,7 +13,8 @@ RMIA  how often the likelihood that the model gives the patient, beside its mean
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from scipy import stats as _statistics  # pyright: ignore[reportMissingTypeStubs
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.task import Classification
-from simulation.audit.shadows import STUDIES, Shadows, ShadowStudies, halved
+from simulation.audit.shadows import Shadows, ShadowStudies, halved, held_out, usual_studies
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 
@@ -106,30 +107,35 @@ def membership(
     settings: StudySettings,
     task: Task,
     population: Population,
-    test: TaskDataset,
+    test: TaskDataset | None = None,
     *,
-    studies: int = STUDIES,
+    studies: int | None = None,
     seed: int = 0,
-    seconds: float | None = None,
     workers: int | None = None,
 ) -> MembershipReport:
     """Run shadow studies, without privacy and as the settings say, and attack each by all others.
 
-    test: records of no training patient, one row each. seconds: fewer studies where they would take longer.
+    Args:
+        test: records of no training patient, one row each. None: a fifth of each hospital's patients is held out.
+        studies: None: as many as take about two minutes, from 16 to 64.
 
-    Raises: as `ShadowStudies.run`.
+    Raises:
+        ConfigurationError: too few studies, or too few patients.
+        ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
     """
+    if test is None:
+        population, test = held_out(population, seed)
+    studies = studies or usual_studies(settings, task, population)
     if studies < 4:
         raise ConfigurationError(f"{studies} shadow studies are too few: ask for 4 or more")
-    part = None if seconds is None else seconds / 2
     models: list[AttackedModels] = []
     spent: tuple[float, float] | None = None
     for name, shadowed in ((WITHOUT_PRIVACY, None), (STUDY, halved(settings))):
-        shadows = ShadowStudies(shadowed, task, population, test).run(studies, seed, workers=workers, seconds=part)
+        shadows = ShadowStudies(shadowed, task, population, test).run(studies, seed, workers=workers)
         spent = shadows.spent
         models.append(attacked(name, task, shadows))
     epsilon, delta = spent or (None, None)
-    curve = None if epsilon is None or delta is None else _points(lambda rate: ceiling(rate, epsilon, delta))
+    curve = None if spent is None else _points(partial(ceiling, epsilon=spent[0], delta=spent[1]))
     return MembershipReport(
         patients=len(population.dataset), epsilon=epsilon, delta=delta, models=tuple(models), ceiling=curve
     )
@@ -195,9 +201,11 @@ def relative_likelihoods(losses: Floats, others: Floats, inside: Booleans) -> Fl
     ratios = -losses - np.log(np.maximum(usual, 1e-300))
     usual_others = (of_others.sum(axis=0) - of_others) / (count - 1)
     compared = np.sort(-others - np.log(np.maximum(usual_others, 1e-300)), axis=1)
-    beaten = [np.searchsorted(row, each - math.log(_GAMMA)) for row, each in zip(compared, ratios, strict=True)]
+    beaten = np.zeros(ratios.shape)
+    for place, row in enumerate(compared):
+        beaten[place] = np.searchsorted(row, ratios[place] - math.log(_GAMMA))
     # Patients who beat as many records are told apart by the ratio itself.
-    return np.array(beaten) + _special.expit(ratios)
+    return beaten + _special.expit(ratios)
 
 
 def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, float] | None = None) -> AttackResult:
@@ -213,7 +221,7 @@ def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, fl
         attack=attack,
         auc=_area(members, strangers),
         at=at,
-        curve=_points(lambda share: _above(members, _threshold(strangers, share)) / len(members)),
+        curve=_points(partial(_found_at, members, strangers)),
     )
 
 
@@ -233,7 +241,11 @@ def _above(ascending: Floats, threshold: float) -> int:
     return len(ascending) - int(np.searchsorted(ascending, threshold, side="right"))
 
 
-def _points(of: Any) -> tuple[tuple[float, float], ...]:
+def _found_at(members: Floats, strangers: Floats, share: float) -> float:
+    return _above(members, _threshold(strangers, share)) / len(members)
+
+
+def _points(of: Callable[[float], float]) -> tuple[tuple[float, float], ...]:
     return tuple((float(share), float(of(float(share)))) for share in np.logspace(-3, 0, _POINTS))
 
 

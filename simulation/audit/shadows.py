@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,23 +17,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import Task, TaskDataset
+from private_learning.tasks.dataset import present
+from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
 from simulation.audit.releases import Gradients
 from simulation.backends.base import Loop
-from simulation.baselines import fitted, metrics_of
+from simulation.baselines import STEPS, fitted, metrics_of
 from simulation.engine import Engine
 from simulation.population import Population
+from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import Array
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 FEWEST_STUDIES, STUDIES = 16, 64
+# For `usual_studies`: seconds of all on one core, of one hospital's step, and multiplications in a second.
+_SECONDS, _STEP_SECONDS, _SPEED = 200.0, 0.015, 1e9
+TEST_SHARE = 0.2
 # Draws of coins until every hospital keeps a patient.
 _TRIES = 1_000
 _STREAM = 31
+# A small network is trained without privacy until it has learnt its records by heart, as without a validation set.
+_LONG_STEPS, _SMALL = 2_000, 20_000
 # A diverged model has losses that are no numbers.
 _LARGEST_LOSS = 1e6
 
@@ -75,28 +83,21 @@ class ShadowStudies:
     population: Population
     test: TaskDataset
 
-    def run(self, studies: int, seed: int, *, workers: int | None = None, seconds: float | None = None) -> Shadows:
+    def run(self, studies: int, seed: int, *, workers: int | None = None) -> Shadows:
         """Run so many studies, in as many processes as there are processors.
-
-        seconds: run fewer, but at least FEWEST_STUDIES, where the first one says that they would take longer.
 
         Raises:
             ConfigurationError: too few patients to leave half of them out.
             ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
         """
         workers = min(workers or len(os.sched_getaffinity(0)), studies)
-        begun = time.perf_counter()
-        results = [self._one(seed, 0)]
-        if seconds is not None:
-            each = (time.perf_counter() - begun) / workers
-            studies = max(min(studies, int(seconds / each)), min(studies, FEWEST_STUDIES))
-        results += self._others(seed, range(1, studies), workers)
+        results = self._all(seed, range(studies), workers)
         inside, losses, others, metrics, spent = zip(*results, strict=True)
         stated = [each for each in spent if each is not None]
         whole = max(stated) if len(stated) == len(spent) else None
         return Shadows(np.array(inside), np.array(losses), np.array(others), metrics, whole)
 
-    def _others(self, seed: int, numbers: Sequence[int], workers: int) -> list[Any]:
+    def _all(self, seed: int, numbers: Sequence[int], workers: int) -> list[Any]:
         if workers == 1:
             return [self._one(seed, number) for number in numbers]
         context = multiprocessing.get_context("fork")
@@ -133,6 +134,47 @@ class ShadowStudies:
         return outcome.result, _spent(outcome.statements)
 
 
+def usual_studies(settings: StudySettings, task: Task, population: Population) -> int:
+    """Return how many studies take about 100 seconds on two cores, from 16 to 64, by public numbers alone."""
+    size = sum(parameter.numel() for parameter in task.model().parameters())
+    batch = settings.privacy.sampling_rate * sum(map(len, population.rows)) / 2
+    step = len(population) * _STEP_SECONDS + batch * size / _SPEED
+    steps = forecast(plan_of(settings), tight=False).at_most_rounds * settings.steps_per_round
+    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / (max(steps, 1) * step))))
+
+
+def held_out(population: Population, seed: int) -> tuple[Population, TaskDataset]:
+    """Return the population without a fifth of each hospital's patients, and the rows of these.
+
+    Raises:
+        ConfigurationError: no hospital has five patients.
+    """
+    draw = np.random.default_rng([seed, _STREAM])
+    orders = [draw.permutation(rows) for rows in population.rows]
+    ends = [int(TEST_SHARE * len(rows)) for rows in orders]
+    aside = np.unique(np.concatenate([order[:end] for order, end in zip(orders, ends, strict=True)]))
+    if not len(aside):
+        raise ConfigurationError("every hospital has fewer than five patients: none can be held out")
+    rest = tuple(np.sort(order[end:]) for order, end in zip(orders, ends, strict=True))
+    chosen = torch.as_tensor(aside)
+    inputs, targets = take_rows(population.dataset.inputs, chosen), population.dataset.targets[chosen]
+    if population.dataset.grouped:
+        real = present(targets, 2)
+        inputs, targets = in_memory(inputs)[real], targets[real]
+    names = tuple(map(str, range(len(targets))))
+    kept = np.unique(np.concatenate(rest))
+    whole = population.dataset
+    places = torch.as_tensor(kept)
+    dataset = replace(
+        whole,
+        inputs=take_rows(whole.inputs, places),
+        targets=whole.targets[places],
+        patients=tuple(whole.patients[int(row)] for row in kept),
+    )
+    rows = tuple(np.searchsorted(kept, each) for each in rest)
+    return Population(dataset, rows, population.names), TaskDataset(inputs, targets, names)
+
+
 def halved(settings: StudySettings) -> StudySettings:
     """Return the settings for half the patients: the same rounds and noise, sums divided by half the number.
 
@@ -157,8 +199,9 @@ def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | Non
 def _single_threaded(task: Task, records: TaskDataset, seed: int) -> torch.nn.Module:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    small = sum(parameter.numel() for parameter in task.model().parameters()) <= _SMALL
     try:
-        return fitted(task, records, seed)
+        return fitted(task, records, seed, steps=_LONG_STEPS if small else STEPS)
     finally:
         torch.set_num_threads(threads)
 

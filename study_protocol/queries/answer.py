@@ -109,7 +109,7 @@ class AnswerTable(Message):
         rows = tuple(
             row
             for row, count in row_counts
-            # A hospital that is silent counts nobody, and is no small number.
+            # A hospital that is silent counts no patient, and is no small number.
             if (isinstance(count, int | float) and count >= below) or (count is None and NO_ANSWER in row)
         )
         return self.model_copy(update={"rows": rows})

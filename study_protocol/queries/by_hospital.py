@@ -27,8 +27,8 @@ ByHospitalOnly = Annotated[
     Field(exclude_if=lambda by: by is None, description="hospital: every hospital has numbers of its own"),
 ]
 FOREIGN = (
-    "A hospital can write into another hospital's numbers. Under masks nobody sees which one did, and a hospital can "
-    "only compare its numbers here with its own records, within the noise."
+    "A hospital can write into another hospital's numbers. Under masks it is not seen which one did, and a hospital "
+    "can only compare its numbers here with its own records, within the noise."
 )
 
 

@@ -31,7 +31,7 @@ _GRID, _FINER = 201, 3
 
 
 @dataclass(frozen=True)
-class Share:
+class NoisedShare:
     """Patients with a property less those without it, and patients with either, both noised. Two of them add up."""
 
     difference: float
@@ -39,8 +39,8 @@ class Share:
     difference_variance: float
     patients_variance: float
 
-    def __add__(self, other: Share) -> Share:
-        return Share(
+    def __add__(self, other: NoisedShare) -> NoisedShare:
+        return NoisedShare(
             self.difference + other.difference,
             self.patients + other.patients,
             self.difference_variance + other.difference_variance,
@@ -65,7 +65,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Outside:
+class OutsideCount:
     """Patients of one hospital in a cell where hardly any should be, noised, and the number that is tolerated."""
 
     count: float
@@ -85,7 +85,7 @@ class Outside:
 
 
 @dataclass(frozen=True)
-class Finding:
+class OddHospital:
     """cell: its place in what was tested. chance: the probability of it by chance, in this one comparison."""
 
     cell: int
@@ -93,13 +93,13 @@ class Finding:
     chance: float
 
 
-def outside_found(cells: list[Mapping[str, Outside]]) -> list[Finding]:
+def outside_found(cells: list[Mapping[str, OutsideCount]]) -> list[OddHospital]:
     """Return the hospitals with more patients in a cell than is tolerated, by cell and then by chance."""
     chances = [{hospital: count.chance for hospital, count in cell.items()} for cell in cells]
     tests = sum(map(len, chances))
     first = [{name for name, chance in cell.items() if chance <= FIRST / tests} for cell in chances]
     selected = sum(map(bool, first))
-    found: list[Finding] = []
+    found: list[OddHospital] = []
     for place, cell in enumerate(chances):
         if not first[place]:
             continue
@@ -107,13 +107,13 @@ def outside_found(cells: list[Mapping[str, Outside]]) -> list[Finding]:
         for rank, (hospital, chance) in enumerate(rising):
             if hospital not in first[place] and chance > FURTHER / selected / (len(rising) - rank):
                 break
-            found.append(Finding(place, hospital, chance))
+            found.append(OddHospital(place, hospital, chance))
     return found
 
 
-def shares_found(cells: list[Mapping[str, Share]]) -> list[Finding]:
+def shares_found(cells: list[Mapping[str, NoisedShare]]) -> list[OddHospital]:
     """Return the hospitals whose share differs from that of the others that were not named before, in each cell."""
-    found: list[Finding] = []
+    found: list[OddHospital] = []
     for place, cell in enumerate(cells):
         remaining, level = dict(cell), SHARES / max(1, sum(map(len, cells)))
         # Two differ from each other, and nothing says which one is odd: then the first is named beside the other.
@@ -121,17 +121,17 @@ def shares_found(cells: list[Mapping[str, Share]]) -> list[Finding]:
             chance, hospital = min((_difference(name, remaining), name) for name in remaining)
             if chance > level:
                 break
-            found.append(Finding(place, hospital, chance))
+            found.append(OddHospital(place, hospital, chance))
             del remaining[hospital]
     return found
 
 
-def together(shares: Mapping[str, Share], without: set[str]) -> Share:
+def together(shares: Mapping[str, NoisedShare], without: set[str]) -> NoisedShare:
     """Return the sum over the other hospitals."""
-    return sum((share for name, share in shares.items() if name not in without), Share(0.0, 0.0, 0.0, 0.0))
+    return sum((share for name, share in shares.items() if name not in without), NoisedShare(0.0, 0.0, 0.0, 0.0))
 
 
-def _difference(hospital: str, shares: Mapping[str, Share]) -> float:
+def _difference(hospital: str, shares: Mapping[str, NoisedShare]) -> float:
     """Return the chance of such a difference between this one and the others.
 
     It is the smallest misfit of one common mean, a χ² with one degree of freedom also where a number of patients is

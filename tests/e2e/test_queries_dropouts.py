@@ -91,6 +91,11 @@ class Scene:
         self.deaths.at, self.deaths.who, self.deaths.gone = DIES_AT[step], set(lost), set()
         with operator(self.here) as lead:
             number = lead.ask_query(STUDY, document(kind="count", noise_multiplier=noise)).number
+        return self.follow(number, lost, step)
+
+    def follow(self, number: int, lost: frozenset[str], step: str) -> Query:
+        """The next round, of a query that is asked already. `deaths` says who dies in it, and at what."""
+        with operator(self.here) as lead:
             self.round += 1
             self._until(lambda: lead.query(STUDY, number).state == "asked", "it is asked")
             for phase, said in PHASES.items():
@@ -108,7 +113,7 @@ class Scene:
         if self._phase() == "failed":
             return
         silent = lost if STEPS.index(step) <= STEPS.index(phase) else frozenset()
-        self._until(lambda: self._said(said) >= len(NAMES) - len(silent) or self._phase() == "failed", phase)
+        self._until(lambda: self._said(said) >= len(self.sites) - len(silent) or self._phase() == "failed", phase)
         self._until(lambda: self.deaths.gone >= silent, f"{silent} die before {phase}")
         if silent and self._phase() == phase:
             self._pass_deadline(phase)

@@ -43,6 +43,14 @@ AGE = {"column": "age", "low": 0.0, "high": 100.0}
 ASKED = (
     document(kind="count", noise_multiplier=0.6),
     document(kind="moments", noise_multiplier=0.6, numbers=[AGE]),
+    # Everybody is in one cell of each table. Seven times a count is no port, as a count is none.
+    document(
+        kind="marginals",
+        noise_multiplier=0.6,
+        variables=[{"column": "age", "edges": [-1000.0]}, {"column": "ward", "categories": ["a"]}],
+        cliques=[[0], [0, 1]],
+        weights=[1, 7],
+    ),
 )
 PAGES = (
     *("/dashboard.json", "/dashboard/registry.json", "/dashboard/registry/queries.json"),
@@ -74,7 +82,8 @@ def here(database_url: str, tmp_path: Path, clock: FakeClock, monitoring: int) -
 
 def planted(place: int) -> Table:
     ages = np.random.default_rng(place).normal(60.0, 15.0, PATIENTS[place])
-    return Table.of({"age": ages, "patient": [f"p{i}" for i in range(len(ages))]}, patient_column="patient")
+    columns = {"age": ages, "ward": ["a"] * len(ages), "patient": [f"p{i}" for i in range(len(ages))]}
+    return Table.of(columns, patient_column="patient")
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class Secrets:
 
     Tokens are whole decimal numbers, with no digit, letter or point beside them, so that no digits inside a hash or a
     float are taken for one. Sums in grid steps and of scaled ages have ten digits and more: fewer than 500 of them,
-    and 1,000 random numbers of that length that stand alone, meet with 5e-5 at most. The eleven counts have five and
+    and 1,000 random numbers of that length that stand alone, meet with 5e-5 at most. The counts have five and
     six digits. What stands alone in rows and pages and is as long, is settings, sizes, and moments of the test's own
     clock, the same in every run; connections' ports, from 32768 to 65535, lie between those of hospitals and those of
     several. An estimate is a whole number of patients with a probability below 2^-20: so many steps has one.
@@ -120,7 +129,8 @@ def sums_of(question: Question) -> Iterator[tuple[int, float]]:
     own = [question.total(planted(place).columns, spacing) for place in range(len(PATIENTS))]
     for vector in (*own, sum(own), *(sum(own) - one for one in own)):
         assert isinstance(vector, np.ndarray)
-        yield from ((int(cell), spacing) for cell in vector)
+        # An empty cell is no secret that could be told from others.
+        yield from ((int(cell), spacing) for cell in vector if cell)
 
 
 class Look:
@@ -182,7 +192,7 @@ def ask_everything(here: Live, look: Look, sites: list[Site]) -> list[Query]:
 
 
 def started(here: Live, home: Path, masked: bool) -> list[Site]:
-    chosen = statistics_settings(masked=masked, max_queries=len(ASKED), epsilon=15.0)
+    chosen = statistics_settings(masked=masked, max_queries=len(ASKED), epsilon=20.0)
     policy = answering_policy(statistics={"queries": "allow", "least_noise_multiplier": 0.5})
     sites = enrolled(here, home, chosen, data=planted, policy=policy)
     for site in sites:
@@ -198,13 +208,17 @@ def test_no_exact_sum_is_on_the_coordinators_disk_in_its_log_or_on_its_pages(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     look = Look(here, monitoring, caplog)
-    counted, described = ask_everything(here, look, started(here, tmp_path, masked))
+    counted, described, crossed = ask_everything(here, look, started(here, tmp_path, masked))
     assert look.looked > 50
     # The pages were there, and say the noised numbers.
     estimate = estimate_of(counted)
     assert all(repr(estimate).encode() in dict(look.pages())[page] for page in (PAGES[3], PAGES[-2]))
     assert estimate_of(described) == pytest.approx(60.0, abs=1.0)
     assert counted.answered is not None
+    assert crossed.answered is not None
+    for array in crossed.answered.published.answer.arrays:
+        # Far more than one patient counts for is noise.
+        assert abs(max(value or 0 for value in array.values) - sum(PATIENTS) * array.steps) > 0
     assert 0 < abs(estimate - sum(PATIENTS)) < 8 * counted.answered.published.noise.present
     # A coordinator that kept a sum, in any of the forms, would be seen.
     for form in forms_of(sum(PATIENTS), ASKED[0].question.grid().spacing):

@@ -33,7 +33,7 @@ NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 def answering_policy(**entries: Any) -> SitePolicy:
     """Answers whatever its other rules let through, without a person."""
-    return plain_policy(**{"statistics": {"queries": "allow"}} | entries)
+    return plain_policy(**{"statistics": {"queries": "allow", "by_hospital": "allow"}} | entries)
 
 
 class Site(threading.Thread):

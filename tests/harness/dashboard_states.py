@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 from sqlalchemy import text
 
-from server.services.queries import ask, show
+from server.services.queries import ask, records, show
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
@@ -59,6 +59,18 @@ BY_HOSPITAL: dict[str, dict[str, Any]] = {
     "hospitals": {**DOCUMENTS["table"], "title": "Age and sex of each hospital", "by": "hospital"},
     "hospitals-survival": {**SURVIVAL, "title": "Survival at each hospital", "by": "hospital"},
     "hospitals-count": {"kind": "count", "title": "Patients of each hospital", "by": "hospital"},
+}
+SYNTHESIS: dict[str, Any] = {
+    "columns": [
+        {"column": "age", "edges": [30, 40, 50, 60, 70, 80, 90]},
+        {"column": "pressure", "edges": [90, 120, 150]},
+        {"column": "sex", "categories": ["f", "m"]},
+        {"column": "died", "categories": ["0", "1"]},
+    ],
+    "outcome": "sex",
+    "allowance": 9.0,
+    "patients": 5000,
+    "rows": 20_000,
 }
 QUESTIONS: dict[str, dict[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS} | BY_HOSPITAL
 
@@ -147,6 +159,20 @@ def seed_questions(coordinator: Live, questions: Mapping[str, Mapping[str, Any]]
         "unasked": "/dashboard/unasked#questions",
         **pages,
     }
+
+
+def seed_synthesis(coordinator: Live) -> dict[str, str]:
+    """Synthetic records: of all answers, after the first one, and before any."""
+    chosen = statistics_settings(masked=False, epsilon=20.0, synthesis=SYNTHESIS)
+    for study, stages in (("synthetic", 3), ("synthetic-begun", 1), ("synthetic-new", 0)):
+        hospitals = open_study(coordinator, study, "Records to look at", chosen, HOSPITALS[:3], start=True)
+        for stage in range(stages):
+            document = records.progress(coordinator.coordinator, study).chain.document
+            # Without pairs that are worth their noise the rule ends one question earlier.
+            if document is not None:
+                answer(coordinator, study, hospitals, document, f"stage-{stage}")
+    names = ("synthetic", "synthetic-begun", "synthetic-new")
+    return {study: f"/dashboard/{study}#synthesis" for study in names}
 
 
 def seed_evaluations(coordinator: Live) -> dict[str, str]:

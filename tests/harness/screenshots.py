@@ -117,6 +117,7 @@ def ready(page: Page) -> None:
     parts = {
         "": "#list table, #rounds table, #rounds .empty, .notice.bad, h1:has-text('No such')",
         "questions": "#questions",
+        "synthesis": "#compared .pair, #compared .chart, #compared .empty",
     }
     page.locator(parts.get(fragment, question)).first.wait_for()
 
@@ -183,6 +184,7 @@ def take_every(to: Path, rounds: Sequence[int], only: re.Pattern[str]) -> None:
     """Take every page and state, and print the faults of their layout."""
     with still() as empty, still() as coordinator:
         pages = states.seed_questions(coordinator) | states.seed_evaluations(coordinator)
+        pages |= states.seed_synthesis(coordinator)
         pages |= states.seed_states(coordinator) | states.seed_rounds(coordinator, rounds)
         addresses = {name: address for name, address in pages.items() if only.search(name)}
         with sync_playwright() as playwright:

@@ -113,7 +113,7 @@ function shownRows({ columns, rows }, unknown) {
   return typeof rows[0]?.[0] === "string" ? { head, lines } : { head: ["", ...head], lines: lines.map((line, number) => [lines.length === 1 ? "all" : String(number + 1), ...line]) };
 }
 
-function picture(one) {
+export function picture(one) {
   if (one.plot === null || one.rows.length === 0 || !chartsAreHere) return null;
   return one.plot.panel ? panels(one) : drawing(one);
 }

@@ -11,6 +11,7 @@ import { proof } from "/static/proof.js";
 import { questionsTab } from "/static/questions.js";
 import { roundsTable } from "/static/rounds.js";
 import { complain, tell, title } from "/static/shell.js";
+import { synthesisTab } from "/static/synthesis.js";
 import { stateOf } from "/static/words.js";
 
 export function openStudy(place, wrongKey) {
@@ -64,31 +65,35 @@ async function readQueries(name, model) {
   model.mergeQueries(first, found);
 }
 
-// Two tabs where questions may be asked; what is not looked at is not drawn, since nothing out of sight has a width.
+// Tabs where questions may be asked; what is not looked at is not drawn, since nothing out of sight has a width.
 function build(place, name, model) {
   const top = heading(), tabs = tabBar(), own = element("div", {}), asked = questionsTab(name);
+  const made = model.study.settings.synthesis ? synthesisTab(name) : null;
   const parts = [cards()];
   // No numbers where the database is not what was signed: they may be anybody's.
   if (model.budget !== null) parts.push(lossCharts(), meanings(), agreement(name), proof(name), roundsTable(name));
   own.append(...parts.map((part) => part.node));
-  const two = model.asks && model.budget !== null;
-  place.replaceChildren(top.node, ...(two ? [tabs.node] : []), own, ...(two ? [asked.node] : []));
-  let questions = false, known = model;
+  const several = model.asks && model.budget !== null;
+  place.replaceChildren(top.node, ...(several ? [tabs.node] : []), own, ...(several ? [asked.node] : []), ...(several && made ? [made.node] : []));
+  let current = "study", known = model;
   const update = (now) => {
     known = now;
     top.update(now);
-    tabs.update(now, questions);
-    if (questions) asked.update(now);
+    tabs.update(now, current);
+    if (current === "questions") asked.update(now);
+    else if (current === "synthesis") made.update(now);
     else for (const part of parts) part.update(now);
   };
   const turn = (moved) => {
     // Other fragments, such as the link past the bar, stay where they are.
-    const found = location.hash.match(/^#(study|questions|question-(\d+))?$/);
-    if (!two || found === null) return;
-    questions = (found[1] ?? "study") !== "study";
-    own.hidden = questions;
-    asked.node.hidden = !questions;
-    if (questions) asked.show(found[2] ? Number(found[2]) : null);
+    const found = location.hash.match(/^#(study|questions|synthesis|question-(\d+))?$/);
+    if (!several || found === null) return;
+    current = found[2] ? "questions" : (found[1] ?? "study");
+    if (current === "synthesis" && made === null) current = "study";
+    own.hidden = current !== "study";
+    asked.node.hidden = current !== "questions";
+    if (made) made.node.hidden = current !== "synthesis";
+    if (current === "questions") asked.show(found[2] ? Number(found[2]) : null);
     if (moved) window.scrollTo(0, 0);
     update(known);
   };
@@ -99,9 +104,10 @@ function build(place, name, model) {
 
 function tabBar() {
   const node = element("nav", { class: "tabs", "aria-label": "Parts of the study" });
-  const update = (model, questions) => redraw(node, [questions, model.queries.length], () => [
-    tab("#study", "Budget and rounds", !questions), tab("#questions", `Questions (${model.queries.length})`, questions),
-  ]);
+  const update = (model, current) => redraw(node, [current, model.queries.length], () => [
+    tab("#study", "Budget and rounds", current === "study"), tab("#questions", `Questions (${model.queries.length})`, current === "questions"),
+    model.study.settings.synthesis ? tab("#synthesis", "Synthetic records", current === "synthesis") : null,
+  ].filter(Boolean));
   return { node, update };
 }
 

@@ -55,7 +55,8 @@ const shortened = (words) => (words.length > 120 ? `${words.slice(0, 119).trimEn
 const QUERY_KINDS = {
   count: "number of patients", table: "table", tables: "several tables", moments: "means and standard deviations", covariance: "covariances",
   quantiles: "quantiles", survival: "survival", evaluation: "evaluation of a model", "linear-regression": "linear regression",
-  marginals: "crossed tables for synthetic records",
+  marginals: "crossed tables for synthetic records", sites: "whether hospitals record alike",
+  distances: "what training has cost each patient",
 };
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 

@@ -16,7 +16,14 @@ from study_protocol.cells import read_numbers, read_presence
 from study_protocol.queries.answer import ERRORS, ESTIMATE, PATIENTS, Answer, AnswerTable, NoisedSum, rows_of
 from study_protocol.queries.by_hospital import HOSPITAL, HospitalQuestion
 from study_protocol.queries.counting import Floats, counts, join_estimates, shares_of
-from study_protocol.queries.odd_hospitals import TOLERANCE, Outside, Share, outside_found, shares_found, together
+from study_protocol.queries.odd_hospitals import (
+    TOLERANCE,
+    NoisedShare,
+    OutsideCount,
+    outside_found,
+    shares_found,
+    together,
+)
 from study_protocol.queries.phrases import listed
 from study_protocol.queries.variables import MISSING, Patients, Range, Variable, column_of, plain
 
@@ -169,18 +176,20 @@ class Sites(HospitalQuestion):
             f"{columns}, of patients{self.who_in_words()}"
         )
 
-    def _with_impossible_values(self, blocks: dict[str, NoisedSum]) -> Iterator[tuple[str, _Cell, Outside, float]]:
+    def _with_impossible_values(self, blocks: dict[str, NoisedSum]) -> Iterator[tuple[str, _Cell, OutsideCount, float]]:
         sums = {name: self._outside_sums(block) for name, block in blocks.items()}
         tolerated = {name: TOLERANCE * self._everybody(block) for name, block in blocks.items()}
         cells = self._outside
         found = [
-            {name: Outside(sums[name][i], block.std / _OUTSIDE, tolerated[name]) for name, block in blocks.items()}
+            {name: OutsideCount(sums[name][i], block.std / _OUTSIDE, tolerated[name]) for name, block in blocks.items()}
             for i in range(len(cells))
         ]
         for finding in outside_found(list(found)):
             yield finding.hospital, cells[finding.cell], found[finding.cell][finding.hospital], finding.chance
 
-    def _with_other_shares(self, blocks: dict[str, NoisedSum]) -> Iterator[tuple[str, _Cell, Share, float, float]]:
+    def _with_other_shares(
+        self, blocks: dict[str, NoisedSum]
+    ) -> Iterator[tuple[str, _Cell, NoisedShare, float, float]]:
         sums, cells = {name: self._shares(block) for name, block in blocks.items()}, self._properties
         shares = [{name: sums[name][place] for name in blocks} for place in range(len(cells))]
         named: dict[int, set[str]] = {}
@@ -196,9 +205,9 @@ class Sites(HospitalQuestion):
                 finding.chance,
             )
 
-    def _patients(self, noised: NoisedSum) -> Share:
+    def _patients(self, noised: NoisedSum) -> NoisedShare:
         a, _ = self._weights
-        return Share(0.0, float(noised.total[0]) / a, 0.0, (noised.std / a) ** 2)
+        return NoisedShare(0.0, float(noised.total[0]) / a, 0.0, (noised.std / a) ** 2)
 
     def _everybody(self, noised: NoisedSum) -> float:
         """Return the number of patients, those with an impossible value in the most frequent cell counted in full."""
@@ -207,29 +216,29 @@ class Sites(HospitalQuestion):
     def _outside_sums(self, noised: NoisedSum) -> Floats:
         return noised.total[1 : 1 + len(self._outside)] / _OUTSIDE
 
-    def _shares(self, noised: NoisedSum) -> list[Share]:
+    def _shares(self, noised: NoisedSum) -> list[NoisedShare]:
         """Return the share of patients with each property, of those with a value where it needs one."""
         _, b = self._weights
         everybody, variance = self._patients(noised), (noised.std / b) ** 2
         sums = (noised.total[1 + len(self._outside) :] / b).tolist()
-        shares: list[Share] = []
+        shares: list[NoisedShare] = []
         present = everybody
         for cell, difference in zip(self._properties, sums, strict=True):
             if cell.what == MISSING:
                 # Those with a value: half of all, less half of the difference.
                 present = _with_a_value(everybody, difference, variance)
-                shares.append(Share(difference, everybody.patients, variance, everybody.patients_variance))
+                shares.append(NoisedShare(difference, everybody.patients, variance, everybody.patients_variance))
             else:
-                shares.append(Share(difference, present.patients, variance, present.patients_variance))
+                shares.append(NoisedShare(difference, present.patients, variance, present.patients_variance))
         return shares
 
 
-def _with_a_value(everybody: Share, missing: float, variance: float) -> Share:
+def _with_a_value(everybody: NoisedShare, missing: float, variance: float) -> NoisedShare:
     """Return the number of those with a value. missing: patients without one less those with one."""
-    return Share(0.0, (everybody.patients - missing) / 2, 0.0, (everybody.patients_variance + variance) / 4)
+    return NoisedShare(0.0, (everybody.patients - missing) / 2, 0.0, (everybody.patients_variance + variance) / 4)
 
 
-def _impossible_in_words(hospital: str, cell: _Cell, found: Outside, chance: float) -> str:
+def _impossible_in_words(hospital: str, cell: _Cell, found: OutsideCount, chance: float) -> str:
     interval = counts(np.array([found.count]), np.array([found.std**2]))
     return (
         f"{hospital}: {cell.column} {cell.words} for about {found.count:.0f} patients ({interval.low[0]:.0f} to "
@@ -262,7 +271,7 @@ class _Cell:
     words: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Read:
     """One column: of every patient whether each impossible value is there, and 1, -1 or 0 for each property."""
 

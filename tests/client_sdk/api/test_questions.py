@@ -17,7 +17,10 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
     ("content", "lines"),
     [
         (b'title = "ages"', ["kind: is missing"]),
-        (b'kind = "tabel"', ["kind: must be one of count, covariance, evaluation, linear-regression, moments"]),
+        (
+            b'kind = "tabel"',
+            ["kind: must be one of count, covariance, distances, evaluation, linear-regression, marginals"],
+        ),
         (
             TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',
             ["variables: is missing", "variabels: there is no such entry. Did you mean variables?"],

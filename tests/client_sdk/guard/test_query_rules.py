@@ -73,6 +73,33 @@ def test_a_limit_of_whole_hospitals_counts_no_question() -> None:
     assert refused.value.code == "policy-limits"
 
 
+def test_a_hospital_may_refuse_to_have_numbers_of_its_own() -> None:
+    """And answers the same question about all hospitals together."""
+    policy = plain_policy(statistics={"queries": "allow", "by_hospital": "refuse"})
+    with pytest.raises(PolicyRefused, match=r'by_hospital = "refuse": no question by hospital is answered') as refused:
+        require_answerable(policy, document(by="hospital"), "1")
+    assert refused.value.code == "policy-by-hospital"
+    require_answerable(policy, document(), "1")
+    for rule in ("ask", "allow"):
+        require_answerable(plain_policy(statistics={"by_hospital": rule}), document(by="hospital"), "1")
+
+
+def test_a_person_is_asked_unless_both_entries_allow_it() -> None:
+    def allows(queries: str, by_hospital: str) -> bool:
+        return QueryRules.model_validate({"queries": queries, "by_hospital": by_hospital}).allows(by_hospital=True)
+
+    assert allows("allow", "allow")
+    assert not any(allows(*rules) for rules in (("allow", "ask"), ("ask", "allow"), ("refuse", "allow")))
+    assert QueryRules.model_validate({"queries": "allow"}).allows(by_hospital=False)
+
+
+def test_cells_are_counted_over_all_hospitals() -> None:
+    asked = document(by="hospital", hospitals=["east", "west"])
+    require_answerable(plain_policy(statistics={"most_cells": 24}), asked, "1")
+    with pytest.raises(PolicyRefused, match="most_cells = 23, and the question has 24"):
+        require_answerable(plain_policy(statistics={"most_cells": 23}), asked, "1")
+
+
 def test_no_rule_at_all_reads_any_column() -> None:
     assert all(rule.is_met for rule in column_rules(QueryRules(), ["age", "postcode"]))
     denied, allowed = column_rules(QueryRules(allowed_columns=frozenset()), ["age"])

@@ -44,6 +44,20 @@ def test_what_stands_in_the_settings_needs_no_person_and_anything_else_does(
     assert permission(tmp_path, ledger, "allow").of(QueryAsked(number=1, document=document())) is False
 
 
+def test_a_question_by_hospital_needs_a_person_where_others_do_not(tmp_path: Path, ledger: HospitalLedger) -> None:
+    question = {"kind": "count", "noise_multiplier": 4.0, "by": "hospital", "hospitals": ["alpha", "beta"]}
+    asked = QueryDocument.model_validate({"question": question})
+    pooled = QueryDocument.model_validate({"question": {"kind": "count", "noise_multiplier": 4.0}})
+    asks = permission(tmp_path, ledger, "allow")
+    assert asks.of(QueryAsked(number=1, document=pooled)) is True
+    assert asks.of(QueryAsked(number=1, document=asked)) is None
+    # An approval is of these hospitals. Other ones make another question.
+    asks.approvals.decide(asked.digest(), approved=True, words="yes")
+    assert asks.of(QueryAsked(number=1, document=asked)) is True
+    others = QueryDocument.model_validate({"question": question | {"hospitals": ["alpha", "gamma"]}})
+    assert asks.of(QueryAsked(number=1, document=others)) is None
+
+
 def test_a_coordinator_gets_no_more_evaluations_than_the_schedule_has(tmp_path: Path, ledger: HospitalLedger) -> None:
     asks = permission(tmp_path, ledger)
     # The same one twice: a round that came to nothing is a draw, too.

@@ -10,8 +10,8 @@ from study_protocol.queries.odd_hospitals import (
     FIRST,
     FURTHER,
     SHARES,
-    Outside,
-    Share,
+    NoisedShare,
+    OutsideCount,
     outside_found,
     shares_found,
     together,
@@ -24,20 +24,20 @@ NAMES = ("east", "north", "south", "west")
 def test_a_chance_is_that_of_poissons_law_with_normal_noise(count: float, std: float, tolerated: float) -> None:
     counts = np.arange(400)
     expected = float((poisson.pmf(counts, tolerated) * norm.sf((count - counts) / std)).sum())
-    assert Outside(count, std, tolerated).chance == pytest.approx(expected, rel=1e-9)
+    assert OutsideCount(count, std, tolerated).chance == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_large_number_that_is_tolerated_is_compared_with_a_normal_law() -> None:
     exact = float((poisson.pmf(np.arange(4000), 1001.0) * norm.sf((1100 - np.arange(4000)) / 20.0)).sum())
-    assert Outside(1100.0, 20.0, 1001.0).chance == pytest.approx(exact, rel=0.1)
+    assert OutsideCount(1100.0, 20.0, 1001.0).chance == pytest.approx(exact, rel=0.1)
 
 
 def test_all_levels_together_allow_one_false_alarm_in_twenty() -> None:
     assert FIRST + FURTHER + SHARES <= 1 / 20
 
 
-def outside(**counts: float) -> dict[str, Outside]:
-    return {name: Outside(counts.get(name, 0.0), 10.0, 1.0) for name in NAMES}
+def outside(**counts: float) -> dict[str, OutsideCount]:
+    return {name: OutsideCount(counts.get(name, 0.0), 10.0, 1.0) for name in NAMES}
 
 
 def test_a_hospital_is_found_more_easily_where_another_one_has_the_same_error() -> None:
@@ -58,16 +58,16 @@ def test_hospitals_like_the_others_are_named_no_more_often_than_allowed() -> Non
     for _ in range(runs):
         noise = source.normal(0.0, 10.0, (20, 4))
         noise[0, 0] += 200.0
-        cells = [{name: Outside(float(row[i]), 10.0, 0.0) for i, name in enumerate(NAMES)} for row in noise]
+        cells = [{name: OutsideCount(float(row[i]), 10.0, 0.0) for i, name in enumerate(NAMES)} for row in noise]
         false += any((one.cell, one.hospital) != (0, "east") for one in outside_found(list(cells)))
     assert false / runs <= FIRST + FURTHER + 3 * np.sqrt(0.05 / runs)
     # It is used, too: a test that never fails would find nothing.
     assert false / runs >= 0.02
 
 
-def shares(source: np.random.Generator, rates: list[float], sizes: list[int], std: float) -> dict[str, Share]:
+def shares(source: np.random.Generator, rates: list[float], sizes: list[int], std: float) -> dict[str, NoisedShare]:
     return {
-        name: Share(
+        name: NoisedShare(
             float(2 * source.binomial(size, rate) - size + source.normal(0.0, std)),
             float(size + source.normal(0.0, std)),
             std**2,
@@ -107,7 +107,7 @@ def test_of_two_hospitals_one_is_named() -> None:
 
 
 def test_nobody_at_all_differs_from_nobody() -> None:
-    nothing = {name: Share(0.0, 0.0, 0.0, 0.0) for name in NAMES}
+    nothing = {name: NoisedShare(0.0, 0.0, 0.0, 0.0) for name in NAMES}
     assert shares_found([nothing]) == []
     assert shares_found([]) == []
     assert outside_found([]) == []

@@ -30,6 +30,8 @@ def show_query(query: Query, *, only: str | None = None, words: bool = True) -> 
     say(f"query {query.number} of {query.study}: {title_of(query)}")
     if words and query.document.question.title:
         say(query.document.question.in_words())
+    if query.synthesis is not None:
+        say(query.synthesis.words)
     if query.answered is None:
         say(state_in_words(query))
         for line in refusals_of(query):

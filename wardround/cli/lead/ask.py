@@ -36,7 +36,9 @@ Csv = Annotated[
 TableName = Annotated[str | None, typer.Option("--table", help="show only this table of the answer")]
 Ready = Annotated[
     str | None,
-    typer.Option("--ready", help="question instead of a file: table-one, missingness, typical, survival, evaluation"),
+    typer.Option(
+        "--ready", help="question instead of a file: table-one, missingness, sites, typical, survival, evaluation"
+    ),
 ]
 Columns = Annotated[
     Path | None,
@@ -46,6 +48,9 @@ Columns = Annotated[
 ]
 Noise = Annotated[float | None, typer.Option("--noise", help="with --ready: noise multiplier of the question")]
 Model = Annotated[int | None, typer.Option("--model", help="with --ready evaluation: number of the model", min=0)]
+By = Annotated[
+    str | None, typer.Option("--by", help="hospital: every hospital has numbers of its own, beside those of all")
+]
 Patients = Annotated[
     int | None,
     typer.Option(
@@ -71,6 +76,7 @@ def ask(
     columns: Columns = None,
     noise: Noise = None,
     model: Model = None,
+    by: By = None,
     plan: Plan = False,
     patients: Patients = None,
     no_wait: NoWait = False,
@@ -90,7 +96,8 @@ def ask(
             raise ConfigurationError("--patients goes with --plan. A question that is asked needs no such number")
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
-            document = _in_form_of(client, study, _document(client, study, question, ready, columns, noise, model))
+            document = _by(_document(client, study, question, ready, columns, noise, model), by)
+            document = _in_form_of(client, study, document)
             if plan:
                 limits = () if as_json else client.budget(study).limits
                 _plan(client.forecast_query(study, document), document, patients, as_json, limits)
@@ -175,6 +182,28 @@ def _document(
         return ready_question(ready or "", (), noise, model)
     settings = None if columns is not None else client.study(study).settings
     return ready_question(ready or "", declared(columns, settings), noise, model)
+
+
+def _by(document: QueryDocument, by: str | None) -> QueryDocument:
+    """Return the question by hospital if `by` says so.
+
+    Raises:
+        ConfigurationError: another word, a kind that is never by hospital, or one that is by a column.
+    """
+    from client_sdk.errors import ConfigurationError
+    from study_protocol.queries.by_hospital import HOSPITAL, HospitalQuestion
+
+    if by is None:
+        return document
+    question = document.question
+    if by != HOSPITAL:
+        raise ConfigurationError(f"--by takes {HOSPITAL} alone. Groups by a column stand in the question file")
+    if not isinstance(question, HospitalQuestion):
+        raise ConfigurationError(f"a question of kind {question.kind} is never by hospital. Leave --by out")
+    if getattr(question, "by", None) not in (None, HOSPITAL):
+        raise ConfigurationError("this question is by a column. Leave that out of it, or leave --by out")
+    asked = question.model_dump(mode="json") | {"by": HOSPITAL}
+    return type(document).model_validate(document.model_dump(mode="json") | {"question": asked})
 
 
 def _in_form_of(client: Client, study: str, document: QueryDocument) -> QueryDocument:

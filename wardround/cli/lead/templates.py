@@ -34,6 +34,7 @@ Evaluated = Annotated[
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="built-in task to train. Default: logistic-regression")]
 Statistics = Annotated[bool, typer.Option("--statistics", help="a study of questions alone, without training")]
+Synthesised = Annotated[bool, typer.Option("--synthesis", help="with --statistics: and synthetic records")]
 
 DEFAULT_TASK = "logistic-regression"
 _TRAINING: Mapping[str, Any] = {
@@ -155,7 +156,19 @@ _EVALUATION: Mapping[str, Any] = {
 }
 
 
-def statistics_values(*, masked: bool = False) -> dict[str, Any]:
+# Three columns to be replaced, and about half of the limit.
+_SYNTHESIS: Mapping[str, Any] = {
+    "columns": [
+        {"column": "age", "edges": [40.0, 60.0, 80.0]},
+        {"column": "sex", "categories": ["female", "male"]},
+        {"column": "died", "categories": ["no", "yes"]},
+    ],
+    "outcome": "died",
+    "allowance": 0.2,
+}
+
+
+def statistics_values(*, masked: bool = False, synthesis: bool = False) -> dict[str, Any]:
     """Return the values in the template of a study of queries alone, as JSON."""
     # Of questions alone it is the only rule.
     limits = [{name: value for name, value in limit.items() if name != "enforcement"} for limit in _PRIVACY["limits"]]
@@ -164,6 +177,7 @@ def statistics_values(*, masked: bool = False) -> dict[str, Any]:
         "statistics": dict(_STATISTICS),
         "privacy": privacy | ({"masking": dict(MASKING)} if masked else {}),
         "schedule": {"min_clients": 4, "round_deadline_seconds": 60.0},
+        **({"synthesis": dict(_SYNTHESIS)} if synthesis else {}),
     }
 
 
@@ -275,6 +289,7 @@ def study_template(
     client_level: ClientLevel = False,
     evaluation: Evaluated = False,
     statistics: Statistics = False,
+    synthesis: Synthesised = False,
     output: Out = None,
 ) -> None:
     """Write a settings file for a study in which every entry is described. Edit it for `study create`."""
@@ -287,8 +302,10 @@ def study_template(
                     "--statistics goes with --masked alone: the cost of a query is public and known beforehand, and a "
                     "query counts patients, not hospitals"
                 )
-            hand_out(study_text(statistics_values(masked=masked)), output)
+            hand_out(study_text(statistics_values(masked=masked, synthesis=synthesis)), output)
             return
+        if synthesis:
+            raise ConfigurationError("--synthesis goes with --statistics: add it, or write [synthesis] into the file")
         values = study_values(
             task=task or DEFAULT_TASK,
             bayesian=bayesian,

@@ -68,7 +68,8 @@ def _verify(file: Path, as_json: bool) -> None:
     say(f"{file.name}: {provenance.synthesis.rows:,} synthetic records of study {provenance.study}, made again here")
     say(f"{len(provenance.answers)} answers, signed with the key {key}. Compare it with the coordinator's")
     say(f"ledger up to entry {provenance.ledger_entries}: {provenance.ledger_sha256}")
-    say(f"certificate when it was made: {provenance.certificate_sha256 or 'not named'}")
+    if provenance.certificate_sha256 is not None:
+        say(f"certificate when it was made: {provenance.certificate_sha256}")
     say(f"digest of the records: {provenance.records_sha256}")
 
 
@@ -89,17 +90,29 @@ def _plan(client: Client, study: str, synthesis: Synthesis, as_json: bool) -> No
 
 def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None) -> None:
     from client_sdk.errors import ConfigurationError
-    from study_protocol.documents.check import open_certificate
-    from study_protocol.documents.pdf_content import digest
     from synthesis.file import SUFFIXES, made, write
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
     answers, key = _answers(client, study, synthesis)
-    certificate = digest(open_certificate(client.certificate(study)))
-    records = made(study, client.study(study).settings_sha256, synthesis, answers, key, certificate)
+    settings = client.study(study).settings_sha256
+    records = made(study, settings, synthesis, answers, key, _certificate(client, study))
     write(output, records)
     say(f"{output}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {output}")
+
+
+def _certificate(client: Client, study: str) -> str | None:
+    """Return the digest of the study's certificate, or None if it has none, because it has released no model."""
+    from client_sdk.errors import ApiError
+    from study_protocol.documents.check import open_certificate
+    from study_protocol.documents.pdf_content import digest
+
+    try:
+        return digest(open_certificate(client.certificate(study)))
+    except ApiError as error:
+        if error.code != "unknown-model":
+            raise
+        return None
 
 
 def _answers(client: Client, study: str, synthesis: Synthesis) -> tuple[list[SignedAnswer], str]:

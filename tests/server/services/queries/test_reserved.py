@@ -22,10 +22,11 @@ from server.worker import seconds_left
 from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.study.reasons import QUESTIONS_FIRST, UNDECIDED
+from study_protocol.study.settings import StudySettings
 from study_protocol.study.synthesis import Synthesis
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from tests.factories.hospital_double import Hospital, UseCases, update
-from tests.factories.settings import limit, settings
+from tests.factories.settings import limit, settings_json
 from tests.factories.studies import FakeClock, put_model, work
 
 # ε of one question is near 1, that of a round of training near 0.5: ten rounds would use all.
@@ -43,7 +44,7 @@ def question(noise: float = 4.0, **entries: Any) -> QueryDocument:
 
 
 def asking(coordinator: Coordinator, **entries: Any) -> list[Hospital]:
-    chosen = settings(statistics=STATISTICS, **PRIVACY, **entries)
+    chosen = StudySettings.model_validate(settings_json(statistics=STATISTICS, **PRIVACY) | entries)
     lifecycle.create(coordinator, StudyCreate(study="sepsis", settings=chosen))
     put_model(coordinator, "sepsis")
     hospitals = [Hospital(UseCases(coordinator), "sepsis", f"h{i}").enrol() for i in range(3)]
@@ -173,12 +174,13 @@ def test_a_synthesis_that_ends_gives_training_what_it_does_not_need(coordinator:
         coordinator, Synthesis.model_validate(entry).first_question(), synthesis=entry
     )
     assert trained < rounds_beside(0)
-    for number in (first, first + 1):
-        # Nothing that is kept is trained away meanwhile.
-        assert rounds(coordinator, hospitals) == 0
-        answer(coordinator, hospitals, number, value=0.0)
-        assert state(coordinator, number) == ("answered", None)
-    assert rounds(coordinator, hospitals) > 0
+    # Nothing that is kept is trained away meanwhile.
+    assert rounds(coordinator, hospitals) == 0
+    answer(coordinator, hospitals, first, value=0.0)
+    # Half of the allowance is in no share, and no third question is asked.
+    assert rounds(coordinator, hospitals) == 1
+    answer(coordinator, hospitals, first + 1, value=0.0)
+    assert (state(coordinator, first), state(coordinator, first + 1)) == (("answered", None),) * 2
     assert replayed_budget(coordinator).accounts[0].epsilon() <= 3.0
 
 

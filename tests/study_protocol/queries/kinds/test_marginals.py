@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -83,6 +85,50 @@ def test_one_patient_moves_the_sum_by_the_sensitivity_at_most(cliques: list[list
         # The bound is reached, so that no noise is wasted.
         assert math.sqrt(largest) == pytest.approx(grid.sensitivity, rel=1e-9)
         assert grid.std >= multiplier * grid.sensitivity
+
+
+CONDITIONS = [{"column": "age", "low": 40}, {"column": "sex", "categories": ["f", "strange"]}]
+CELL = (
+    st.sampled_from(["f", "m", "strange", "", "-9", " 39", "1e400", "nan", "x"]) | st.none() | st.floats() | st.text()
+)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Marginals:
+    edges = sorted(draw(st.sets(st.integers(-50, 90), min_size=1, max_size=4)))
+    variables = [SEX, {"column": "age", "edges": edges, "missing_values": ["-9"]}, SEEN]
+    sizes = [4, len(edges) + 2, 2]
+    every = [list(clique) for length in (1, 2, 3) for clique in itertools.combinations(range(3), length)]
+    cliques = draw(st.lists(st.sampled_from(every), unique_by=tuple, min_size=1))
+    weights = draw(st.just([]) | st.lists(st.integers(1, MAX_WEIGHT), min_size=len(cliques), max_size=len(cliques)))
+    groups = [draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)) for size in sizes]
+    dense = [[sorted(set(each)).index(group) for group in each] if draw(st.booleans()) else [] for each in groups]
+    return marginals(
+        variables=variables,
+        cliques=cliques,
+        weights=weights,
+        groups=draw(st.sampled_from([[], dense])),
+        where=draw(st.lists(st.sampled_from(CONDITIONS), max_size=2)),
+        rows=draw(st.sampled_from(["first", "last", "mean", "any"])),
+        noise_multiplier=draw(st.floats(1e-3, 1e6)),
+    )
+
+
+@given(asked=questions(), data=st.data())
+def test_no_neighbouring_table_is_further_away_than_the_sensitivity(asked: Marginals, data: st.DataObject) -> None:
+    """One patient with up to five rows anywhere among those of others, with cells of any kind and any condition."""
+    row = st.tuples(CELL, CELL, CELL)
+    table = data.draw(st.lists(st.tuples(row, st.integers(0, 3)), min_size=1, max_size=8))
+    mine = data.draw(st.lists(st.tuples(row, st.just(0)), max_size=5))
+    others = [(cells, owner) for cells, owner in table if owner]
+    grid, whole = asked.grid(), data.draw(st.permutations([*others, *mine]))
+    if not others or not whole:
+        return
+    # Which row of another patient comes first is the same in both tables.
+    order = [each for each in whole if each[1]]
+    change = _sum(asked, whole, grid.spacing) - _sum(asked, order, grid.spacing)
+    assert sum(int(step) ** 2 for step in change) <= Fraction(grid.sensitivity) ** 2
+    assert Fraction(grid.std) >= Fraction(asked.noise_multiplier) * Fraction(grid.sensitivity)
 
 
 def _sum(asked: Marginals, rows: Sequence[tuple[Any, int]], spacing: float) -> NDArray[np.int64]:

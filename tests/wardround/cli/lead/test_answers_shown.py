@@ -6,10 +6,11 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from study_protocol.queries.answer import Answer, AnswerTable, Plot
+from study_protocol.queries.answer import Answer, AnswerTable, NoisedSum, Plot
 from study_protocol.queries.expected import ExpectedError
 from study_protocol.study.limit_statement import LimitProgress, LimitStatement, PlannedSteps, SumOfSquares
 from study_protocol.study.queries import LimitAfter, QueryForecast
@@ -186,3 +187,27 @@ def test_where_the_noise_decides_it_is_said(capsys: pytest.CaptureFixture[str]) 
     assert "the noise decides" not in capsys.readouterr().out
     show_expected([], 400)
     assert "does not predict the errors" in capsys.readouterr().out
+
+
+def test_a_silent_hospital_reads_no_answer_at_the_terminal_and_in_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A zero there would be read as nobody."""
+    asked = document("count", by="hospital", hospitals=["east", "north", "west"])
+    total = np.array([120.0, 80.0, 3.0])
+    answer = asked.question.answer(NoisedSum(total, 4.5, 1, frozenset({"east", "north"})))
+    show_query(answered(document("count"), answer=answer))
+    out = capsys.readouterr().out
+    assert re.search(r"west +│ no answer +│ +│", out)
+    assert "west: no answer. These patients are in no number here." in out
+    assert "A hospital can write into another hospital's numbers." in out
+    path = tmp_path / "answer.csv"
+    assert write_csv(path, answer, None)[0] == path
+    rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    assert rows[0][:3] == ["hospital", "who", "estimate"]
+    assert [row[:3] for row in rows[1:]] == [
+        ["east", "patients", "120.0"],
+        ["north", "patients", "80.0"],
+        ["west", "no answer", ""],
+    ]
+    assert set(rows[3][2:]) == {""}

@@ -14,6 +14,7 @@ from client_sdk.errors import ConfigurationError, ConnectionFailed
 from tests.factories.signed_answers import answered, document, shown
 from wardround.cli.lead.ask import (
     _ask_and_verify,  # pyright: ignore[reportPrivateUsage]
+    _by,  # pyright: ignore[reportPrivateUsage]
     _document,  # pyright: ignore[reportPrivateUsage]
     errors_of_counts,
     hand_out,
@@ -114,3 +115,24 @@ def test_a_question_that_never_arrived_ends_with_the_reason() -> None:
 
     with pytest.raises(ConnectionFailed):
         _ask_and_verify(SimpleNamespace(ask=ask, sleep=None), "registry", ASKED, wait=True)  # type: ignore[arg-type]
+
+
+def test_by_hospital_makes_any_such_question_one_by_hospital() -> None:
+    asked = _by(document("tables"), "hospital")
+    assert asked.question.is_by_hospital
+    assert asked.question.model_dump(exclude={"by"}) == document("tables").question.model_dump(exclude={"by"})
+    assert _by(asked, "hospital") == asked
+    assert _by(ASKED, None) is ASKED
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "words"),
+    [
+        ("count", "ward", "--by takes hospital alone"),
+        ("covariance", "hospital", "a question of kind covariance is never by hospital"),
+        ("survival", "hospital", "this question is by a column"),
+    ],
+)
+def test_what_cannot_be_by_hospital_is_said(kind: str, by: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        _by(document(kind), by)

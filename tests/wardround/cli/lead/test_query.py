@@ -224,7 +224,7 @@ def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Sit
 def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, run: Run, tmp_path: Path) -> None:
     columns = str(tmp_path / "columns.toml")
     run("query", "template", "columns", "-o", columns)
-    for name in ("table-one", "missingness"):
+    for name in ("sites", "table-one", "missingness"):
         ready = ("ask", "registry", "--ready", name, "--columns", columns, "--noise", "20")
         shown = run(*ready, "--plan", operator=True).stdout
         assert "cholesterol" in shown

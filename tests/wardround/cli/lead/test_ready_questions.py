@@ -30,7 +30,7 @@ def test_a_ready_question_is_about_the_columns_with_the_noise_that_is_named() ->
     [
         (
             ("nothing", (AGE,), 3.0),
-            "no ready question 'nothing': there are table-one, missingness, typical, survival, evaluation",
+            "no ready question 'nothing': there are table-one, missingness, sites, typical, survival, evaluation",
         ),
         (("table-one", (AGE,), 3.0, 1), "--model goes with --ready evaluation, which needs it"),
         (("evaluation", (AGE,), 3.0), "--model goes with --ready evaluation"),
@@ -60,7 +60,7 @@ def test_columns_are_those_of_the_file_or_those_that_the_study_trains_on(tmp_pat
     assert declared(None, study) == (AGE, SEX.model_copy(update={"missing_values": ("u",)}))
 
 
-@pytest.mark.parametrize("name", ["table-one", "missingness", "typical"])
+@pytest.mark.parametrize("name", ["table-one", "missingness", "sites", "typical"])
 def test_categories_that_questions_have_cells_for_are_counted_there(name: str) -> None:
     parameters = {
         "label": "ill",

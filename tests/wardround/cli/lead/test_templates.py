@@ -15,6 +15,7 @@ import pytest
 import torch
 from pydantic import BaseModel
 
+from accounting.budget.budget import Budget
 from accounting.budget.enforcement import account_of, tightest
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.evaluated import require_form
@@ -30,7 +31,7 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.made_up import made_up
 from wardround.cli.lead.templates import study_values
-from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.settings_help import SettingsEntry, entries
 from wardround.demo.scenarios import data_folder
 
@@ -92,6 +93,17 @@ def test_an_evaluation_asks_for_what_the_task_predicts(run: Run, tmp_path: Path,
     question = settings.evaluation.question
     require_form(load(name, EXAMPLES[name]), question.of(1))
     assert question.centred == (question.prediction == "number")
+
+
+def test_a_template_with_synthetic_records_is_a_study_whose_questions_fit(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    run("study", "template", "--statistics", "--masked", "--synthesis", "-o", str(path))
+    chosen = read_any_settings(path)
+    assert chosen.synthesis is not None
+    first = chosen.synthesis.first_question()
+    budget = Budget(plan_of(chosen)).supposing(chosen.synthesis.kept_after(first))
+    assert budget.authorise_query(first.cost()).is_allowed
+    assert "--synthesis goes with --statistics" in run("study", "template", "--synthesis", code=1).stderr
 
 
 def test_a_template_of_an_unknown_task_names_those_that_there_are(run: Run) -> None:
