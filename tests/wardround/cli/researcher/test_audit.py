@@ -35,7 +35,7 @@ def test_it_writes_a_page_and_names_its_digest_for_the_settings(
 ) -> None:
     monkeypatch.setattr(audit_run, "STEPS", 6)
     # Few shadow studies.
-    monkeypatch.setattr(command, "_SECONDS", 1.0)
+    monkeypatch.setattr(command, "_STUDIES", 4)
     study = write_settings(tmp_path / "study.toml")
     done = _audit(study, "--data", write_records(tmp_path / "records.csv", 160, 1), "-o", tmp_path / "audit")
     assert done.exit_code == 0, done.output
