@@ -190,7 +190,7 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
     # Seeded randomness is meant here.
-    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
+    logging.disable(logging.ERROR)
     chosen = list(cases().items())
     if arguments.case is not None:
         chosen = [chosen[arguments.case]]

@@ -34,7 +34,7 @@ class AuditInputs:
     records     of one table, or of one file
     population  the same records, dealt out to the hospitals, without those of the test
     test        records of other patients, for membership inference
-    seconds     for it: fewer shadow studies run where they would take longer. None: all of them
+    studies     shadow studies of it
     """
 
     settings: StudySettings
@@ -44,7 +44,7 @@ class AuditInputs:
     test: TaskDataset | None
     canaries: int
     seed: int
-    seconds: float | None = None
+    studies: int = 64
 
     @property
     def delta(self) -> float:
@@ -132,8 +132,8 @@ def _membership(inputs: AuditInputs) -> Section:
         inputs.task,
         inputs.population,
         inputs.test,
+        studies=inputs.studies,
         seed=inputs.seed,
-        seconds=inputs.seconds,
     )
     return membership_section(found)
 
