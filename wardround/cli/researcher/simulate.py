@@ -123,10 +123,9 @@ def simulate(
         from simulation.runs import Simulation
 
         study_settings = read_settings(settings)
-        table_format = FormatOptions(separator, encoding, decimal, dates)
-        dealer = _dealer(data, test, table_format, patient_column, lazy, split, clients, test_share)
-        runner = backend_called(backend, workers, address)
-        file = backbone_file(backbone, backbone_program)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        dealer = _dealer(data, test, options, patient_column, lazy, split, clients, test_share)
+        runner, file = backend_called(backend, workers, address), backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_files(compare_encodings or search, plot, output, checkpoints)
         say_if_synthetic(data)
