@@ -30,8 +30,10 @@ def test_the_page_has_all_parts_and_the_same_seed_makes_the_same_page(monkeypatc
     monkeypatch.setattr(audit_run, "STEPS", 6)
     done: list[int] = []
     report = audit(_inputs(), done.append)
-    assert done == [1, 2, 3]
-    assert [section.key for section in report.sections] == ["one_run", "steps", "membership"]
+    assert done == [1, 2, 3, 4]
+    assert [section.key for section in report.sections] == ["one_run", "steps", "membership", "reconstruction"]
+    assert [section.attacked for section in report.sections] == [True, True, False, True]
+    assert "Not attacked: Membership inference." in report.page()
     assert report.alarms == []
     assert json.loads(report.files()["audit.json"])["steps"]["steps"] == 6
     named = _inputs().settings.model_copy(update={"audit_sha256": report.page_sha256})
