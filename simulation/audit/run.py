@@ -82,7 +82,7 @@ def one_run_section(found: OneRun) -> Section:
     """Return the section of the guesses."""
     certified, proven = significant(found.certified, 3), significant(found.proven, 3, round_down=True)
     shown = {
-        "certified": float(certified),
+        "by the account": float(certified),
         "proven by this run": float(proven),
         "expected of a sound run": found.expected,
         f"most that {found.canaries:,} canaries can prove": found.most,
@@ -91,12 +91,12 @@ def one_run_section(found: OneRun) -> Section:
         f"{found.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
         f"{found.steps:,} noised sums an attacker who knows all other records guessed {found.guesses:,} of the coins, "
         f"{found.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
-        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). The certificate "
-        f"states {certified}.",
+        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
+        f"states {certified}. The certificate may state more: the limit, where a filter keeps it.",
         f"A model with {found.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
         f"{found.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
     ]
-    alarms = ["the guesses refute the certificate"] if found.refuted else []
+    alarms = ["the guesses refute the account"] if found.refuted else []
     return Section("one_run", "One run with canaries", asdict(found), lines, chart=bars(shown, unit="ε"), alarms=alarms)
 
 
