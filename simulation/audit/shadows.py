@@ -23,7 +23,7 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import Gradients, changed, training_alone
 from simulation.backends.base import Loop
 from simulation.baselines import STEPS, fitted, metrics_of
 from simulation.engine import Engine
@@ -179,15 +179,16 @@ def halved(settings: StudySettings) -> StudySettings:
     """Return the settings for half the patients: the same rounds and noise, sums divided by half the number.
 
     Questions and evaluations, which train no model, are left out.
+
+    Raises:
+        ConfigurationError: no study can have them.
     """
-    values: dict[str, Any] = settings.as_json()
-    for section in ("statistics", "evaluation"):
-        values.pop(section, None)
+    values = training_alone(settings)
     # In scheme joint this number is in the hospitals' own bound.
     if not settings.privacy.rules.bounds_clients_too:
         half = settings.privacy.expected_batch_size / 2
         values["privacy"] = values["privacy"] | {"expected_batch_size": half}
-    return StudySettings.model_validate(values)
+    return changed(values)
 
 
 def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:

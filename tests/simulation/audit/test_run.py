@@ -30,8 +30,10 @@ def test_the_page_has_all_parts_and_the_same_seed_makes_the_same_page(monkeypatc
     monkeypatch.setattr(audit_run, "STEPS", 6)
     done: list[int] = []
     report = audit(_inputs(), done.append)
-    assert done == [1, 2, 3]
-    assert [section.key for section in report.sections] == ["one_run", "steps", "membership"]
+    assert done == [1, 2, 3, 4]
+    assert [section.key for section in report.sections] == ["one_run", "steps", "membership", "reconstruction"]
+    assert [section.attacked for section in report.sections] == [True, True, False, True]
+    assert "Not attacked: Membership inference." in report.page()
     assert report.alarms == []
     assert json.loads(report.files()["audit.json"])["steps"]["steps"] == 6
     named = _inputs().settings.model_copy(update={"audit_sha256": report.page_sha256})
@@ -52,7 +54,7 @@ def test_too_few_hospitals_and_studies_without_a_limit_for_patients_are_refused_
 
 def test_refuted_guesses_and_failed_tests_are_alarms() -> None:
     found = judged(StudyLaw(4.0, 1.0, 1), 1e-5, 5_000, GuessPlan(500, 0.5), 5_000, 490, 1)
-    assert one_run_section(found).alarms == ["the guesses refute the certificate"]
+    assert one_run_section(found).alarms == ["the guesses refute the account"]
     section = steps_section(LawResult({"noise": 1e-9, "clipping": 0.5}, 40, 0.5))
     assert section.alarms == ["not so: the noise has the charged size"]
     assert [row[2] for row in section.rows] == ["ALARM", "no alarm"]
