@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from private_learning.tasks import load
+from private_learning.records import Table
+from private_learning.tasks import TaskDataset, load
 from simulation.audit.membership import (
+    attacked,
     ceiling,
     confidences,
     likelihood_ratios,
@@ -145,6 +148,26 @@ def test_a_study_is_attacked_and_shown() -> None:
     assert section.chart.startswith("<svg")
     assert len(section.rows) == 7
     json.dumps(section.figures, allow_nan=False)
+
+
+@pytest.mark.slow
+def test_a_study_without_noise_passes_the_ceiling_of_one_with() -> None:
+    """Coins of labels and more columns than patients: the model knows its patients by heart."""
+    columns = [f"x{place}" for place in range(120)]
+    task = load("logistic-regression", {"label": "ill", **{f"column.{name}": "-3..3" for name in columns}})
+
+    def drawn(count: int, seed: int) -> TaskDataset:
+        draw = np.random.default_rng(seed)
+        values = {name: draw.normal(size=count) for name in columns} | {"ill": draw.integers(2, size=count)}
+        return task.dataset(Table(values, tuple(f"p{seed}-{place}" for place in range(count))))
+
+    population = Population.of({f"h{place}": drawn(60, place) for place in range(2)})
+    shadows = ShadowStudies(None, task, population, drawn(30, 9)).run(24, 0, workers=1)
+    found = attacked("this study", task, replace(shadows, spent=(1.0, 1e-5)))
+    assert any(each.at[0].passed for each in found.attacks)
+    # The same models prove nothing against a certificate that allows all.
+    allowed = attacked("this study", task, replace(shadows, spent=(50.0, 1e-5)))
+    assert not any(at.passed for each in allowed.attacks for at in each.at)
 
 
 def test_held_out_patients_train_nobody() -> None:
