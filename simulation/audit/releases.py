@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from torch import Tensor
 
 from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
@@ -213,13 +214,23 @@ class Gradients:
         rows: list[Floats] = []
         for start in range(0, len(dataset), _PASS):
             at = torch.arange(start, min(start + _PASS, len(dataset)))
-            each = self._each.run(in_memory(take_rows(dataset.inputs, at)), dataset.targets[at]).each
+            each = self._run(in_memory(take_rows(dataset.inputs, at)), dataset.targets[at])
             flat = [each[self._prefix + name].flatten(1).double() for name in sorted(weights)]
             rows.append(torch.cat(flat, dim=1).numpy())
         gradients = np.concatenate(rows)
         gradients[~np.isfinite(gradients).all(axis=1)] = 0.0
         norms = np.sqrt(np.square(gradients).sum(axis=1))
         return gradients * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))[:, None]
+
+    def _run(self, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        try:
+            return self._each.run(inputs, targets).each
+        # What a model or loss raises under vmap may have any type.
+        except Exception:
+            if not self._each.vectorised:
+                raise
+            self._each = PerRecord(self.model, self.loss, vectorised=False)
+            return self._each.run(inputs, targets).each
 
     def losses(self, dataset: TaskDataset, weights: Mapping[str, Array]) -> Floats:
         """Return (records,) losses at these weights."""

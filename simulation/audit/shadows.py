@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,7 +88,7 @@ class ShadowStudies:
         """Run so many studies, in as many processes as there are processors.
 
         Raises:
-            ConfigurationError: too few patients to leave half of them out.
+            ConfigurationError: too few patients to leave half of them out, or a process was ended from outside.
             ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
         """
         workers = min(workers or len(os.sched_getaffinity(0)), studies)
@@ -103,7 +104,12 @@ class ShadowStudies:
         context = multiprocessing.get_context("fork")
         # A forked process has what it is given, without a copy.
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(self, seed)) as pool:
-            return list(pool.map(_in_worker, numbers))
+            try:
+                return list(pool.map(_in_worker, numbers))
+            except BrokenProcessPool as error:
+                raise ConfigurationError(
+                    "a process of the shadow studies was ended from outside, as for want of memory: give fewer records"
+                ) from error
 
     def _one(self, seed: int, number: int) -> tuple[Booleans, Floats, Floats, Mapping[str, float], Any]:
         draw = np.random.default_rng([seed, _STREAM, number])

@@ -14,6 +14,7 @@ from simulation.audit import run as audit_run
 from simulation.audit.attack import judged
 from simulation.audit.laws import LawResult
 from simulation.audit.one_run import GuessPlan, StudyLaw
+from simulation.audit.reconstruction import ReconstructionReport, reconstruction
 from simulation.audit.run import AuditInputs, audit, one_run_section, steps_section
 from simulation.population import Population
 from tests.factories.hospitals import records
@@ -59,3 +60,25 @@ def test_refuted_guesses_and_failed_tests_are_alarms() -> None:
     assert section.alarms == ["not so: the noise has the charged size"]
     assert [row[2] for row in section.rows] == ["ALARM", "no alarm"]
     assert "clipping could not be tested" in section.lines[-1]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_records_are_on_the_page_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+    monkeypatch.setattr(audit_run, "STEPS", 6)
+
+    def pictured(*arguments: Any, **options: Any) -> ReconstructionReport:
+        return reconstruction(*arguments, **options).model_copy(update={"picture": "AAAA"})
+
+    monkeypatch.setattr(audit_run, "reconstruction", pictured)
+    files = audit(replace(_inputs(), pictures=shown)).files()
+    assert (b"base64,AAAA" in files["audit.html"]) == shown
+    assert b"AAAA" not in files["audit.json"]
+
+
+def test_a_part_that_does_not_go_with_the_settings_is_one_line() -> None:
+    test = load("logistic-regression", TASK_PARAMETERS).dataset(records(20, seed=9))
+    report = audit(replace(_inputs("client"), test=test, studies=4))
+    lines = {section.key: section.lines for section in report.sections if not section.attacked}
+    assert list(lines) == ["one_run", "steps", "reconstruction"]
+    assert all(len(line) == 1 and "protects whole hospitals" in line[0] for line in lines.values())
+    assert "nothing bounds these attacks" in report.page()
