@@ -49,13 +49,20 @@ def association(table: Whole, left: Whole, right: Whole, outcomes: Sequence[int]
     return Association(chi_squared, variance)
 
 
-def spanning_forest(associations: Mapping[Pair, Association]) -> list[Pair]:
-    """Return the pairs of a maximum spanning forest (Kruskal 1956), of those worth their noise, in rising order."""
+def spanning_forest(associations: Mapping[Pair, Association], cells: Mapping[Pair, int], most: int) -> list[Pair]:
+    """Return the pairs of a maximum spanning forest (Kruskal 1956), of those worth their noise, in rising order.
+
+    Args:
+        associations: of all pairs.
+        cells: of their tables.
+        most: cells of all chosen tables. A pair that would pass it is left out, and weaker ones may still fit.
+    """
     tree_of: dict[int, int] = {column: column for pair in associations for column in pair}
     chosen: list[Pair] = []
     for left, right in sorted(associations, key=lambda pair: (-associations[pair].chi_squared, pair)):
         joined, kept = tree_of[left], tree_of[right]
-        if joined != kept and associations[left, right].is_worth_noise:
+        if joined != kept and cells[left, right] <= most and associations[left, right].is_worth_noise:
+            most -= cells[left, right]
             chosen.append((left, right))
             tree_of = {column: kept if tree == joined else tree for column, tree in tree_of.items()}
     return sorted(chosen)

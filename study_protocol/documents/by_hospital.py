@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,15 @@ from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.estimation.upper_mean import lower_counts
 from study_protocol.documents.phrases import number
 from study_protocol.queries.answer import RAW, NoisedSum
+from study_protocol.queries.counting import STANDS_OUT
 from study_protocol.queries.kinds.distances import CLIPPED, EDGES, LABELS, TABLE, Distances
+from study_protocol.queries.ratios import Quadratic, ratios
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.certificate import CertifiedDistances, CertifiedHospital
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.queries import PublishedAnswer
 
-# A hospital's number that is further from the others' is named.
+# A hospital whose number is surely further from that of all is counted.
 DIFFERS = 0.1
 ALL_AT_ONE = (
     "All exceptional patients may be at one hospital. A Bayesian number is about a patient who is drawn at random, and "
@@ -85,6 +88,8 @@ def certified(
     spread = found.noise * math.sqrt(len(found.blocks))
     pooled = _hospital(found.blocks.sum(axis=0), spread, account, unmeasured)
     hospitals = [_hospital(block, found.noise, account, unmeasured) for block in found.blocks]
+    fewest = float(found.blocks.sum(axis=1).min())
+    one_at_the_worst = _one_at_the_worst(fewest, account, unmeasured)
     hospitals.sort(key=lambda hospital: (-hospital.epsilon, hospital.counts))
     return CertifiedDistances(
         query=found.query,
@@ -93,7 +98,7 @@ def certified(
         failure=account.failure,
         pooled=pooled,
         hospitals=hospitals,
-        words=_words(hospitals, pooled, stated, found.noise),
+        words=_words(hospitals, pooled, stated, found.noise, one_at_the_worst),
     )
 
 
@@ -106,6 +111,7 @@ def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit
     whole = np.diff(np.floor(np.cumsum(block)), prepend=0.0)
     counts = lower_counts(whole, noise, quarter, sample_size=size)
     epsilon = account.epsilon_of_shares(EDGES, counts, account.failure / 2, unmeasured=unmeasured)
+    estimate, estimate_low, estimate_high = _estimated(block, noise, account, unmeasured)
     share = Distances(kind="distances", noise_multiplier=1.0).block_answer(NoisedSum(block, noise, 0))
     table = next(table for table in share.tables if table.name == CLIPPED)
     row: Mapping[str, object] = dict(zip(table.columns, table.rows[0], strict=True))
@@ -113,32 +119,94 @@ def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit
     return CertifiedHospital(
         counts=block.tolist(),
         epsilon=epsilon,
+        estimate=estimate,
+        estimate_low=estimate_low,
+        estimate_high=estimate_high,
         clipped=value if isinstance(value, float) else None,
         clipped_low=low if isinstance(low, float) else 0.0,
         clipped_high=high if isinstance(high, float) else 1.0,
     )
 
 
+def _estimated(
+    block: NDArray[np.float64], noise: float, account: CumulativeLimit, unmeasured: int
+) -> tuple[float | None, float, float]:
+    """Return ε of these patients and its interval: 95 % of the noise, and every loss at either end of its bin."""
+    lower = (0.0, *EDGES[:-1])
+    middle = [(below + above) / 2 for below, above in zip(lower, EDGES, strict=True)]
+
+    def read(edges: Sequence[float], wanted: Literal["estimate", "low", "high"]) -> float:
+        def mean(weights: NDArray[np.float64]) -> float:
+            # Var(Σ w·count - r·Σ count) of the noise.
+            spread = noise**2 * np.array([[np.sum(weights**2)], [-2 * np.sum(weights)], [float(len(weights))]])
+            none, total = np.zeros(1), np.array([block.sum()])
+            found = ratios(np.array([weights @ block]), total, Quadratic(*spread), Quadratic(none, none, none))
+            return float(getattr(found, wanted)[0])
+
+        return account.estimate_of_shares(edges, mean, unmeasured=unmeasured)
+
+    low, high = read(lower, "low"), read(EDGES, "high")
+    is_known = block.sum() > STANDS_OUT * noise * math.sqrt(len(EDGES))
+    return min(max(read(middle, "estimate"), low), high) if is_known else None, low, high
+
+
+def _one_at_the_worst(patients: float, account: CumulativeLimit, unmeasured: int) -> float:
+    """Return ε of so many patients if one of them has lost the most that can be, and the others nothing."""
+    several = max(1.0, patients)
+
+    def mean(weights: NDArray[np.float64]) -> float:
+        return float(weights[1] + (several - 1) * weights[0]) / several
+
+    return account.estimate_of_shares((0.0, 1.0), mean, unmeasured=unmeasured)
+
+
+def _differs(hospital: CertifiedHospital, pooled: CertifiedHospital, stated: float | None) -> bool | None:
+    """Return whether a hospital's number is surely further than DIFFERS from that of all. None: noise hides it."""
+    low, high = hospital.estimate_low, hospital.estimate_high
+    least, most = pooled.estimate_low, pooled.estimate_high
+    if low > (1 + DIFFERS) * most or high < (1 - DIFFERS) * least:
+        return True
+    if stated is not None and low > (1 + DIFFERS) * stated:
+        return True
+    return False if high <= (1 + DIFFERS) * least and low >= (1 - DIFFERS) * most else None
+
+
 def _words(
-    hospitals: Sequence[CertifiedHospital], pooled: CertifiedHospital, stated: float | None, noise: float
+    hospitals: Sequence[CertifiedHospital],
+    pooled: CertifiedHospital,
+    stated: float | None,
+    noise: float,
+    one_at_the_worst: float,
 ) -> list[str]:
-    references = [pooled.epsilon, *([] if stated is None else [stated])]
-    far = sum(
-        any(abs(hospital.epsilon - reference) > DIFFERS * reference for reference in references)
-        for hospital in hospitals
-    )
+    differ = [_differs(hospital, pooled, stated) for hospital in hospitals]
+    far, hidden, several = differ.count(True), differ.count(None), len(hospitals)
     clipped = [
         f"{hospital.clipped_low:.0%} to {hospital.clipped_high:.0%}"
         for hospital in sorted(hospitals, key=lambda hospital: -hospital.clipped_high)
     ]
     written = "" if stated is None else f" The limit states {number(stated)}."
+    apart = (
+        f"At {far} of {several} hospitals the estimate differs by more than {DIFFERS:.0%} from that of all hospitals, "
+    )
     return [
-        f"For a patient of the least favourable hospital alone ε is at most {number(hospitals[0].epsilon)}, of all "
-        f"hospitals together {number(pooled.epsilon)}, for any distribution of losses.{written}",
-        f"At {far} of {len(hospitals)} hospitals the number differs by more than {DIFFERS:.0%} from that of all "
-        f"hospitals or from the stated one{': these do not speak for its patients' if far else ''}.",
+        f"Bounds: for a patient of the least favourable hospital alone ε is at most {number(hospitals[0].epsilon)}, of "
+        f"all hospitals together {number(pooled.epsilon)}, for any distribution of losses.{written} A hospital with "
+        "few patients has a bound near the worst case for this reason alone.",
+        "Estimates are of these patients alone and guarantee nothing. Their intervals count the noise and the bins, "
+        "and each holds the number in 95 of 100 cases.",
+        f"{apart}or is above the stated number{': it does not speak for their patients' if far else ''}.",
+        *_hidden(hidden, several, one_at_the_worst),
         f"Patients clipped in nearly every step, by hospital, in intervals of 95 %: {', '.join(clipped)}.",
-        f"Each count has noise of standard deviation {number(noise)}. A hospital with few patients has a number near "
-        "the worst case for this reason alone.",
+        f"Each count has noise of standard deviation {number(noise)}.",
         ALL_AT_ONE,
+    ]
+
+
+def _hidden(hidden: int, several: int, one_at_the_worst: float) -> list[str]:
+    if not hidden:
+        return []
+    return [
+        f"At {hidden} of {several} hospitals the noise hides whether it does. One patient at the worst case, and no "
+        f"other loss, would give the smallest hospital {one_at_the_worst:.2f}: noise that hides one patient hides "
+        "such a difference."
     ]

@@ -117,7 +117,12 @@ class CertifiedHospital(Message):
     """What the noised distances of one hospital's patients show. A certificate never says which hospital it is."""
 
     counts: list[Finite] = Field(min_length=2, description="noised patients by bin of their loss, lowest bin first")
-    epsilon: Finite = Field(ge=0, description="of a patient drawn from these, at the limit's δ, noise counted")
+    epsilon: Finite = Field(ge=0, description="bound for a patient drawn from these, at the limit's δ, noise counted")
+    estimate: Finite | None = Field(
+        ge=0, description="ε of these patients, estimated: no guarantee. null: the noise hides how many they are"
+    )
+    estimate_low: Finite = Field(ge=0, description="its 95 % interval, of noise and of bins, begins here")
+    estimate_high: Finite = Field(ge=0, description="and ends here")
     clipped: Finite | None = Field(
         description="share of patients who were clipped in nearly every step. null: the noise hides it"
     )

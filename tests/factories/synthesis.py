@@ -24,11 +24,25 @@ def section(**entries: Any) -> Synthesis:
     return Synthesis.model_validate(SECTION | entries)
 
 
-def answered(document: QueryDocument, patients: int, seed: int = 0, std: float = 0.0) -> PublishedAnswer:
-    """The answer that so many patients, drawn with this seed, would give. Unsigned."""
+def answered(
+    document: QueryDocument, patients: int, seed: int = 0, std: float = 0.0, *, copies: bool = False
+) -> PublishedAnswer:
+    """The answer that so many patients, drawn with this seed, would give. Unsigned.
+
+    copies: the columns but the outcome follow from one number.
+    """
     question, source = document.question, np.random.default_rng(seed)
     assert isinstance(question, Marginals)
-    places = [source.integers(size, size=patients) for size in question.sizes]
+    labels = [len(variable.labels) for variable in question.variables]
+    by, same = set(question.cliques[0]).intersection(*question.cliques), source.random(patients)
+    cells = [
+        (same * size).astype(int) if copies and number not in by else source.integers(size, size=patients)
+        for number, size in enumerate(labels)
+    ]
+    places = [
+        np.array(groups)[column] if groups else column
+        for column, groups in zip(cells, question.groups or ((),) * len(labels), strict=True)
+    ]
     parts = [
         np.bincount(np.ravel_multi_index([places[number] for number in clique], shape), minlength=int(np.prod(shape)))
         * times

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from synthesis.forest import Association, Pair, association, spanning_forest
+
+
+def _chosen(found: Mapping[Pair, Association], most: int = 1 << 17) -> list[Pair]:
+    """The forest where pair (i, j) has a table of (i + 1)·(j + 1) cells."""
+    return spanning_forest(found, {(left, right): (left + 1) * (right + 1) for left, right in found}, most)
 
 
 def _is_forest(pairs: tuple[Pair, ...], columns: int) -> bool:
@@ -37,7 +43,7 @@ def test_no_forest_of_pairs_worth_their_noise_is_heavier(seed: int) -> None:
         for pairs in itertools.combinations(allowed, count)
         if _is_forest(pairs, columns)
     )
-    chosen = spanning_forest(found)
+    chosen = _chosen(found)
     assert chosen == sorted(chosen)
     assert set(chosen) <= set(allowed)
     assert _is_forest(tuple(chosen), columns)
@@ -46,15 +52,28 @@ def test_no_forest_of_pairs_worth_their_noise_is_heavier(seed: int) -> None:
 
 def test_the_order_of_pairs_does_not_matter_and_ties_go_to_the_lower_numbers() -> None:
     found = {pair: Association(9, 1) for pair in itertools.combinations(range(4), 2)}
-    assert spanning_forest(found) == [(0, 1), (0, 2), (0, 3)]
+    assert _chosen(found) == [(0, 1), (0, 2), (0, 3)]
     for order in itertools.permutations(found):
-        assert spanning_forest({pair: found[pair] for pair in order}) == [(0, 1), (0, 2), (0, 3)]
+        assert _chosen({pair: found[pair] for pair in order}) == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_pairs_below_their_noise_make_an_empty_forest() -> None:
     # Two standard errors exactly, and less than nothing.
-    assert spanning_forest({(0, 1): Association(4, 4), (0, 2): Association(-9, 1)}) == []
-    assert spanning_forest({}) == []
+    assert _chosen({(0, 1): Association(4, 4), (0, 2): Association(-9, 1)}) == []
+    assert _chosen({}) == []
+
+
+def test_a_pair_that_passes_the_limit_is_left_out_and_a_weaker_one_may_fit() -> None:
+    found = {(0, 1): Association(5, 1), (1, 2): Association(9, 1), (0, 2): Association(4, 1)}
+    # Their tables have 2, 6 and 3 cells.
+    assert [_chosen(found, most) for most in (8, 7, 5, 4, 2, 1)] == [
+        [(0, 1), (1, 2)],
+        [(1, 2)],
+        [(0, 1), (0, 2)],
+        [(0, 1)],
+        [(0, 1)],
+        [],
+    ]
 
 
 def _whole(values: object) -> np.ndarray:

@@ -69,8 +69,10 @@ def chain() -> list[QueryDocument]:
 
 
 def changed(document: QueryDocument, **entries: Any) -> QueryDocument:
+    """The question with other entries. Other tables have no weights."""
     value = document.model_dump(mode="json")
-    return QueryDocument.model_validate(value | {"question": value["question"] | entries})
+    weights = {"weights": []} if "cliques" in entries else {}
+    return QueryDocument.model_validate(value | {"question": value["question"] | weights | entries})
 
 
 @pytest.fixture

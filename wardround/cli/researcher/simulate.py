@@ -17,7 +17,7 @@ from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
-from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.output import naming, require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
@@ -191,10 +191,10 @@ def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: P
     else:
         _show(report)
     if output is not None:
-        with _naming(output):
+        with naming(output):
             output.write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     if plot is not None:
-        with _naming(plot):
+        with naming(plot):
             draw(report, plot)
     if len(report.runs) < seeds:
         raise typer.Exit(_INTERRUPTED)
@@ -208,15 +208,6 @@ def _require_writable(plot: Path | None, output: Path | None) -> None:
         import vl_convert  # noqa: F401  # pyright: ignore[reportUnusedImport]
     for path in (plot, output):
         require_writable(path, replaces=True)
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Add the path to errors of writing, because the error of a full disk has none."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

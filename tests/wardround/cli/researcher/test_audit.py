@@ -15,7 +15,6 @@ from simulation.audit import run as audit_run
 from tests.factories.record_files import write_records
 from tests.wardround.cli.researcher.test_simulate import write_settings
 from wardround.cli.main import build
-from wardround.cli.researcher import audit as command
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +33,10 @@ def test_it_writes_a_page_and_names_its_digest_for_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_run, "STEPS", 6)
-    # Few shadow studies.
-    monkeypatch.setattr(command, "_STUDIES", 4)
     study = write_settings(tmp_path / "study.toml")
-    done = _audit(study, "--data", write_records(tmp_path / "records.csv", 160, 1), "-o", tmp_path / "audit")
+    done = _audit(
+        study, "--data", write_records(tmp_path / "records.csv", 160, 1), "-o", tmp_path / "audit", "--studies", "4"
+    )
     assert done.exit_code == 0, done.output
     page = (tmp_path / "audit" / "audit.html").read_bytes()
     digest = hashlib.sha256(page).hexdigest()
@@ -52,6 +51,7 @@ def test_what_cannot_be_audited_is_refused_in_words_and_writes_nothing(tmp_path:
     refused = _audit(study, "--data", few, "-o", tmp_path / "audit")
     assert refused.exit_code == 1
     assert "10 patients are too few for an audit" in " ".join(refused.output.split())
-    assert list((tmp_path / "audit").iterdir()) == []
+    assert not (tmp_path / "audit").exists()
     (tmp_path / "file").write_text("")
-    assert "file" in _audit(study, "--data", few, "-o", tmp_path / "file").output
+    records = write_records(tmp_path / "records.csv", 160, 1)
+    assert "is a file: name a folder" in _audit(study, "--data", records, "-o", tmp_path / "file").output
