@@ -99,7 +99,17 @@ def reads_records(command: Any) -> bool:
 
 def test_every_command_that_reads_records_has_the_options_that_their_reader_advises() -> None:
     readers = {name for name, command in commands().items() if reads_records(command)}
-    assert readers == {"join", "data check", "data columns", "try", "simulate", "predict", "evaluate", "export", "audit"}
+    assert readers == {
+        "join",
+        "data check",
+        "data columns",
+        "try",
+        "simulate",
+        "predict",
+        "evaluate",
+        "export",
+        "audit",
+    }
     advised = {
         one for path in modules("private_learning/records") for text in texts(path) for one in OPTION.findall(text)
     }
