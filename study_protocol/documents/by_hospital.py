@@ -44,17 +44,18 @@ class DistanceBlocks:
 
     @classmethod
     def of(cls, published: PublishedAnswer) -> DistanceBlocks | None:
-        """Return the blocks of an answer, or None of an answer that has none. A suppressed count reads as zero."""
+        """Return the blocks of an answer. None: it has none, or lacks a count, without which no bound holds."""
         table = next((each for each in published.answer.tables if each.name == f"{TABLE}-by-hospital"), None)
         if table is None:
             return None
-        raw, blocks = table.columns.index(RAW), dict[object, list[float]]()
+        raw, blocks = table.columns.index(RAW), dict[object, dict[object, float]]()
         for row in table.rows:
             if row[1] in LABELS and isinstance(value := row[raw], int | float):
-                blocks.setdefault(row[0], [0.0] * len(EDGES))[LABELS.index(row[1])] = float(value)
-        if not blocks:
+                blocks.setdefault(row[0], {})[row[1]] = float(value)
+        if len(blocks) < published.hospitals or any(set(block) != set(LABELS) for block in blocks.values()):
             return None
-        return cls(published.query, published.round, published.noise.present, np.array(list(blocks.values())))
+        counts = np.array([[block[label] for label in LABELS] for block in blocks.values()])
+        return cls(published.query, published.round, published.noise.present, counts)
 
     @classmethod
     def stated(cls, stated: CertifiedDistances) -> DistanceBlocks:
@@ -70,6 +71,9 @@ def fault_of_distances(settings: AnySettings) -> str | None:
         return "kind distances: the study measures no patient's distance: it has no Bayesian limit for patients"
     if privacy.bayesian.composition != "running" or privacy.accounting_sample is not None:
         return 'kind distances: needs composition = "running" and no accounting_sample: all patients are counted'
+    if settings.statistics is not None and settings.statistics.suppress_below:
+        # A count that is not shown would be missing where losses are largest.
+        return "kind distances: needs statistics.suppress_below = 0: its bounds are made of all noised counts"
     return None
 
 

@@ -143,11 +143,10 @@ def test_the_pdf_shows_the_hospitals_without_their_names() -> None:
     assert "All exceptional patients may be at one hospital" in text
 
 
-def test_blocks_are_read_off_a_signed_answer_and_what_is_suppressed_counts_as_none() -> None:
+def answered(suppress_below: int) -> PublishedAnswer:
     asked = Distances(kind="distances", noise_multiplier=2.0, by="hospital", hospitals=("city", "port", "rural"))
-    total = np.arange(24.0)
-    answer = asked.answer(NoisedSum(total, 2.0, 1, frozenset({"city", "rural"}))).suppressed(3)
-    published = PublishedAnswer(
+    answer = asked.answer(NoisedSum(np.arange(24.0), 2.0, 1, frozenset({"city", "rural"}))).suppressed(suppress_below)
+    return PublishedAnswer(
         study="s",
         query=1,
         sha256="a" * 64,
@@ -159,10 +158,21 @@ def test_blocks_are_read_off_a_signed_answer_and_what_is_suppressed_counts_as_no
         ledger_entries=3,
         ledger_sha256="b" * 64,
     )
-    blocks = DistanceBlocks.of(published)
+
+
+def test_blocks_are_read_off_a_signed_answer() -> None:
+    blocks = DistanceBlocks.of(answered(0))
     assert blocks is not None
-    assert blocks.blocks.tolist() == [[0, 0, 0, 3, 4, 5, 6, 7], list(range(16, 24))]
+    assert blocks.blocks.tolist() == [list(range(8)), list(range(16, 24))]
     assert blocks.noise == 2.5
+
+
+@pytest.mark.parametrize("suppress_below", [3, 10])
+def test_no_number_is_made_of_an_answer_that_lacks_counts(suppress_below: int) -> None:
+    """Patients who are not shown may have the largest losses. Of 10 a whole hospital is gone."""
+    assert DistanceBlocks.of(answered(suppress_below)) is None
+    hiding = {"statistics": {"allowance": 0.1, "max_queries": 2, "max_cells": 100, "suppress_below": suppress_below}}
+    assert "suppress_below = 0" in str(fault_of_distances(settings(**RUNNING, **hiding)))
 
 
 def test_a_study_that_keeps_no_sum_of_every_patient_is_told() -> None:
