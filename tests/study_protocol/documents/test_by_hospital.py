@@ -126,6 +126,18 @@ def test_more_noise_and_rounds_that_were_not_measured_never_lower_a_number() -> 
     assert in_full >= epsilon[-1]
 
 
+def test_a_cancelled_round_that_hospitals_measured_hides_no_loss() -> None:
+    """Everybody lost the most in both rounds that count, and nothing in one that was cancelled: two thirds of three."""
+    limit, rng = account(), np.random.default_rng(2)
+    blocks = DistanceBlocks(1, 4, 5.0, np.array([counted(rng, np.full(20_000, 2 / 3), 5.0)]))
+    exact = _epsilon(limit, np.ones(20_000))
+    blind, sound = (
+        certified(blocks, limit, None, charged=[1, 3], in_full=0, cancelled=each).hospitals[0] for each in (0, 1)
+    )
+    assert blind.epsilon < exact <= sound.epsilon
+    assert blind.estimate_high < exact <= sound.estimate_high
+
+
 def test_the_numbers_follow_from_the_ledger_and_the_counts() -> None:
     blocks = DistanceBlocks(7, 2, 3.0, np.array([[900.0, 80, 10, 5, 2, 1, 0, 2], [40.0, 3, 0, 0, 1, 0, 0, 6]]))
     entries, value = ledger(**RUNNING), issued(blocks)
