@@ -24,21 +24,19 @@ def section(**entries: Any) -> Synthesis:
     return Synthesis.model_validate(SECTION | entries)
 
 
-def answered(
-    document: QueryDocument, patients: int, seed: int = 0, std: float = 0.0, *, copies: bool = False
-) -> PublishedAnswer:
+def answered(document: QueryDocument, patients: int, seed: int = 0, std: float = 0.0) -> PublishedAnswer:
     """The answer that so many patients, drawn with this seed, would give. Unsigned.
 
-    copies: the columns but the outcome follow from one number.
+    The columns but the outcome depend on each other: half of their values follow from one number of the patient.
     """
     question, source = document.question, np.random.default_rng(seed)
     assert isinstance(question, Marginals)
     labels = [len(variable.labels) for variable in question.variables]
-    by, same = set(question.cliques[0]).intersection(*question.cliques), source.random(patients)
-    cells = [
-        (same * size).astype(int) if copies and number not in by else source.integers(size, size=patients)
-        for number, size in enumerate(labels)
-    ]
+    same, cells = source.random(patients), list[Any]()
+    for variable, size in zip(question.variables, labels, strict=True):
+        alone = source.integers(size, size=patients)
+        follows = (source.random(patients) < 0.5) & (variable.column != SECTION["outcome"])
+        cells.append(np.where(follows, (same * size).astype(int), alone))
     places = [
         np.array(groups)[column] if groups else column
         for column, groups in zip(cells, question.groups or ((),) * len(labels), strict=True)
