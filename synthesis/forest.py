@@ -49,13 +49,18 @@ def association(table: Whole, left: Whole, right: Whole, outcomes: Sequence[int]
     return Association(chi_squared, variance)
 
 
-def spanning_forest(associations: Mapping[Pair, Association]) -> list[Pair]:
-    """Return the pairs of a maximum spanning forest (Kruskal 1956), of those worth their noise, in rising order."""
+def spanning_forest(associations: Mapping[Pair, Association], cells: Mapping[Pair, int], most: int) -> list[Pair]:
+    """Return the pairs of a maximum spanning forest (Kruskal 1956), of those worth their noise, in rising order.
+
+    cells: of each pair's table. A pair is passed over if its table would bring all of them above `most`.
+    """
     tree_of: dict[int, int] = {column: column for pair in associations for column in pair}
     chosen: list[Pair] = []
     for left, right in sorted(associations, key=lambda pair: (-associations[pair].chi_squared, pair)):
         joined, kept = tree_of[left], tree_of[right]
-        if joined != kept and associations[left, right].is_worth_noise:
+        fits = joined != kept and cells[left, right] <= most
+        if fits and associations[left, right].is_worth_noise:
             chosen.append((left, right))
+            most -= cells[left, right]
             tree_of = {column: kept if tree == joined else tree for column, tree in tree_of.items()}
     return sorted(chosen)

@@ -85,7 +85,9 @@ def _forest(
         (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1))
         for (left, right), table in read_tables(question, second, outcome).items()
     }
-    cliques = [_with(outcome, *pair) for pair in spanning_forest(found)]
+    sizes = [len(variable.labels) for variable in synthesis.columns]
+    cells = {(left, right): sizes[left] * sizes[right] * sizes[outcome] for left, right in found}
+    cliques = [_with(outcome, *pair) for pair in spanning_forest(found, cells, synthesis.most_cells())]
     if not cliques:
         return None
     return synthesis.document(synthesis.shares[2], cliques, title="Synthesis 3: pairs of a tree by outcome", stage=3)

@@ -19,8 +19,7 @@ def require_answerable(policy: SitePolicy, document: QueryDocument, data_version
         PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
     for rule in query_rules(policy, document, data_version):
-        if not rule.is_met:
-            raise PolicyRefused(rule.code, f"{policy.in_words} says no: {rule.text}")
+        _require(policy, rule)
 
 
 def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: str) -> None:
@@ -34,6 +33,7 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
         require_answerable(policy, document, data_version)
     if settings.synthesis is not None:
         require_answerable(policy, settings.synthesis.largest_question(), data_version)
+        _require(policy, _cells_rule(policy.statistics, settings.synthesis.most_cells()))
 
 
 def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[PolicyRule]:
@@ -70,14 +70,23 @@ def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) 
         f"[statistics] least_noise_multiplier = {rules.least_noise_multiplier:g}, and the question has "
         f"{question.noise_multiplier:g}: ask with more noise, or lower the entry",
     )
-    yield PolicyRule(
-        rules.most_cells is None or question.cells <= rules.most_cells,
-        "policy-cells",
-        f"[statistics] most_cells = {rules.most_cells}, and the question has {question.cells}: ask for fewer, or raise "
-        "the entry",
-    )
+    yield _cells_rule(rules, question.cells)
     yield PolicyRule(
         policy.limits.client is None,
         "policy-limits",
         "[limits.client] is set, and a question bounds what patients lose, not hospitals: remove it",
     )
+
+
+def _cells_rule(rules: QueryRules, cells: int) -> PolicyRule:
+    return PolicyRule(
+        rules.most_cells is None or cells <= rules.most_cells,
+        "policy-cells",
+        f"[statistics] most_cells = {rules.most_cells}, and the question has {cells}: ask for fewer, or raise "
+        "the entry",
+    )
+
+
+def _require(policy: SitePolicy, rule: PolicyRule) -> None:
+    if not rule.is_met:
+        raise PolicyRefused(rule.code, f"{policy.in_words} says no: {rule.text}")

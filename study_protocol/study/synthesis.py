@@ -15,7 +15,7 @@ from accounting.plan.limits import LimitPlan
 from accounting.plan.queries import QueryCost
 from accounting.units import Definition
 from study_protocol.queries.kinds.marginals import MAX_WEIGHT, Clique, Groups, Marginals
-from study_protocol.queries.question import MAX_NOISE, MIN_NOISE
+from study_protocol.queries.question import MAX_CELLS, MAX_NOISE, MIN_NOISE
 from study_protocol.queries.variables import ColumnName, Variable
 from study_protocol.study.queries import DataVersion, QueryDocument
 from study_protocol.study.statistics import Statistics
@@ -27,6 +27,8 @@ _PARTS = 10_000
 _WHOLE = 100
 # Grid steps of a cost that is kept for a question before its grid is known: only Δ/s counts.
 _KEPT_STD = 2.0**30
+# Of the last question, where the others have fewer numbers.
+_TREE_CELLS = 1 << 14
 _Percent = Annotated[Whole, Field(ge=1, le=_WHOLE - 2)]
 
 
@@ -71,6 +73,11 @@ class Synthesis(Message):
             raise ValueError(f"synthesis.columns: {twice[0]} stands twice")
         if self.outcome not in names:
             raise ValueError(f"synthesis.outcome: {self.outcome} is none of synthesis.columns")
+        if (cells := self.most_cells()) > MAX_CELLS:
+            raise ValueError(
+                f"synthesis.columns: a question may have {cells} numbers, and at most {MAX_CELLS} are allowed. Name "
+                "fewer columns, or fewer bins or categories, above all of the outcome"
+            )
         if sum(self.shares) > _WHOLE:
             raise ValueError(f"synthesis.shares: they are percent, and add up to {sum(self.shares)}")
         if not MIN_NOISE <= self.noise_multiplier(_WHOLE) <= self.noise_multiplier(min(self.shares)) <= MAX_NOISE:
@@ -186,13 +193,15 @@ class Synthesis(Message):
         return (QueryCost(_KEPT_STD, _KEPT_STD * ratio, self.most_cells()),) * count
 
     def most_cells(self) -> int:
-        """Return the most numbers of the first two questions, where each column of a pair has at most 8 groups."""
+        """Return the most numbers of a question that the rule may ask. Those of the last one are held below it."""
         outcome = self.outcome_number
         sizes = [len(variable.labels) for variable in self.columns]
         others = [size for number, size in enumerate(sizes) if number != outcome]
         grouped = [min(size, MAX_GROUPS) for size in others]
         pairs = sum(left * right for left, right in itertools.combinations(grouped, 2))
-        return max(sum(others), pairs) * sizes[outcome]
+        # Of all trees the star around the column with the most cells has the most.
+        tree = max(others) * (sum(others) - max(others))
+        return max(max(sum(others), pairs) * sizes[outcome], min(tree * sizes[outcome], _TREE_CELLS))
 
 
 # Of each column in a pair.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,10 @@ def _is_forest(pairs: tuple[Pair, ...], columns: int) -> bool:
     return True
 
 
+def _forest(found: Mapping[Pair, Association]) -> list[Pair]:
+    return spanning_forest(found, dict.fromkeys(found, 1), len(found))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_forest_of_pairs_worth_their_noise_is_heavier(seed: int) -> None:
     source, columns = np.random.default_rng(seed), 5
@@ -37,7 +42,7 @@ def test_no_forest_of_pairs_worth_their_noise_is_heavier(seed: int) -> None:
         for pairs in itertools.combinations(allowed, count)
         if _is_forest(pairs, columns)
     )
-    chosen = spanning_forest(found)
+    chosen = _forest(found)
     assert chosen == sorted(chosen)
     assert set(chosen) <= set(allowed)
     assert _is_forest(tuple(chosen), columns)
@@ -46,15 +51,27 @@ def test_no_forest_of_pairs_worth_their_noise_is_heavier(seed: int) -> None:
 
 def test_the_order_of_pairs_does_not_matter_and_ties_go_to_the_lower_numbers() -> None:
     found = {pair: Association(9, 1) for pair in itertools.combinations(range(4), 2)}
-    assert spanning_forest(found) == [(0, 1), (0, 2), (0, 3)]
+    assert _forest(found) == [(0, 1), (0, 2), (0, 3)]
     for order in itertools.permutations(found):
-        assert spanning_forest({pair: found[pair] for pair in order}) == [(0, 1), (0, 2), (0, 3)]
+        assert _forest({pair: found[pair] for pair in order}) == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_pairs_below_their_noise_make_an_empty_forest() -> None:
     # Two standard errors exactly, and less than nothing.
-    assert spanning_forest({(0, 1): Association(4, 4), (0, 2): Association(-9, 1)}) == []
-    assert spanning_forest({}) == []
+    assert _forest({(0, 1): Association(4, 4), (0, 2): Association(-9, 1)}) == []
+    assert _forest({}) == []
+
+
+def test_a_pair_whose_table_is_too_large_is_passed_over_for_the_next() -> None:
+    found = {(0, 1): Association(90, 1), (0, 2): Association(80, 1), (1, 2): Association(70, 1)}
+    cells = {(0, 1): 60, (0, 2): 50, (1, 2): 40}
+    assert [spanning_forest(found, cells, most) for most in (110, 109, 100, 59, 39)] == [
+        [(0, 1), (0, 2)],
+        [(0, 1), (1, 2)],
+        [(0, 1), (1, 2)],
+        [(0, 2)],
+        [],
+    ]
 
 
 def _whole(values: object) -> np.ndarray:

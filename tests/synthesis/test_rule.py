@@ -13,6 +13,7 @@ from study_protocol.study.queries import PublishedAnswer, QueryDocument
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import Chain, follow
 from synthesis.file import columns_of
+from synthesis.forecast import simulated_answer
 from synthesis.released import noised_of, records_of
 from synthesis.rule import next_question
 from tests.factories.synthesis import COLUMNS, answered, section
@@ -36,6 +37,19 @@ def test_three_questions_follow_one_another() -> None:
     synthesis = section()
     assert sum(1 / question.noise_multiplier**2 for question in asked) <= synthesis.allowance
     assert all(question.cells <= synthesis.most_cells() for question in asked[:2])
+
+
+@pytest.mark.parametrize("bins", [10, 60, 300])
+def test_no_question_has_more_numbers_than_the_settings_were_checked_for(bins: int) -> None:
+    """Also a pair of columns with many bins in full, where pairs in groups have few."""
+    fine = [{"column": name, "edges": list(range(bins - 2))} for name in "abc"]
+    synthesis, answers = section(columns=[*fine, COLUMNS[3]]), list[PublishedAnswer]()
+    codes = np.random.default_rng(1).integers(bins, size=(6000, 1)) + np.zeros((1, 4), np.int64)
+    codes[:, 3] = codes[:, 3] % 2
+    while (document := next_question(synthesis, answers)) is not None:
+        assert document.question.cells <= synthesis.most_cells()
+        answers.append(simulated_answer(document, codes, len(codes), np.random.default_rng(2)))
+    assert len(answers) == (3 if bins < 300 else 2)
 
 
 @pytest.mark.parametrize("entries", [{}, {"patients": 1999}])

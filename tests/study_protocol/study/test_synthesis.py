@@ -83,6 +83,10 @@ def test_the_first_question_crosses_each_column_with_the_outcome() -> None:
     [
         ({"columns": [COLUMNS[0], COLUMNS[0]]}, "age stands twice"),
         ({"columns": [{"column": "age"}, COLUMNS[2]]}, "has edges .* categories or presence"),
+        (
+            {"columns": [{"column": str(n), "edges": list(range(9))} for n in range(40)], "outcome": "0"},
+            "Name fewer col",
+        ),
         ({"outcome": "dead"}, "dead is none of synthesis.columns"),
         ({"shares": [50, 50, 1]}, "add up to 101"),
         ({"allowance": 1e-14}, "noise that cannot be drawn"),
