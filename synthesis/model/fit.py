@@ -61,7 +61,7 @@ def fitted(tables: Crossed, *, shrinks: bool = True) -> Floats:
     residual = _with_margins(tables.counts * inside, tables, inside) - expected
     if shrinks:
         prior = _WIDER * _excess(residual, expected, tables)[:, None, None, :] * expected
-        residual = residual * (prior / (prior + (tables.std**2)[:, None, None, None]))
+        residual = residual * (prior / (prior + (tables.std * tables.std)[:, None, None, None]))
     estimate = expected + residual
     correction = np.zeros_like(estimate)
     for _ in range(_PROJECTIONS):
@@ -90,11 +90,11 @@ def _scaled(counts: Floats, tables: Crossed) -> Floats:
 def _excess(residual: Floats, expected: Floats, tables: Crossed) -> Floats:
     """Return κ of each table and outcome, shape (t, k)."""
     free = (tables.heights - 1) * (tables.widths - 1) / (tables.heights * tables.widths)
-    noise = (tables.std**2)[:, None, None, None]
-    beyond = residual**2 - noise * free[:, None, None, None]
+    noise = (tables.std * tables.std)[:, None, None, None]
+    beyond = residual * residual - noise * free[:, None, None, None]
     excess = np.ones((len(free), expected.shape[3]))
     for _ in range(_MOMENTS):
-        weights = expected / (excess[:, None, None, :] * expected + noise) ** 2
+        weights = expected / np.square(excess[:, None, None, :] * expected + noise)
         above = summed(summed(beyond * weights, 2), 1)
         excess = np.maximum(divided(above, summed(summed(expected * weights, 2), 1)), _LEAST_EXCESS)
     return excess
