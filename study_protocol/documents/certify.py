@@ -248,7 +248,8 @@ def _distances(account: CertificateAccount, facts: Facts) -> CertifiedDistances 
         (limit.spent for limit in account.limits if limit.level == "instance" and limit.definition != "classical"), None
     )
     charged = [after.round for after in account.charged]
-    return certified(blocks, by_loss, stated, charged=charged, in_full=account.kinds["charged-in-full"])
+    in_full, cancelled = (account.kinds[kind] for kind in ("charged-in-full", "cancelled"))
+    return certified(blocks, by_loss, stated, charged=charged, in_full=in_full, cancelled=cancelled)
 
 
 def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) -> list[HowToVerify]:

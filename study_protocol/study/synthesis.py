@@ -44,7 +44,7 @@ class Synthesis(Message):
         description="the most that its questions cost together, Σ 1 / noise_multiplier². Kept from the first one on"
     )
     shares: tuple[_Percent, _Percent, _Percent] = Field(
-        default=(10, 50, 40), description="percent of the allowance of each question"
+        default=(20, 45, 35), description="percent of the allowance of each question"
     )
     rows: Annotated[Whole, Field(ge=1, le=10_000_000)] = Field(
         default=100_000, description="how many synthetic records are written"

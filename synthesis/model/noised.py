@@ -20,6 +20,15 @@ class NoisedTable:
     counts: Floats
     std: float
 
+    @property
+    def variance(self) -> float:
+        # A product: a power is not rounded the same way by every library.
+        return self.std * self.std
+
+    @property
+    def precision(self) -> float:
+        return 1 / self.variance
+
 
 @dataclass(frozen=True)
 class Noised:
@@ -54,8 +63,8 @@ class Noised:
 
 def pooled(tables: list[NoisedTable]) -> NoisedTable:
     """Return the mean of tables of the same cells, weighted by precision."""
-    precision = sum(table.std**-2 for table in tables)
-    counts = tables[0].counts * (tables[0].std ** -2 / precision)
+    precision = sum(table.precision for table in tables)
+    counts = tables[0].counts * (tables[0].precision / precision)
     for table in tables[1:]:
-        counts = counts + table.counts * (table.std**-2 / precision)
+        counts = counts + table.counts * (table.precision / precision)
     return NoisedTable(counts, float(np.sqrt(1 / precision)))

@@ -19,7 +19,7 @@ COLUMNS = [
     {"column": "sex", "categories": ["f", "m"]},
     {"column": "ill", "categories": ["0", "1"]},
 ]
-SECTION: dict[str, Any] = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.05}
+SECTION: dict[str, Any] = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.05, "shares": [10, 50, 40]}
 
 
 def section(**entries: Any) -> Synthesis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -99,3 +100,19 @@ def test_a_mean_of_tables_is_weighted_by_precision() -> None:
 
 def test_an_outcome_without_patients_has_no_shares() -> None:
     assert shares_of(np.array([[1.0, 0.0], [3.0, 0.0]])).tolist() == [[0.25, 0.0], [0.75, 0.0]]
+
+
+def test_many_columns_need_little_memory() -> None:
+    columns, count = 40, 20_000
+    pairs = {pair: NoisedTable(np.full((2, 2, 4), 50.0), 1.0) for pair in itertools.combinations(range(columns), 2)}
+    singles = {column: NoisedTable(np.full((2, 4), 100.0), 1.0) for column in range(columns)}
+    sizes = (*[2] * columns, 4)
+    tracemalloc.start()
+    try:
+        rows = make_records(Noised(sizes, columns, {}, singles, pairs, {}), count, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows.shape == (count, columns + 1)
+    # A byte for a record and pair, beside the records themselves and a few sorted copies.
+    assert peak < 2 * count * len(pairs) + 6 * rows.nbytes
