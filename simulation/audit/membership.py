@@ -121,7 +121,7 @@ def membership(
         studies: None: as many as take about two minutes, from 16 to 64.
 
     Raises:
-        ConfigurationError: too few studies, or too few patients.
+        ConfigurationError: too few studies or patients, or the fewest would take too long.
         ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
     """
     if test is None:

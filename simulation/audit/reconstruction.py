@@ -28,6 +28,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.gradients.inspection import trainable
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory
+from simulation.audit.cost import SECOND_PASS, seconds_of
 from simulation.audit.png import png
 from simulation.audit.releases import Gradients
 from simulation.engine import initial_weights
@@ -39,6 +40,8 @@ RECORDS, _PICTURED = 32, 8
 # Of candidates, whose gradients are kept together.
 _MOST_NUMBERS = 40_000_000
 _STEPS, _RATE, _SMOOTH = 120, 0.1, 1e-3
+# Seconds on one core for all views, and records at least.
+_SECONDS, _FEWEST, _VIEWS = 100.0, 4, 5
 # A closed form that is right gives a bare gradient's record to this cosine.
 _EXACT = 0.99
 # Of the inputs, at least so many must change the gradient.
@@ -165,7 +168,7 @@ class _Scene:
         held = held[norms[held] > 0]
         if not len(held):
             raise ConfigurationError("all gradients of the first step are zero: there is nothing to reconstruct from")
-        targets = draw.permutation(held)[:records]
+        targets = draw.permutation(held)[: min(records, _affordable(task, dataset))]
         return cls(settings, population, gradients, dataset, inputs, bare, clipped, targets, draw)
 
     def updates(self) -> dict[str, Floats]:
@@ -250,6 +253,12 @@ class _Scene:
         lines = [np.concatenate(list(_grey(row[:_PICTURED])), axis=1) for row in rows]
         grid = (np.concatenate(lines, axis=0) - low) / max(high - low, 1e-300)
         return base64.b64encode(png(np.clip(grid, 0, 1))).decode()
+
+
+def _affordable(task: Task, dataset: TaskDataset) -> int:
+    """Return for how many records, at least 4, gradients can be matched in the time for it."""
+    each = _VIEWS * _STEPS * SECOND_PASS * seconds_of(task, dataset)
+    return max(_FEWEST, int(_SECONDS / max(each, 1e-9)))
 
 
 def _grey(images: Floats) -> Floats:

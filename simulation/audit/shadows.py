@@ -24,9 +24,10 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
+from simulation.audit.cost import PASS, seconds_of
 from simulation.audit.releases import Gradients, changed, training_alone
 from simulation.backends.base import Loop
-from simulation.baselines import STEPS, fitted, metrics_of
+from simulation.baselines import BATCH, STEPS, fitted, metrics_of
 from simulation.engine import Engine
 from simulation.population import Population
 from study_protocol.study.plan_of import plan_of
@@ -36,8 +37,8 @@ from study_protocol.wire.tensors import Array
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 FEWEST_STUDIES, STUDIES = 16, 64
-# For `usual_studies`: seconds of all on one core, of one hospital's step, and multiplications in a second.
-_SECONDS, _STEP_SECONDS, _SPEED = 200.0, 0.015, 1e9
+# For `usual_studies`: seconds on one core of all, of one hospital's step and of one without privacy beside the records.
+_SECONDS, _STEP_SECONDS, _FIT_SECONDS = 200.0, 0.015, 0.001
 TEST_SHARE = 0.2
 # Draws of coins until every hospital keeps a patient.
 _TRIES = 1_000
@@ -141,12 +142,30 @@ class ShadowStudies:
 
 
 def usual_studies(settings: StudySettings, task: Task, population: Population) -> int:
-    """Return how many studies take about 100 seconds on two cores, from 16 to 64, by public numbers alone."""
-    size = sum(parameter.numel() for parameter in task.model().parameters())
-    batch = settings.privacy.sampling_rate * sum(map(len, population.rows)) / 2
-    step = len(population) * _STEP_SECONDS + batch * size / _SPEED
+    """Return how many studies take about 100 seconds on two cores, from 16 to 64, by public numbers alone.
+
+    Raises:
+        ConfigurationError: the fewest take more than twice as long.
+    """
+    record = PASS * seconds_of(task, population.dataset)
+    patients = sum(map(len, population.rows)) / 2
+    step = len(population) * _STEP_SECONDS + settings.privacy.sampling_rate * patients * record
     steps = forecast(plan_of(settings), tight=False).at_most_rounds * settings.steps_per_round
-    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / (max(steps, 1) * step))))
+    # One without privacy, and one of the study.
+    each = _fit_steps(task) * (_FIT_SECONDS + min(BATCH, patients) * record) + steps * step
+    if FEWEST_STUDIES * each > 2 * _SECONDS:
+        raise ConfigurationError(
+            f"{FEWEST_STUDIES} shadow studies of this model would take about {FEWEST_STUDIES * each / 60:,.0f} minutes "
+            "of one core: ask for them with --studies, or give fewer records"
+        )
+    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / each)))
+
+
+def _fit_steps(task: Task) -> int:
+    """Return the steps of training without privacy. A linear model comes to its optimum sooner."""
+    model = task.model()
+    small = sum(parameter.numel() for parameter in model.parameters()) <= _SMALL
+    return _LONG_STEPS if small and not isinstance(model, torch.nn.Linear) else STEPS
 
 
 def held_out(population: Population, seed: int) -> tuple[Population, TaskDataset]:
@@ -206,9 +225,8 @@ def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | Non
 def _single_threaded(task: Task, records: TaskDataset, seed: int) -> torch.nn.Module:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    small = sum(parameter.numel() for parameter in task.model().parameters()) <= _SMALL
     try:
-        return fitted(task, records, seed, steps=_LONG_STEPS if small else STEPS)
+        return fitted(task, records, seed, steps=_fit_steps(task))
     finally:
         torch.set_num_threads(threads)
 
