@@ -96,7 +96,8 @@ class Sites(HospitalQuestion):
         alone = _OUTSIDE * _BELOW / np.sqrt(np.maximum(times, 1.0))
         signs = [sign[included] for column in read for sign in column.signs]
         vectors = [a * common, *(mask * alone for mask in outside), *(b * sign * common for sign in signs)]
-        return np.array([int(np.rint(cells / spacing).sum()) for cells in vectors], np.int64)
+        # Whole numbers before they are added: a sum of floats is rounded above 2⁵³.
+        return np.array([np.rint(cells / spacing).astype(np.int64).sum() for cells in vectors], np.int64)
 
     def block_answer(self, noised: NoisedSum) -> Answer:
         outside, shares, patients = self._outside, self._shares(noised), self._patients(noised)
