@@ -151,7 +151,7 @@ class Sites(HospitalQuestion):
             (hospital, cell.column, cell.what, share.value * max(share.patients, 0.0), share.value, elsewhere, chance)
             for hospital, cell, share, elsewhere, chance in others
         ]
-        notes = [
+        words = [
             *(_impossible_in_words(hospital, cell, found, chance) for hospital, cell, found, chance in impossible),
             *(
                 f"{hospital}: {cell.column} {cell.words} for {share.value:.0%} of patients, elsewhere for "
@@ -159,6 +159,9 @@ class Sites(HospitalQuestion):
                 for hospital, cell, share, elsewhere, chance in others
             ),
         ]
+        # A row that is not shown has no sentence either.
+        least = max((block.least for block in blocks.values()), default=0)
+        notes = [note for note, row in zip(words, rows, strict=True) if row[3] >= least]
         if unsure:
             notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(
