@@ -6,13 +6,17 @@ import hashlib
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import select
 
 from server.db import rows
+from server.db.query_tables import QueryRow
 from server.db.session import Transaction
+from server.db.tables import StudyRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.queries.synthesis import earlier_answers
@@ -28,8 +32,11 @@ from synthesis.released import noised_of, records_of
 MAX_ROWS = 100_000
 # Records that a process keeps, by their answers, and the lock under which they are made.
 _CACHE_SIZE = 4
+# A coordinator's key, a study's name and time, and number, digest, round and time of each of its answered questions.
+_Answers = tuple[str, str, float, tuple[tuple[object, ...], ...]]
 _CACHE: OrderedDict[str, tuple[Noised, Integers]] = OrderedDict()
-_MAKING = threading.Lock()
+_FOLLOWED: OrderedDict[_Answers, SynthesisProgress] = OrderedDict()
+_MAKING, _FOLLOWING = threading.Lock(), threading.Lock()
 _NORMAL = 1.959963984540054
 
 
@@ -67,14 +74,32 @@ def progress(coordinator: Coordinator, study: str) -> SynthesisProgress:
         synthesis = rows.settings_of(row).synthesis
         if synthesis is None:
             raise Rejected("no-queries", "this study makes no synthetic records: its settings have no such section")
-        answers = earlier_answers(tx, row, synthesis.first_question()) or {}
-        try:
-            return SynthesisProgress(synthesis, follow(synthesis, answers.get))
-        except ValueError:
-            # The answers lead nowhere, as where a count is not shown.
-            return SynthesisProgress(synthesis, Chain((), (), synthesis.first_question()))
+        key = _answers(tx, coordinator, row)
+        with _FOLLOWING:
+            if key not in _FOLLOWED:
+                _FOLLOWED[key] = _followed(synthesis, earlier_answers(tx, row, synthesis.first_question()) or {})
+                while len(_FOLLOWED) > _CACHE_SIZE:
+                    _FOLLOWED.popitem(last=False)
+            _FOLLOWED.move_to_end(key)
+            return _FOLLOWED[key]
 
     return coordinator.database.read("read-synthesis", work)
+
+
+def _answers(tx: Transaction, coordinator: Coordinator, study: StudyRow) -> _Answers:
+    """Return what an answer cannot change without, and what is read without the answers themselves."""
+    answered = (QueryRow.study_id == study.id, QueryRow.state == "answered")
+    statement = select(QueryRow.number, QueryRow.sha256, QueryRow.round, QueryRow.created_at).where(*answered)
+    found = tx.session.execute(statement.order_by(QueryRow.number))
+    return coordinator.signer.public_key, study.name, study.created_at, tuple(tuple(row) for row in found)
+
+
+def _followed(synthesis: Synthesis, answers: Mapping[str, PublishedAnswer]) -> SynthesisProgress:
+    try:
+        return SynthesisProgress(synthesis, follow(synthesis, answers.get))
+    except ValueError:
+        # The answers lead nowhere, as where a count is not shown.
+        return SynthesisProgress(synthesis, Chain((), (), synthesis.first_question()))
 
 
 def marginal(coordinator: Coordinator, study: str, column: str, by: str | None) -> Marginal:
