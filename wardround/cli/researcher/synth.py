@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.queries import QueryForecast, SignedAnswer
     from study_protocol.study.synthesis import Synthesis
+    from synthesis.forecast import SynthesisForecast
 
 VERIFY = "verify"
 
@@ -160,33 +161,39 @@ def _plan(
     from dataclasses import asdict
 
     from client_sdk.errors import ConfigurationError
-    from synthesis.forecast import FEW_PATIENTS, forecast
+    from synthesis.forecast import forecast
 
     count = patients or synthesis.patients
     if count is None:
         raise ConfigurationError("say about how many patients all hospitals have together: --patients")
-    found = forecast(synthesis, count)
+    expected = forecast(synthesis, count)
     first, *later = synthesis.shares
     # Without pairs the first question is asked again with what is left.
-    noises = [synthesis.noise_multiplier(share) for share in (first, *(later if found.pairs else [sum(later)]))]
+    noises = [synthesis.noise_multiplier(share) for share in (first, *(later if expected.pairs else [sum(later)]))]
     if as_json:
         costs = {} if cost is None else {"cost": cost.model_dump(mode="json")}
-        print_json({**asdict(found), "noise_multipliers": noises, **costs})
+        print_json({**asdict(expected), "noise_multipliers": noises, **costs})
         return
     say(f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}")
     for line in _cost_lines(settings, synthesis):
         say(line)
     if cost is not None:
         say("now their cost fits" if cost.allowed else f"now their cost does not fit ({cost.reason})")
+    _say_quality(expected, count)
+
+
+def _say_quality(expected: SynthesisForecast, count: int) -> None:
+    from synthesis.forecast import FEW_PATIENTS
+
     say(
-        f"forecast for {count:,} patients: {found.pairs} pairs of columns are counted in groups and {found.edges:.0f} "
-        f"in full. Tables of two columns differ from the patients' by {100 * found.variation:.2g} % of the records "
-        "(mean total variation)"
+        f"forecast for {count:,} patients: {expected.pairs} pairs of columns are counted in groups and "
+        f"{expected.edges:.0f} in full. Tables of two columns differ from the patients' by "
+        f"{100 * expected.variation:.2g} % of the records (mean total variation)"
     )
     say("from simulated columns of this form. Closely related columns come out worse, by a third or more")
-    if found.has_few_patients:
+    if expected.has_few_patients:
         say(f"warning: below about {FEW_PATIENTS:,} patients records say little of what belongs together", err=True)
-    if not found.pairs:
+    if not expected.pairs:
         say("the first question is asked twice instead, and no pair of columns is counted", err=True)
 
 
