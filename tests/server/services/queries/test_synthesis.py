@@ -249,7 +249,7 @@ def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(c
     chosen = statistics_settings(masked=False, epsilon=1.0, synthesis=SYNTHESIS)
     with pytest.raises(Rejected) as refused:
         lifecycle.create(coordinator, StudyCreate(study=STUDY, settings=chosen))
-    assert refused.value.code == "invalid-request"
+    assert refused.value.code == "whole-plan-overspends"
     assert "synthesis.allowance: 0.5 passes a limit of the study: at most 0.07" in refused.value.detail
 
 
