@@ -96,12 +96,15 @@ def _section_of(file: Path) -> Synthesis:
 
 def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | None:
     """Return the noised number of patients in the answer to the first question, if there is one."""
+    from client_sdk.api.pages import all_queries
+
     digest = synthesis.first_question().digest()
-    for query in client.queries(study).queries:
-        if query.sha256 == digest and query.answered is not None:
-            table = query.answered.published.answer.tables[0]
-            return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
-    return None
+    numbers = [query.number for query in all_queries(client, study) if query.sha256 == digest]
+    answered = client.query(study, numbers[0]).answered if numbers else None
+    if answered is None:
+        return None
+    table = answered.published.answer.tables[0]
+    return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
 
 
 def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None, as_json: bool) -> None:
@@ -135,13 +138,16 @@ def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None
 
 def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None, sets: int | None) -> None:
     from client_sdk.errors import ConfigurationError
-    from synthesis.file import SUFFIXES, made, path_of_set, write
+    from synthesis.file import SUFFIXES, made, path_of_set, provenance_path, write
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
     paths = {None: output} if sets is None else {number: path_of_set(output, number) for number in range(1, sets + 1)}
     for path in paths.values():
         require_writable(path)
+        if path.suffix == ".csv":
+            _require_no_formula(synthesis)
+            require_writable(provenance_path(path))
     answers, key = _answers(client, study, synthesis)
     certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
     for number, path in paths.items():
@@ -149,6 +155,19 @@ def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None,
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
     if sets is not None:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
+
+
+def _require_no_formula(synthesis: Synthesis) -> None:
+    """Require that no spreadsheet takes a name or category for a formula. With an apostrophe it is another value."""
+    from client_sdk.errors import ConfigurationError
+    from wardround.cli.hospital.spreadsheet import guarded
+
+    for variable in synthesis.columns:
+        for text in (variable.column, *(variable.categories or ())):
+            if guarded(text) != text:
+                raise ConfigurationError(
+                    f"column {variable.column}: a spreadsheet would run {text!r} in a CSV file. Name a .parquet file"
+                )
 
 
 def _certificate(client: Client, study: str) -> str | None:
