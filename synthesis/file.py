@@ -200,7 +200,8 @@ def provenance_path(path: Path) -> Path:
 def provenance_of(path: Path) -> Provenance | None:
     """Return what the file says of itself, unverified. None: `wardround synth` did not write it. Raises ValueError."""
     if path.suffix == ".parquet" and path.is_file():
-        document = (import_module("pyarrow.parquet").read_schema(path).metadata or {}).get(_KEY)
+        metadata: dict[bytes, bytes] = import_module("pyarrow.parquet").read_schema(path).metadata or {}
+        document = metadata.get(_KEY)
     else:
         beside = provenance_path(path)
         document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None
@@ -266,27 +267,34 @@ def _read_csv(path: Path) -> tuple[Provenance, str]:
     beside = provenance_path(path)
     if not beside.exists():
         raise ValueError(f"{beside.name} is missing: it stands beside a CSV file and says where its records come from")
-    provenance, text = _provenance(beside, beside.read_bytes()), path.read_bytes()
+    provenance = _provenance(beside, beside.read_bytes())
+    columns = provenance.synthesis.columns
+    lines = _csv_lines(path, provenance.synthesis.rows)
+    if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
+        raise ValueError(f"{path.name} has other columns than {beside.name} names")
+    cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
+    values = {variable.column: column for variable, column in zip(columns, cells, strict=True)}
+    if _csv(values) != path.read_bytes():
+        # Such as 2_5.0, which is 25.0 to one program and a text to another.
+        raise ValueError(f"{path.name} is not written as its records are: take the file as it was written")
+    return provenance, digest_of(values)
+
+
+def _csv_lines(path: Path, rows: int) -> list[list[str]]:
+    """Return the header and so many rows. Raises ValueError."""
+    text = path.read_bytes()
     if b"\r" in text or text.startswith(codecs.BOM_UTF8):
         raise ValueError(
             f"{path.name} was saved again by another program, as its line ends or first bytes say, which may change "
             "values: take the file as it was written"
         )
-    columns = provenance.synthesis.columns
     lines = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
-    if len(lines) - 1 != provenance.synthesis.rows or not text.endswith(b"\n"):
+    if len(lines) - 1 != rows or not text.endswith(b"\n"):
         raise ValueError(
-            f"{path.name} holds {max(len(lines) - 1, 0):,} whole rows of {provenance.synthesis.rows:,}: it was cut off "
-            "or changed. Copy it again"
+            f"{path.name} holds {max(len(lines) - 1, 0):,} whole rows of {rows:,}: it was cut off or changed. Copy it "
+            "again"
         )
-    if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
-        raise ValueError(f"{path.name} has other columns than {beside.name} names")
-    cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
-    values = {variable.column: column for variable, column in zip(columns, cells, strict=True)}
-    if _csv(values) != text:
-        # Such as 2_5.0, which is 25.0 to one program and a text to another.
-        raise ValueError(f"{path.name} is not written as its records are: take the file as it was written")
-    return provenance, digest_of(values)
+    return lines
 
 
 def _provenance(path: Path, document: bytes) -> Provenance:

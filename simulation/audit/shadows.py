@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import Gradients, changed, training_alone
 from simulation.backends.base import Loop
 from simulation.baselines import STEPS, fitted, metrics_of
 from simulation.engine import Engine
@@ -87,7 +88,7 @@ class ShadowStudies:
         """Run so many studies, in as many processes as there are processors.
 
         Raises:
-            ConfigurationError: too few patients to leave half of them out.
+            ConfigurationError: too few patients to leave half of them out, or a process was ended from outside.
             ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
         """
         workers = min(workers or len(os.sched_getaffinity(0)), studies)
@@ -103,7 +104,12 @@ class ShadowStudies:
         context = multiprocessing.get_context("fork")
         # A forked process has what it is given, without a copy.
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(self, seed)) as pool:
-            return list(pool.map(_in_worker, numbers))
+            try:
+                return list(pool.map(_in_worker, numbers))
+            except BrokenProcessPool as error:
+                raise ConfigurationError(
+                    "a process of the shadow studies was ended from outside, as for want of memory: give fewer records"
+                ) from error
 
     def _one(self, seed: int, number: int) -> tuple[Booleans, Floats, Floats, Mapping[str, float], Any]:
         draw = np.random.default_rng([seed, _STREAM, number])
@@ -179,15 +185,16 @@ def halved(settings: StudySettings) -> StudySettings:
     """Return the settings for half the patients: the same rounds and noise, sums divided by half the number.
 
     Questions and evaluations, which train no model, are left out.
+
+    Raises:
+        ConfigurationError: no study can have them.
     """
-    values: dict[str, Any] = settings.as_json()
-    for section in ("statistics", "evaluation"):
-        values.pop(section, None)
+    values = training_alone(settings)
     # In scheme joint this number is in the hospitals' own bound.
     if not settings.privacy.rules.bounds_clients_too:
         half = settings.privacy.expected_batch_size / 2
         values["privacy"] = values["privacy"] | {"expected_batch_size": half}
-    return StudySettings.model_validate(values)
+    return changed(values)
 
 
 def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:

@@ -180,6 +180,8 @@ def _by_hospital(stated: Certificate) -> list[list[str]]:
         [
             name,
             number(each.epsilon),
+            f"{'–' if each.estimate is None else format(each.estimate, '.2f')} "
+            f"({each.estimate_low:.2f} to {each.estimate_high:.2f})",
             f"{max(0.0, sum(each.counts)):.0f}",
             f"{each.clipped_low:.0%} to {each.clipped_high:.0%}",
         ]

@@ -117,7 +117,12 @@ class CertifiedHospital(Message):
     """What the noised distances of one hospital's patients show. A certificate never says which hospital it is."""
 
     counts: list[Finite] = Field(min_length=2, description="noised patients by bin of their loss, lowest bin first")
-    epsilon: Finite = Field(ge=0, description="of a patient drawn from these, at the limit's δ, noise counted")
+    epsilon: Finite = Field(ge=0, description="bound for a patient drawn from these, at the limit's δ, noise counted")
+    estimate: Finite | None = Field(
+        ge=0, description="ε of these patients, estimated: no guarantee. null: the noise hides how many they are"
+    )
+    estimate_low: Finite = Field(ge=0, description="its 95 % interval, of noise and of bins, begins here")
+    estimate_high: Finite = Field(ge=0, description="and ends here")
     clipped: Finite | None = Field(
         description="share of patients who were clipped in nearly every step. null: the noise hides it"
     )
@@ -131,7 +136,9 @@ class CertifiedDistances(Message):
     query: Whole = Field(ge=1, description="which query. Its signed answer names the hospitals")
     round: Whole = Field(ge=1, description="the round that answered it. Later rounds count at their worst")
     noise: Positive = Field(description="standard deviation of the noise in each count")
-    failure: Rate = Field(description="chance that some ε here is too small, by the samples or by the noise")
+    failure: Rate = Field(
+        description="chance that one of these ε is too small, by its sample or by the noise. Each has it"
+    )
     pooled: CertifiedHospital = Field(description="the patients of all hospitals in the sum")
     hospitals: list[CertifiedHospital] = Field(min_length=1, description="the least favourable first")
     words: list[Text] = Field(description="what it means")

@@ -50,7 +50,7 @@ def divided(numerator: Floats, denominator: Floats) -> Floats:
     return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=denominator != 0)
 
 
-class Words:
+class RandomWords:
     """Random 64-bit words from a public seed. Philox's words are the same in every version of numpy."""
 
     def __init__(self, seed: int, stream: int = 0) -> None:

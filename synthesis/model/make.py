@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.model.arithmetic import Floats, Integers, Words, gathered
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, gathered
 from synthesis.model.fit import Crossed, fitted
 from synthesis.model.margins import Margins, margins_of
 from synthesis.model.noised import Noised, Pair
@@ -30,7 +30,7 @@ def make_records(noised: Noised, count: int, seed: int) -> Integers:
         count: how many records.
         seed: public, from 0 to 2⁶³ - 1.
     """
-    words, margins = Words(seed), margins_of(noised)
+    words, margins = RandomWords(seed), margins_of(noised)
     edges = {pair: edge_of(noised, margins, pair) for pair in sorted(noised.edges)}
     rows = drawn_rows(noised.sizes, noised.outcome, margins, edges, count, words)
     if noised.pairs:

@@ -9,7 +9,7 @@ import numpy as np
 
 from synthesis.model.arithmetic import Floats, divided, gathered, on_simplex, summed, total_of
 from synthesis.model.fit import Crossed, fitted
-from synthesis.model.noised import Noised, Pair, Table
+from synthesis.model.noised import Noised, NoisedTable, Pair
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
     return counts + ((better - coarse) / cells)[groups], float(np.sqrt(total_of(spread * cells) / len(groups)))
 
 
-def _sums(tables: Mapping[Pair, Table], column: int) -> list[tuple[Floats, float]]:
+def _sums(tables: Mapping[Pair, NoisedTable], column: int) -> list[tuple[Floats, float]]:
     """Return this column by outcome from each pair with it, and the variance of one count."""
     found: list[tuple[Floats, float]] = []
     for pair, table in tables.items():

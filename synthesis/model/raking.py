@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.model.arithmetic import Floats, Integers, Words, divided, total_of
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, divided, total_of
 
 Target = tuple[NDArray[Any], Floats]
 """The cell of every record in one table, and the patients of each cell."""
@@ -32,7 +32,7 @@ def raked(weights: Floats, targets: Sequence[Target], steps: Iterable[bool]) -> 
     return weights
 
 
-def resampled(rows: Integers, weights: Floats, words: Words) -> Integers:
+def resampled(rows: Integers, weights: Floats, words: RandomWords) -> Integers:
     """Return as many records, each about in proportion to its weight, in random order.
 
     Records are sorted before they are counted off, so that like ones stand for one another.

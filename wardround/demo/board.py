@@ -120,6 +120,11 @@ class Board:
         lines += [*self._accuracies(baselines, accuracies), "", *filter(None, map(meaning, budget.limits))]
         self._panel("What taking part brought", lines)
 
+    def by_hospital(self, words: Sequence[str]) -> None:
+        """What the certificate says by hospital, if it was asked."""
+        if words:
+            self._panel("For whom the Bayesian number does not speak", [f"- {line}" for line in words])
+
     def files(self, lines: Mapping[str, str]) -> None:
         """The places of files, never wrapped, so that commands can be copied."""
         for name, text in lines.items():

@@ -244,6 +244,8 @@ def site_policy(study: str, settings: StudySettings) -> str:
         f"least_noise_multiplier = {guaranteed_noise_multiplier(settings)!r}\n"
         f"plain_disclosure = {str(plain).lower()}\n"
         f"unnoised_updates = {str(privacy.rules.central).lower()}\n"
+        # Of the question by hospital: here no person is asked.
+        + ('[statistics]\nqueries = "allow"\nby_hospital = "allow"\n' if settings.statistics is not None else "")
     )
 
 

@@ -54,7 +54,10 @@ def answer(operator: Client, study: str) -> OwnPatients | None:
         answered = operator.query(study, query.number).answered
         if answered is None:
             continue
-        table = next(table for table in answered.published.answer.tables if table.name == "performance")
+        tables = answered.published.answer.tables
+        table = next((table for table in tables if table.name == "performance"), None)
+        if table is None:
+            continue
         place = table.columns.index("measure")
         measured = next(row for row in table.rows if row[place] == MEASURE)
         row = dict(zip(table.columns, measured, strict=True))

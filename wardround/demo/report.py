@@ -29,8 +29,13 @@ def write(
     by_round: Mapping[int, float],
     accuracies: Accuracies,
     baselines: Mapping[str, Any],
+    by_hospital: Sequence[str] = (),
 ) -> Path:
-    """Write everything under `folder`; returns the page. model: what is reported, the mean of released ones."""
+    """Write everything under `folder`; returns the page.
+
+    model        what is reported, the mean of released ones
+    by_hospital  what the certificate says of the hospitals
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(model)
     for name, content in (
@@ -50,7 +55,9 @@ def write(
     ):
         (folder / name).write_text(json.dumps(content, indent=1, allow_nan=False))
     page = folder / "report.md"
-    page.write_text(_page(scenario, settings, budget, accuracies, baselines))
+    spoken = ["", "## For whom the Bayesian number does not speak", "", *(f"- {line}" for line in by_hospital), ""]
+    text = _page(scenario, settings, budget, accuracies, baselines)
+    page.write_text(text + ("\n".join(spoken) if by_hospital else ""))
     return page
 
 

@@ -16,7 +16,7 @@ from client_sdk.api.client import Client
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.result import study_model
 from study_protocol.study.settings import StudySettings
-from wardround.demo import report, scenarios
+from wardround.demo import by_hospital, report, scenarios
 from wardround.demo.averaged import accuracy_of, in_words
 from wardround.demo.board import Accuracies, Board
 from wardround.demo.hospitals import Joined
@@ -120,13 +120,15 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     _start_evaluator(coordinator, scenario, stage.evaluation)
     board.heading()
     follower = Follower(operator, STUDY, joined.check)
-    accuracies: dict[int, float] = {}
+    accuracies, question = dict[int, float](), by_hospital.question(settings)
     with _quiet_interrupt(console):
         for report_ in follower.rounds():
             board.round(report_.view, report_.limits)
             if report_.view.metrics is not None:
                 accuracies[report_.view.round] = report_.view.metrics.values["accuracy"]
             joined.round_over(report_.view.round)
+            if question is not None and not follower.trains_again:
+                operator.ask_query(STUDY, question)
     joined.wait()
     budget = operator.budget(STUDY)
     _require_agreement(budget.model_dump(mode="json"), follower)
@@ -143,14 +145,28 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
         last, averaged = accuracies[released[-1]], result.averaged or tuple(released[-1:])
     rounds = 0 if follower.budget is None else follower.budget.charged_rounds
     reached = Accuracies(study, last, averaged, in_words(settings, averaged), rounds, answer(operator, STUDY))
+    certificate, words = (b"", []) if question is None else by_hospital.certified(operator, STUDY)
     board.ending(budget, baselines, reached)
+    board.by_hospital(words)
     page = report.write(
-        options.home / "report", model, scenario, settings, budget, follower.entries, accuracies, reached, baselines
+        options.home / "report",
+        model,
+        scenario,
+        settings,
+        budget,
+        follower.entries,
+        accuracies,
+        reached,
+        baselines,
+        words,
     )
+    if certificate:
+        page.with_name("certificate.json").write_bytes(certificate)
     board.files(
         {
             "Model": str(page.with_name("model.safetensors")),
             "Report": str(page),
+            **({"Certificate": str(page.with_name("certificate.json"))} if certificate else {}),
             "Ledger": f"{page.with_name('ledger.json')} ({budget.ledger.entries} entries, replayed here: same numbers)",
             "Ask for the budget": f'curl -H "Authorization: Bearer $(cat {coordinator.viewer_key_file})" '
             f"{coordinator.origin}/v1/studies/{STUDY}/budget"

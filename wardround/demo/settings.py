@@ -29,6 +29,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Averaging, ServerOptimiser, Training
 from wardround.cli.lead.suggest import numbers_of
 from wardround.cli.shared.settings_file import changed_settings
+from wardround.demo.by_hospital import statistics
 from wardround.demo.scenarios import Scenario
 
 ORDERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0)
@@ -192,6 +193,9 @@ def _for_patients(
         bayesian=_bayesian(1.0, "running") if bayesian else None,
         disclosure="at-end",
     )
+    if bayesian:
+        questions = statistics(len(scenario.hospitals))
+        study = _tightest(StudySettings.model_validate(study.as_json() | {"statistics": questions}))
     study_settings = calibrated(study, choice.rounds)
     return study_settings if choice.learning_rate is not None else _as_suggested(study_settings, choice.rounds)
 

@@ -37,6 +37,11 @@ class Follower:
         self.budget: Budget | None = None
         self.entries: list[Entry] = []
 
+    @property
+    def trains_again(self) -> bool:
+        """Whether one more round of training fits the budget."""
+        return self.budget is not None and self.budget.authorise().is_allowed
+
     def rounds(self) -> Iterator[RoundReport]:
         """Every round as soon as it is over; ends with the study.
 

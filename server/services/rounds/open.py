@@ -12,7 +12,7 @@ from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import BudgetRow, ModelRow, ParticipantRow, RoundRow, SessionRow, StudyRow
 from server.db.tamper_check import require_queries_as_charged, round_that_opened
-from server.domain.queries import NEVER
+from server.domain.queries import NEVER, ConsentTally
 from server.domain.rounds import no_session, sample
 from server.services.coordinator import Coordinator
 from server.services.queries.schedule import evaluate_last, expire, fail, reserved
@@ -112,8 +112,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     require_queries_as_charged(tx, study, query.sha256)
     cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
-    asked = document.question.hospitals_asked
-    sampled = sorted(name for name in tally.granted & tally.active if not asked or name in asked)
+    sampled = _consenting(tally, document)
     # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
     other_costs = [] if query.reserved_until is not None else reserved(tx, study)
     authorisation = account.budget.supposing(other_costs).authorise_query(cost)
@@ -127,6 +126,12 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
         fail(tx, study, query, "query-opened" if opened else authorisation.reason or "too-few-clients")
         return
     _open_query(coordinator, tx, study, account, query, document, sampled)
+
+
+def _consenting(tally: ConsentTally, document: QueryDocument) -> list[str]:
+    """Return the active hospitals that consent, without those of which the question is not asked."""
+    consenting = tally.granted & tally.active
+    return sorted(consenting.intersection(document.question.hospitals_asked or consenting))
 
 
 def _open_query(

@@ -69,8 +69,10 @@ def chain() -> list[QueryDocument]:
 
 
 def changed(document: QueryDocument, **entries: Any) -> QueryDocument:
+    """The question with other entries. Other tables have no weights."""
     value = document.model_dump(mode="json")
-    return QueryDocument.model_validate(value | {"question": value["question"] | entries})
+    weights = {"weights": []} if "cliques" in entries else {}
+    return QueryDocument.model_validate(value | {"question": value["question"] | weights | entries})
 
 
 @pytest.fixture
@@ -160,12 +162,9 @@ def test_an_answer_that_states_less_noise_or_another_grid_is_refused(
         arrays = tuple(array.model_copy(update={"steps": 1}) for array in published.answer.arrays)
         published = published.model_copy(update={"answer": published.answer.model_copy(update={"arrays": arrays})})
     signature = sign_document(KEY, QUERY_ANSWER, published.model_dump(mode="json"))
-    other = Coordinator(
-        shown(
-            first, state="answered", round=1, number=1, answered=SignedAnswer(published=published, signature=signature)
-        )
-    )
-    with pytest.raises(PolicyRefused, match="are not sound: .* states another grid or less noise"):
+    answer = SignedAnswer(published=published, signature=signature)
+    other = Coordinator(shown(first, state="answered", round=1, number=1, answered=answer))
+    with pytest.raises(PolicyRefused, match=r"are not sound: .* states another grid or less noise"):
         permission(other, tmp_path, ledger).require_by_rule(QueryAsked(number=2, document=second))
 
 

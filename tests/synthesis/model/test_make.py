@@ -11,7 +11,7 @@ import pytest
 
 from synthesis.model.make import make_records
 from synthesis.model.margins import margins_of, shares_of
-from synthesis.model.noised import Noised, Table, pooled
+from synthesis.model.noised import Noised, NoisedTable, pooled
 
 SIZES, OUTCOME = (4, 10, 3, 2), 3
 
@@ -35,13 +35,13 @@ def _counts(cells: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
 def _noised(cells: np.ndarray, std: float, seed: int = 0) -> Noised:
     source, groups = np.random.default_rng(seed), np.array([0, 1, 2, 3, 4, 5, 6, 7, 7, 7])
 
-    def table(columns: tuple[int, ...], places: np.ndarray | None = None) -> Table:
+    def table(columns: tuple[int, ...], places: np.ndarray | None = None) -> NoisedTable:
         counts = _counts(cells, (*columns, OUTCOME))
         if places is not None and 1 in columns:
             axis = columns.index(1)
             starts = np.unique(places, return_index=True)[1]
             counts = np.add.reduceat(counts, starts, axis=axis)
-        return Table(counts + source.normal(0, std, counts.shape), std)
+        return NoisedTable(counts + source.normal(0, std, counts.shape), std)
 
     return Noised(
         SIZES,
@@ -93,7 +93,7 @@ def test_margins_use_every_table_that_holds_a_column() -> None:
 
 
 def test_a_mean_of_tables_is_weighted_by_precision() -> None:
-    found = pooled([Table(np.array([10.0]), 1.0), Table(np.array([20.0]), 2.0)])
+    found = pooled([NoisedTable(np.array([10.0]), 1.0), NoisedTable(np.array([20.0]), 2.0)])
     assert found.counts.tolist() == pytest.approx([12.0])
     assert found.std == pytest.approx(np.sqrt(0.8))
 
@@ -104,8 +104,8 @@ def test_an_outcome_without_patients_has_no_shares() -> None:
 
 def test_many_columns_need_little_memory() -> None:
     columns, count = 40, 20_000
-    pairs = {pair: Table(np.full((2, 2, 4), 50.0), 1.0) for pair in itertools.combinations(range(columns), 2)}
-    singles = {column: Table(np.full((2, 4), 100.0), 1.0) for column in range(columns)}
+    pairs = {pair: NoisedTable(np.full((2, 2, 4), 50.0), 1.0) for pair in itertools.combinations(range(columns), 2)}
+    singles = {column: NoisedTable(np.full((2, 4), 100.0), 1.0) for column in range(columns)}
     sizes = (*[2] * columns, 4)
     tracemalloc.start()
     try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from study_protocol.study.queries import QueryForecast, SignedAnswer
     from study_protocol.study.synthesis import Synthesis
+    from synthesis.forecast import SynthesisForecast
 
 VERIFY = "verify"
 
@@ -111,28 +112,34 @@ def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None
     from dataclasses import asdict
 
     from client_sdk.errors import ConfigurationError
-    from synthesis.forecast import FEW_PATIENTS, forecast
+    from synthesis.forecast import forecast
 
     count = patients or synthesis.patients
     if count is None:
         raise ConfigurationError("say about how many patients all hospitals have together: --patients")
-    noises, found = [synthesis.noise_multiplier(share) for share in synthesis.shares], forecast(synthesis, count)
+    noises, expected = [synthesis.noise_multiplier(share) for share in synthesis.shares], forecast(synthesis, count)
     if as_json:
         costs = {} if cost is None else {"cost": cost.model_dump(mode="json")}
-        print_json({**asdict(found), "noise_multipliers": noises, **costs})
+        print_json({**asdict(expected), "noise_multipliers": noises, **costs})
         return
     say(f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}")
     if cost is not None:
         say("their cost fits" if cost.allowed else f"their cost does not fit ({cost.reason})")
+    _say_quality(expected, count)
+
+
+def _say_quality(expected: SynthesisForecast, count: int) -> None:
+    from synthesis.forecast import FEW_PATIENTS
+
     say(
-        f"forecast for {count:,} patients: {found.pairs} pairs of columns are counted in groups and {found.edges:.0f} "
-        f"in full. Tables of two columns differ from the patients' by {100 * found.variation:.2g} % of the records "
-        "(mean total variation)"
+        f"forecast for {count:,} patients: {expected.pairs} pairs of columns are counted in groups and "
+        f"{expected.edges:.0f} in full. Tables of two columns differ from the patients' by "
+        f"{100 * expected.variation:.2g} % of the records (mean total variation)"
     )
     say("from simulated columns of this form. Closely related columns come out worse, by a third or more")
-    if found.has_few_patients:
+    if expected.has_few_patients:
         say(f"warning: below about {FEW_PATIENTS:,} patients records say little of what belongs together", err=True)
-    if not found.pairs:
+    if not expected.pairs:
         say("the first question is asked twice instead, and no pair of columns is counted", err=True)
 
 
@@ -149,9 +156,9 @@ def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None,
             _require_no_formula(synthesis)
             require_writable(provenance_path(path))
     answers, key = _answers(client, study, synthesis)
-    certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
+    settings, certificate = client.study(study).settings_sha256, _certificate(client, study)
     for number, path in paths.items():
-        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, number))
+        write(path, made(study, settings, synthesis, answers, key, certificate, number))
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
     if sets is not None:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")

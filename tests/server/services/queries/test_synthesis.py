@@ -180,7 +180,7 @@ def test_a_hospital_that_leaves_stops_no_other_and_too_few_free_the_rest(
 def test_an_imitation_that_fails_frees_nothing_of_the_question_under_way(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
     ask.ask(coordinator, STUDY, first())
-    value = json.loads(section(patients=9000).largest_question().model_dump_json())
+    value = json.loads(section().document(40, [(0, 1, 3)], title="", stage=3).model_dump_json())
     value["question"] |= {"noise_multiplier": section().noise_multiplier(40), "stage": 3}
     ask.ask(coordinator, STUDY, QueryDocument.model_validate(value))
     allow(coordinator, hospitals[:2], 2, allowed=False)
