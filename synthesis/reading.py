@@ -35,11 +35,17 @@ def read_tables(question: Question, answer: PublishedAnswer, outcome: int) -> Ma
         outcome: number of the outcome.
 
     Raises:
-        ValueError: the answer has not one array for each table of the question, or a count is not shown.
+        ValueError: the answer has not one array for each table of the question, a count is not shown, or grid or noise
+            are not the question's.
     """
     arrays = answer.answer.arrays
     if not isinstance(question, Marginals) or tuple(array.shape for array in arrays) != question.shapes:
         raise ValueError(f"the answer to query {answer.query} does not hold the tables of the synthesis's question")
+    grid = question.grid()
+    steps = tuple(times * round(1 / grid.spacing) for times in question.times)
+    # Less noise than was charged, up to roundings of the account.
+    if tuple(array.steps for array in arrays) != steps or answer.noise.present < grid.std * grid.spacing * (1 - 1e-6):
+        raise ValueError(f"the answer to query {answer.query} states another grid or less noise than its question has")
     tables: dict[Clique, ReadTable] = {}
     for clique, times, array in zip(question.cliques, question.times, arrays, strict=True):
         if None in array.values:

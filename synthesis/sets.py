@@ -55,9 +55,13 @@ def combined(estimates: ArrayLike, confidence: float = 0.95) -> Interval:
         confidence: of the interval, between 0 and 1.
 
     Raises:
-        ValueError: fewer than two sets, an estimate that is no finite number, or no confidence between 0 and 1.
+        ValueError: fewer than two sets, estimates of different shapes, one that is no finite number or too large, or no
+            confidence between 0 and 1.
     """
-    values = np.asarray(estimates, np.float64)
+    try:
+        values = np.asarray(estimates, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError("estimates are real numbers, as many from each set") from error
     if values.ndim == 0 or len(values) < 2:
         raise ValueError("an interval needs the estimates of at least two sets")
     if not np.isfinite(values).all():
@@ -65,7 +69,11 @@ def combined(estimates: ArrayLike, confidence: float = 0.95) -> Interval:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence lies between 0 and 1, not at {confidence:g}")
     count = len(values)
-    mean, error = values.mean(axis=0), np.sqrt((1 + 1 / count) * values.var(axis=0, ddof=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = values.var(axis=0, ddof=1)
+    if not np.isfinite(spread).all():
+        raise ValueError("the estimates of sets are too large: use another unit")
+    mean, error = values.mean(axis=0), np.sqrt((1 + 1 / count) * spread)
     reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error  # pyright: ignore[reportUnknownMemberType]
     return Interval(mean, error, mean - reach, mean + reach, count - 1)
 

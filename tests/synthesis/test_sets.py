@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,9 +45,14 @@ def test_vectors_are_combined_entry_by_entry() -> None:
         (1.0, 0.95, "at least two sets"),
         ([1.0, float("nan")], 0.95, "not a finite number"),
         ([1.0, 2.0], 1.0, "between 0 and 1"),
+        ([1.0, 2.0], float("nan"), "between 0 and 1"),
+        ([[1.0, 2.0], [3.0]], 0.95, "as many from each set"),
+        (["a", "b"], 0.95, "are real numbers"),
+        ([1j, 2j], 0.95, "are real numbers"),
+        ([1e200, -1e200], 0.95, "too large"),
     ],
 )
-def test_what_gives_no_interval_is_refused(estimates: Sequence[float], confidence: float, words: str) -> None:
+def test_what_gives_no_interval_is_refused(estimates: Any, confidence: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         combined(estimates, confidence)
 

@@ -149,6 +149,25 @@ def test_an_answer_that_the_coordinator_has_not_signed_is_refused(tmp_path: Path
         permission(Coordinator(foreign), tmp_path, ledger).require_by_rule(QueryAsked(number=2, document=second))
 
 
+@pytest.mark.parametrize("lie", ["noise", "steps"])
+def test_an_answer_that_states_less_noise_or_another_grid_is_refused(
+    tmp_path: Path, ledger: HospitalLedger, lie: str
+) -> None:
+    first, second, _ = chain()
+    published = answered(first, 5000).model_copy(update={"query": 1})
+    if lie == "noise":
+        noise = published.noise.model_copy(update={"present": published.noise.present * 0.99})
+        published = published.model_copy(update={"noise": noise})
+    else:
+        arrays = tuple(array.model_copy(update={"steps": 1}) for array in published.answer.arrays)
+        published = published.model_copy(update={"answer": published.answer.model_copy(update={"arrays": arrays})})
+    signature = sign_document(KEY, QUERY_ANSWER, published.model_dump(mode="json"))
+    answer = SignedAnswer(published=published, signature=signature)
+    other = Coordinator(shown(first, state="answered", round=1, number=1, answered=answer))
+    with pytest.raises(PolicyRefused, match=r"are not sound: .* states another grid or less noise"):
+        permission(other, tmp_path, ledger).require_by_rule(QueryAsked(number=2, document=second))
+
+
 def test_a_coordinator_that_signs_two_answers_gets_one_next_question(tmp_path: Path, ledger: HospitalLedger) -> None:
     """Both are signed, and both lead to a question by the rule. This hospital answers one in each place."""
     first, second, third = chain()

@@ -76,7 +76,7 @@ def _require_sensible(study: str, file: Path | None, plan: bool, patients: int |
 def _paths(output: Path | None, sets: int | None) -> dict[int | None, Path]:
     """Return the new file of every set. Raises ConfigurationError, OSError: none can be written there."""
     from client_sdk.errors import ConfigurationError
-    from synthesis.file import SUFFIXES, path_of_set
+    from synthesis.file import SUFFIXES, path_of_set, provenance_path
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
@@ -84,6 +84,8 @@ def _paths(output: Path | None, sets: int | None) -> dict[int | None, Path]:
     # Before a question is asked: its cost does not come back.
     for path in paths.values():
         require_writable(path)
+        if path.suffix == ".csv":
+            require_writable(provenance_path(path))
     return paths
 
 
@@ -131,12 +133,15 @@ def _section_of(file: Path) -> tuple[AnySettings, Synthesis]:
 
 def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | None:
     """Return the noised number of patients in the answer to the first question, if there is one."""
+    from client_sdk.api.pages import all_queries
+
     digest = synthesis.first_question().digest()
-    for query in client.queries(study).queries:
-        if query.sha256 == digest and query.answered is not None:
-            table = query.answered.published.answer.tables[0]
-            return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
-    return None
+    numbers = [query.number for query in all_queries(client, study) if query.sha256 == digest]
+    answered = client.query(study, numbers[0]).answered if numbers else None
+    if answered is None:
+        return None
+    table = answered.published.answer.tables[0]
+    return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
 
 
 def _cost_lines(settings: AnySettings, synthesis: Synthesis) -> list[str]:
@@ -200,6 +205,8 @@ def _say_quality(expected: SynthesisForecast, count: int) -> None:
 def _make(client: Client, study: str, synthesis: Synthesis, paths: dict[int | None, Path]) -> None:
     from synthesis.file import made, write
 
+    if any(path.suffix == ".csv" for path in paths.values()):
+        _require_no_formula(synthesis)
     answers, key = _answers(client, study, synthesis)
     certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
     for place, path in paths.items():
@@ -207,6 +214,19 @@ def _make(client: Client, study: str, synthesis: Synthesis, paths: dict[int | No
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
     if None not in paths:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
+
+
+def _require_no_formula(synthesis: Synthesis) -> None:
+    """Require that no spreadsheet takes a name or category for a formula. With an apostrophe it is another value."""
+    from client_sdk.errors import ConfigurationError
+    from wardround.cli.hospital.spreadsheet import guarded
+
+    for variable in synthesis.columns:
+        for text in (variable.column, *(variable.categories or ())):
+            if guarded(text) != text:
+                raise ConfigurationError(
+                    f"column {variable.column}: a spreadsheet would run {text!r} in a CSV file. Name a .parquet file"
+                )
 
 
 def _certificate(client: Client, study: str) -> str | None:

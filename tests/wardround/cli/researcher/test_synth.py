@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from scipy.special import ndtr
 from typer.testing import CliRunner
 
+from client_sdk.errors import ConfigurationError
 from tests.factories.settings import statistics_settings
-from tests.factories.synthesis import section
+from tests.factories.signed_answers import shown
+from tests.factories.synthesis import COLUMNS, answered, section
 from tests.synthesis.test_file import written
 from wardround.cli.main import build
+from wardround.cli.researcher.synth import _make, _paths, _patients_told  # pyright: ignore[reportPrivateUsage]
 
 RUNNER = CliRunner()
 
@@ -63,3 +69,43 @@ def _settings(folder: Path, allowance: float) -> Path:
     path = folder / "study.json"
     path.write_text(json.dumps(statistics_settings(epsilon=1.0, synthesis=synthesis).as_json()))
     return path
+
+
+class _Coordinator:
+    """One whose first query is another one. Lists have no answers, and one query a page."""
+
+    def __init__(self) -> None:
+        document = section().first_question()
+        answer: Any = SimpleNamespace(published=answered(document, 7000))
+        self._whole = {1: shown(section(seed=1, allowance=0.4).first_question(), number=1)}
+        self._whole[2] = shown(document, state="answered", number=2).model_copy(update={"answered": answer})
+
+    def queries(self, study: str, state: str | None = None, after: int | None = None) -> Any:
+        number = (after or 0) + 1
+        listed = self._whole[number].model_copy(update={"answered": None})
+        return SimpleNamespace(queries=[listed], next=number if number < len(self._whole) else None)
+
+    def query(self, study: str, number: int) -> Any:
+        return self._whole[number]
+
+
+def test_a_forecast_takes_the_number_of_patients_from_the_first_answer() -> None:
+    client: Any = _Coordinator()
+    assert _patients_told(client, "registry", section()) == pytest.approx(7000, abs=1)
+    assert _patients_told(client, "registry", section(allowance=0.4)) is None
+    assert _patients_told(client, "registry", section(allowance=0.3)) is None
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "-cmd", "\uff1d1"])
+@pytest.mark.parametrize("place", ["column", "category"])
+def test_no_formula_is_written_for_a_spreadsheet(tmp_path: Path, text: str, place: str) -> None:
+    column = {"column": text, "presence": True} if place == "column" else COLUMNS[1] | {"categories": ["f", text]}
+    client: Any = SimpleNamespace()
+    with pytest.raises(ConfigurationError, match=r"a spreadsheet would run .* Name a \.parquet file"):
+        _make(client, "registry", section(columns=[column, COLUMNS[3]]), {None: tmp_path / "records.csv"})
+
+
+def test_a_file_of_provenance_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "records-02.csv.json").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"records-02\.csv\.json exists already"):
+        _paths(tmp_path / "records.csv", 3)
