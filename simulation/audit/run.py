@@ -148,7 +148,7 @@ def _reconstruction(inputs: AuditInputs) -> Section:
     return reconstruction_section(found if inputs.pictures else found.model_copy(update={"picture": None}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Part:
     """One attack. run: returns its section, of this key and title, or raises WardroundError where it does not go."""
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
-
-from client_sdk.errors import ConfigurationError
 from simulation.audit.attack import attack, judged
 from simulation.audit.one_run import GuessPlan, StudyLaw
 from tests.factories.hospitals import records
@@ -28,10 +23,3 @@ def test_right_guesses_beyond_the_certificate_refute_it() -> None:
     assert found.refuted
     assert found.proven > found.certified
     assert found.of_any <= found.most
-
-
-def test_too_few_patients_are_refused_in_words() -> None:
-    few = study(patients=3)
-    with pytest.raises(ConfigurationError, match="15 patients are too few"):
-        attack(few, records(3), canaries=3, delta=DELTA, seed=1)
-    assert replace(few).watched == 1
