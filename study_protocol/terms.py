@@ -42,12 +42,7 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
     rows += [(f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)) for limit in privacy.limits]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
-    if settings.statistics is not None:
-        rows += _on("queries", _of_queries(settings.statistics))
-    if isinstance(settings, StudySettings) and settings.evaluation is not None:
-        rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
-    if settings.synthesis is not None:
-        rows += _on("synthesis", _of_synthesis(settings.synthesis, settings.statistics))
+    rows += _of_questions(settings)
     if isinstance(settings, StudySettings) and settings.audit_in_words is not None:
         rows.append(("audit", settings.audit_in_words))
     rows += _on("waiting", [_waiting(settings)])
@@ -83,6 +78,17 @@ def _of_training(settings: StudySettings) -> list[tuple[str, str]]:
         ("training", _training(settings)),
         ("drawn", _sampling(settings)),
     ]
+
+
+def _of_questions(settings: AnySettings) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if settings.statistics is not None:
+        rows += _on("queries", _of_queries(settings.statistics))
+    if isinstance(settings, StudySettings) and settings.evaluation is not None:
+        rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
+    if settings.synthesis is not None:
+        rows += _on("synthesis", _of_synthesis(settings.synthesis, settings.statistics))
+    return rows
 
 
 def _of_queries(statistics: Statistics) -> list[str]:

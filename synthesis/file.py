@@ -7,6 +7,9 @@ import csv
 import hashlib
 import io
 import itertools
+import math
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,6 +34,7 @@ from synthesis.sets import sets_of
 
 _KEY = b"wardround-synthetic"
 SUFFIXES = (".parquet", ".csv")
+_LARGEST = sys.float_info.max
 
 
 class Provenance(Message):
@@ -88,6 +92,8 @@ def made(
             raise ValueError(f"an answer is of study {answer.published.study}, not of {study}")
         by_question[answer.published.sha256] = answer.published
     chain = follow(synthesis, by_question.get)
+    if chain.document is None and [answer.published for answer in answers] != list(chain.answers):
+        raise ValueError("there are answers that the records are not made of")
     cells = records_of(synthesis, chain) if set_number is None else next(sets_of(synthesis, chain, [set_number]))
     last = chain.answers[-1]
     provenance = Provenance(
@@ -116,14 +122,22 @@ def columns_of(variables: Sequence[Variable], cells: Integers) -> dict[str, list
 
 
 def values_of(variable: Variable) -> list[str | float | None]:
-    """Return the value that stands for each cell. An open bin is as wide as the one beside it."""
+    """Return the value that stands for each cell, and lies in it. An open bin is as wide as the one beside it."""
     if variable.edges is None:
         return [None if label == MISSING and not variable.presence else label for label in variable.labels]
     edges = list(variable.edges)
-    first = edges[1] - edges[0] if len(edges) > 1 else 0.0
-    last = edges[-1] - edges[-2] if len(edges) > 1 else 0.0
-    ends = (edges[0] - first, *edges, edges[-1] + last)
-    return [*((low + high) / 2 for low, high in itertools.pairwise(ends)), None]
+    # Of one edge alone, wide enough to tell both sides apart.
+    alone = max(1.0, abs(edges[0]) * 2.0**-40)
+    first = edges[1] - edges[0] if len(edges) > 1 else alone
+    last = edges[-1] - edges[-2] if len(edges) > 1 else alone
+    low = max(min(edges[0] - first, math.nextafter(edges[0], -math.inf)), -_LARGEST)
+    return [*itertools.starmap(_middle, itertools.pairwise((low, *edges, min(edges[-1] + last, _LARGEST)))), None]
+
+
+def _middle(low: float, high: float) -> float:
+    middle = low / 2 + high / 2
+    # Between neighbours among floats there is none. Each value lies in its own cell [low, high).
+    return middle if low <= middle < high else low
 
 
 def digest_of(columns: dict[str, list[str | float | None]]) -> str:
@@ -135,25 +149,42 @@ def digest_of(columns: dict[str, list[str | float | None]]) -> str:
 
 
 def write(path: Path, records: Records) -> None:
-    """Write a new file. A CSV file has its provenance beside it, in PATH.json.
+    """Write a whole file or none. A CSV file has its provenance beside it, in PATH.json, which is written first.
 
     Raises:
         ValueError: the name ends in neither .parquet nor .csv.
+        OSError: it cannot be written, such as on a full disk.
     """
     columns = columns_of(records.provenance.synthesis.columns, records.cells)
     document = records.provenance.model_dump_json().encode()
     if path.suffix == ".parquet":
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-        parquet.write_table(arrow.table(columns).replace_schema_metadata({_KEY: document}), path)
+        content = io.BytesIO()
+        parquet.write_table(arrow.table(columns).replace_schema_metadata({_KEY: document}), content)
+        _replace(path, content.getvalue())
         return
     if path.suffix != ".csv":
         raise ValueError(f"{path.name}: synthetic records are written to a file that ends in .parquet or .csv")
+    _replace(provenance_path(path), document)
+    _replace(path, _csv(columns))
+
+
+def _csv(columns: dict[str, list[str | float | None]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(["" if value is None else value for value in row] for row in zip(*columns.values(), strict=True))
-    path.write_text(text.getvalue(), encoding="utf-8")
-    provenance_path(path).write_bytes(document)
+    return text.getvalue().encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        # Also where somebody stops it.
+        temporary.unlink(missing_ok=True)
 
 
 def path_of_set(path: Path, number: int) -> Path:
@@ -169,7 +200,8 @@ def provenance_path(path: Path) -> Path:
 def provenance_of(path: Path) -> Provenance | None:
     """Return what the file says of itself, unverified. None: `wardround synth` did not write it. Raises ValueError."""
     if path.suffix == ".parquet" and path.is_file():
-        document = (import_module("pyarrow.parquet").read_schema(path).metadata or {}).get(_KEY)
+        metadata: dict[bytes, bytes] = import_module("pyarrow.parquet").read_schema(path).metadata or {}
+        document = metadata.get(_KEY)
     else:
         beside = provenance_path(path)
         document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None
@@ -209,39 +241,60 @@ def verify(path: Path) -> Provenance:
 def _read_parquet(path: Path) -> tuple[Provenance, str]:
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     try:
-        table = parquet.read_table(path)
+        # Not `read_table`, which takes columns from the names of folders.
+        with parquet.ParquetFile(path) as file:
+            table = file.read()
     except (arrow.ArrowException, OSError) as error:
-        if not path.exists():
+        if not path.is_file():
             raise
         raise ValueError(f"{path.name} is no whole Parquet file: it was cut off or changed. Copy it again") from error
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     document = metadata.get(_KEY)
     if document is None:
         raise ValueError(f"{path.name} does not say where its records come from: `wardround synth` did not write it")
-    return _provenance(path, document), digest_of(table.to_pydict())
+    provenance = _provenance(path, document)
+    names = [variable.column for variable in provenance.synthesis.columns]
+    types = (arrow.string(), arrow.float64(), arrow.null())
+    # Of two columns of one name, or where an index is declared, programs show different ones.
+    if table.column_names != names or len(metadata) > 1 or any(field.type not in types for field in table.schema):
+        raise ValueError(f"{path.name} was saved again by another program or changed: take the file as it was written")
+    # No float that is written is NaN: a text, so that the digest differs.
+    columns = {name: ["NaN" if value != value else value for value in table[name].to_pylist()] for name in names}
+    return provenance, digest_of(columns)
 
 
 def _read_csv(path: Path) -> tuple[Provenance, str]:
     beside = provenance_path(path)
     if not beside.exists():
         raise ValueError(f"{beside.name} is missing: it stands beside a CSV file and says where its records come from")
-    provenance, text = _provenance(beside, beside.read_bytes()), path.read_bytes()
+    provenance = _provenance(beside, beside.read_bytes())
+    columns = provenance.synthesis.columns
+    lines = _csv_lines(path, provenance.synthesis.rows)
+    if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
+        raise ValueError(f"{path.name} has other columns than {beside.name} names")
+    cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
+    values = {variable.column: column for variable, column in zip(columns, cells, strict=True)}
+    if _csv(values) != path.read_bytes():
+        # Such as 2_5.0, which is 25.0 to one program and a text to another.
+        raise ValueError(f"{path.name} is not written as its records are: take the file as it was written")
+    return provenance, digest_of(values)
+
+
+def _csv_lines(path: Path, rows: int) -> list[list[str]]:
+    """Return the header and so many rows. Raises ValueError."""
+    text = path.read_bytes()
     if b"\r" in text or text.startswith(codecs.BOM_UTF8):
         raise ValueError(
             f"{path.name} was saved again by another program, as its line ends or first bytes say, which may change "
             "values: take the file as it was written"
         )
-    columns = provenance.synthesis.columns
     lines = list(csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline="")))
-    if len(lines) - 1 != provenance.synthesis.rows or not text.endswith(b"\n"):
+    if len(lines) - 1 != rows or not text.endswith(b"\n"):
         raise ValueError(
-            f"{path.name} holds {max(len(lines) - 1, 0):,} whole rows of {provenance.synthesis.rows:,}: it was cut off "
-            "or changed. Copy it again"
+            f"{path.name} holds {max(len(lines) - 1, 0):,} whole rows of {rows:,}: it was cut off or changed. Copy it "
+            "again"
         )
-    if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
-        raise ValueError(f"{path.name} has other columns than {beside.name} names")
-    cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
-    return provenance, digest_of({variable.column: column for variable, column in zip(columns, cells, strict=True)})
+    return lines
 
 
 def _provenance(path: Path, document: bytes) -> Provenance:

@@ -34,7 +34,7 @@ _MISSING, _OTHER, _ABSENT = 0.01, 0.002, 0.2
 
 
 @dataclass(frozen=True)
-class Forecast:
+class SynthesisForecast:
     """What to expect.
 
     patients   of all hospitals
@@ -53,7 +53,7 @@ class Forecast:
         return self.patients < FEW_PATIENTS
 
 
-def forecast(synthesis: Synthesis, patients: int, seed: int = 0) -> Forecast:
+def forecast(synthesis: Synthesis, patients: int, seed: int = 0) -> SynthesisForecast:
     """Return the forecast for so many patients, a mean over simulated tables. It takes seconds.
 
     Raises:
@@ -65,7 +65,7 @@ def forecast(synthesis: Synthesis, patients: int, seed: int = 0) -> Forecast:
     tables = max(1, round(_COLUMNS / len(synthesis.columns)))
     found = [_of_one_table(synthesis, patients, np.random.default_rng([seed, table])) for table in range(tables)]
     variation, pairs, edges = np.mean(found, axis=0).tolist()
-    return Forecast(patients, variation, round(pairs), edges)
+    return SynthesisForecast(patients, variation, round(pairs), edges)
 
 
 def _of_one_table(synthesis: Synthesis, patients: int, generator: np.random.Generator) -> tuple[float, int, int]:

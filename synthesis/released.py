@@ -8,7 +8,7 @@ from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import Chain
 from synthesis.model.arithmetic import Integers
 from synthesis.model.make import make_records
-from synthesis.model.noised import Noised, Pair, Table, pooled
+from synthesis.model.noised import Noised, NoisedTable, Pair, pooled
 from synthesis.reading import UNIT, ReadTable, read_tables
 
 
@@ -20,9 +20,9 @@ def noised_of(synthesis: Synthesis, chain: Chain) -> Noised:
     """
     if chain.document is not None:
         raise ValueError("a question of the synthesis has no answer yet")
-    columns: dict[int, list[Table]] = {}
-    pairs: dict[Pair, Table] = {}
-    edges: dict[Pair, Table] = {}
+    columns: dict[int, list[NoisedTable]] = {}
+    pairs: dict[Pair, NoisedTable] = {}
+    edges: dict[Pair, NoisedTable] = {}
     groups: dict[int, Integers] = {}
     for question, answer in zip(chain.questions, chain.answers, strict=True):
         groups |= {column: np.array(cells, np.int64) for column, cells in enumerate(question.groups) if cells}
@@ -47,5 +47,5 @@ def records_of(synthesis: Synthesis, chain: Chain) -> Integers:
     return make_records(noised_of(synthesis, chain), synthesis.rows, synthesis.seed)
 
 
-def _in_patients(read: ReadTable) -> Table:
-    return Table(read.counts.astype(np.float64) / UNIT, float(read.std) / UNIT)
+def _in_patients(read: ReadTable) -> NoisedTable:
+    return NoisedTable(read.counts.astype(np.float64) / UNIT, float(read.std) / UNIT)

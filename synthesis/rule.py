@@ -8,15 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from study_protocol.queries.kinds.marginals import Clique, Groups, Marginals
 from study_protocol.study.queries import PublishedAnswer, QueryDocument
 from study_protocol.study.synthesis import STAGES, Synthesis
-from synthesis.forest import association, spanning_forest
+from synthesis.forest import Column, association, spanning_forest
 from synthesis.partition import groups_of
 from synthesis.reading import UNIT, ReadTable, read_tables
 
@@ -64,7 +62,7 @@ def _pairs(synthesis: Synthesis, first: Mapping[Clique, ReadTable]) -> QueryDocu
     outcome = synthesis.outcome_number
     cliques = [_with(outcome, *pair) for pair in itertools.combinations(_others(synthesis), 2)]
     groups = [
-        () if number == outcome else groups_of(variable, first[number,].counts.tolist())
+        () if number == outcome else groups_of(variable, first[number,].counts.tolist(), synthesis.most_groups)
         for number, variable in enumerate(synthesis.columns)
     ]
     percent = synthesis.shares[1]
@@ -77,15 +75,17 @@ def _forest(
     question, outcome = pairs.question, synthesis.outcome_number
     assert isinstance(question, Marginals)
     coarse = {
-        column: _grouped(table.counts, question.groups[column] if question.groups else ())
+        column: _grouped(table, question.groups[column] if question.groups else ())
         for (column,), table in first.items()
     }
     outcomes = _outcomes(first)
     found = {
-        (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1))
+        (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1), UNIT)
         for (left, right), table in read_tables(question, second, outcome).items()
     }
-    cliques = [_with(outcome, *pair) for pair in spanning_forest(found)]
+    sizes = [len(variable.labels) for variable in synthesis.columns]
+    cells = {(left, right): sizes[left] * sizes[right] * sizes[outcome] for left, right in found}
+    cliques = [_with(outcome, *pair) for pair in spanning_forest(found, cells, synthesis.most_cells())]
     if not cliques:
         return None
     return synthesis.document(synthesis.shares[2], cliques, title="Synthesis 3: pairs of a tree by outcome", stage=3)
@@ -101,10 +101,11 @@ def _outcomes(first: Mapping[Clique, ReadTable]) -> list[int]:
     return [count if count > _LEAST_OF_OUTCOME * noise else 0 for count in sums]
 
 
-def _grouped(counts: NDArray[Any], groups: Groups) -> NDArray[Any]:
-    if not groups:
-        return counts
-    return np.array([counts[np.equal(groups, group)].sum(axis=0) for group in range(max(groups) + 1)], object)
+def _grouped(table: ReadTable, groups: Groups) -> Column:
+    numbers, noise = groups or tuple(range(len(table.counts))), int(table.std**2)
+    cells = [np.equal(numbers, group) for group in range(max(numbers) + 1)]
+    counts = np.array([table.counts[each].sum(axis=0) for each in cells], object)
+    return Column(counts, [noise * int(each.sum()) for each in cells])
 
 
 def _others(synthesis: Synthesis) -> list[int]:

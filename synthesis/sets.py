@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import Chain
-from synthesis.model.arithmetic import Floats, Integers, Words, total_of
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, total_of
 from synthesis.model.make import make_records
-from synthesis.model.noised import Noised, Table
+from synthesis.model.noised import Noised, NoisedTable
 from synthesis.released import noised_of
 
 # Records that patients are drawn from again. More of them change no variance.
@@ -66,7 +66,7 @@ def combined(estimates: ArrayLike, confidence: float = 0.95) -> Interval:
         raise ValueError(f"confidence lies between 0 and 1, not at {confidence:g}")
     count = len(values)
     mean, error = values.mean(axis=0), np.sqrt((1 + 1 / count) * values.var(axis=0, ddof=1))
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error  # pyright: ignore[reportUnknownMemberType]
     return Interval(mean, error, mean - reach, mean + reach, count - 1)
 
 
@@ -86,12 +86,12 @@ def sets_of(synthesis: Synthesis, chain: Chain, numbers: Iterable[int]) -> Itera
     noised = replace(noised_of(synthesis, chain), shrinks=False)
     records = make_records(noised, min(synthesis.rows, _DRAWN_FROM), synthesis.seed)
     for number in numbers:
-        words = Words(synthesis.seed, number)
+        words = RandomWords(synthesis.seed, number)
         seed = int(words.words(1)[0] >> np.uint64(1))
         yield make_records(drawn_again(noised, records, words), synthesis.rows, seed)
 
 
-def drawn_again(noised: Noised, records: Integers, words: Words) -> Noised:
+def drawn_again(noised: Noised, records: Integers, words: RandomWords) -> Noised:
     """Return the tables with other patients and other noise, each as likely as their own.
 
     Args:
@@ -107,12 +107,12 @@ def drawn_again(noised: Noised, records: Integers, words: Words) -> Noised:
     surplus = (np.bincount(chosen, minlength=len(records)) - drawn / len(records)) * np.sqrt(patients / drawn)
     grouped = np.stack([noised.groups_of(column)[cells] for column, cells in enumerate(records.T)], axis=1)
 
-    def again(table: Table, columns: tuple[int, ...], rows: Integers) -> Table:
+    def again(table: NoisedTable, columns: tuple[int, ...], rows: Integers) -> NoisedTable:
         shape = table.counts.shape
         cells = np.ravel_multi_index([rows[:, column] for column in (*columns, noised.outcome)], shape)
         others = np.bincount(cells, surplus, table.counts.size).reshape(shape)
         noise = words.normal(table.counts.size).reshape(shape) * table.std
-        return Table(table.counts + others + noise, table.std)
+        return NoisedTable(table.counts + others + noise, table.std)
 
     return replace(
         noised,

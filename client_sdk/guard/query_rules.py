@@ -12,13 +12,17 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import QueryDocument
 
 
-def require_answerable(policy: SitePolicy, document: QueryDocument, data_version: str) -> None:
+def require_answerable(
+    policy: SitePolicy, document: QueryDocument, data_version: str, cells: int | None = None
+) -> None:
     """Whether this hospital answers such a query, if a person here approves it where one is asked.
+
+    cells: how many numbers it may have, where that is more than it has.
 
     Raises:
         PolicyRefused: the first rule that says no. Its text names the entry of the policy.
     """
-    for rule in query_rules(policy, document, data_version):
+    for rule in query_rules(policy, document, data_version, cells):
         if not rule.is_met:
             raise PolicyRefused(rule.code, f"{policy.in_words} says no: {rule.text}")
 
@@ -33,7 +37,8 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
     if document is not None:
         require_answerable(policy, document, data_version)
     if settings.synthesis is not None:
-        require_answerable(policy, settings.synthesis.largest_question(), data_version)
+        synthesis = settings.synthesis
+        require_answerable(policy, synthesis.least_noised_question(), data_version, synthesis.most_cells())
 
 
 def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[PolicyRule]:
@@ -46,9 +51,12 @@ def column_rules(rules: QueryRules, names: Collection[str]) -> Iterator[PolicyRu
     )
 
 
-def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) -> Iterator[PolicyRule]:
+def query_rules(
+    policy: SitePolicy, document: QueryDocument, data_version: str, cells: int | None = None
+) -> Iterator[PolicyRule]:
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
+    most = question.cells if cells is None else cells
     yield PolicyRule(
         rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered'
     )
@@ -71,10 +79,9 @@ def query_rules(policy: SitePolicy, document: QueryDocument, data_version: str) 
         f"{question.noise_multiplier:g}: ask with more noise, or lower the entry",
     )
     yield PolicyRule(
-        rules.most_cells is None or question.cells <= rules.most_cells,
+        rules.most_cells is None or most <= rules.most_cells,
         "policy-cells",
-        f"[statistics] most_cells = {rules.most_cells}, and the question has {question.cells}: ask for fewer, or raise "
-        "the entry",
+        f"[statistics] most_cells = {rules.most_cells}, and the question has {most}: ask for fewer, or raise the entry",
     )
     yield PolicyRule(
         policy.limits.client is None,

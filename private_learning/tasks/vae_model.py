@@ -51,7 +51,7 @@ class ConditionalAutoencoder(nn.Module):
     def decoded(self, codes: Tensor) -> Tensor:
         """Return (n, channels, height, width) scores of pixels, of (n, latent) codes."""
         height, width = self.shape[1:]
-        small = torch.tanh(self.spread(codes)).reshape(len(codes), -1, -(-height // 4), -(-width // 4))
+        small = torch.tanh(self.spread(codes)).reshape(-1, self.middle.in_channels, -(-height // 4), -(-width // 4))
         half = functional.interpolate(small, size=(-(-height // 2), -(-width // 2)), mode="nearest")
         whole = functional.interpolate(torch.tanh(self.middle(half)), size=(height, width), mode="nearest")
         return self.last(whole)

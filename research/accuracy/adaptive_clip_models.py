@@ -72,7 +72,7 @@ class Sequential1d(nn.Module):
         return self.last((x + torch.tanh(self.second(x)) if self.residual else torch.tanh(self.second(x))).flatten(1))
 
 
-class Recurrent(nn.Module):
+class GatedClassifier(nn.Module):
     """A GRU over (n, d) numbers, four a step, and a linear layer on its last state."""
 
     def __init__(self, classes: int) -> None:
@@ -92,7 +92,7 @@ def model_of(name: str, width: int, classes: int, seed: int) -> nn.Module:
     if name == "mlp":
         model = nn.Sequential(nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, classes))
     else:
-        model = Recurrent(classes) if name == "gru" else Sequential1d(classes, residual=name == "resnet")
+        model = GatedClassifier(classes) if name == "gru" else Sequential1d(classes, residual=name == "resnet")
     model(torch.zeros(2, width))
     return model
 

@@ -133,7 +133,7 @@ TWINS = {
 
 
 @dataclass(frozen=True)
-class AttackResult:
+class AttackChances:
     """p-values of the attacks on one study; `epsilon` is its certificate, `at_least` what the guesses show of it."""
 
     epsilon: float
@@ -240,7 +240,7 @@ def settings_canaries(settings: StudySettings) -> int:
     return round(privacy.expected_batch_size / privacy.sampling_rate * privacy.expected_clients * 2)
 
 
-def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackResult:
+def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackChances:
     """Run one study and attack what it released."""
     settings, coins = study(hospitals, canaries, twin.rate), np.random.default_rng(seed)
     inside = coins.random(canaries) < 0.5
@@ -250,7 +250,7 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackRes
     guesses, right = guessed(scores, inside)
     free = sums[:, canaries:]
     noise = settings.privacy.noise_multiplier * math.sqrt(hospitals)
-    return AttackResult(
+    return AttackChances(
         epsilon=epsilon,
         at_least=largest_refuted(canaries, guesses, right),
         one_run=p_value(canaries, guesses, right, epsilon),
@@ -263,17 +263,17 @@ def attack(twin: Twin, *, hospitals: int, canaries: int, seed: int) -> AttackRes
 BATCH_RATE, BATCH_RECORDS, BATCH_STEPS = 0.25, 400, 40
 
 
-class Shuffled(SeededRandomness):
+class ShuffledBatches(SeededRandomness):
     """A defect: coins that put every record into exactly one batch of an epoch, as shuffling does."""
 
     def of(
         self, purpose: Purpose, *, party: str, round_number: int, step: int = 0, subject: Subject = b""
     ) -> RandomSource:
         sound = super().of(purpose, party=party, round_number=round_number, step=step)
-        return _ShuffledCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
+        return _ShuffledBatchCoins(self._seed, step) if purpose is Purpose.SAMPLE else sound
 
 
-class _ShuffledCoins(SeededSource):
+class _ShuffledBatchCoins(SeededSource):
     def __init__(self, seed: int, step: int) -> None:
         super().__init__(seed, allow_insecure=True)
         self._epoch, self._place = divmod(step - 1, round(1 / BATCH_RATE))
@@ -336,7 +336,7 @@ class AlarmCount:
     shown: tuple[float, float] | None = None
 
 
-def alarm_count(attacks: Sequence[AttackResult], sizes: Sequence[bool] = ()) -> AlarmCount:
+def alarm_count(attacks: Sequence[AttackChances], sizes: Sequence[bool] = ()) -> AlarmCount:
     """The alarms of attacks on one study. sizes: of each seed, whether its batches raised one."""
     one_run = [attack.one_run < ALARM_ONE_RUN for attack in attacks]
     differences = [attack.differences < ALARM_LAW for attack in attacks]
@@ -362,7 +362,7 @@ def audit(seeds: Sequence[int], *, hospitals: int, canaries: int) -> dict[str, A
         sizes = [batches(twin.randomness(seed)) < ALARM_LAW for seed in seeds]
         counts[name] = alarm_count(attacks, sizes)
         print(f"{name}: {counts[name]}", flush=True)
-    sizes = [batches(Shuffled(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
+    sizes = [batches(ShuffledBatches(seed, allow_insecure=True)) < ALARM_LAW for seed in seeds]
     counts["batches shuffled"] = AlarmCount(len(seeds), sum(sizes), 0, 0, sum(sizes))
     print(f"batches shuffled: {counts['batches shuffled']}", flush=True)
     return counts

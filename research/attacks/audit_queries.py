@@ -22,7 +22,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.answers import noise_share
 from client_sdk.study.patients import AskedPatients
 from private_learning.records import Table
-from research.attacks.audit import SIGNAL, AlarmCount, AttackResult, ReusedNoise, alarm_count
+from research.attacks.audit import SIGNAL, AlarmCount, AttackChances, ReusedNoise, alarm_count
 from research.attacks.one_run import DELTA, Floats, guessed, largest_refuted, p_value, too_small
 from server.domain.queries import shares_of
 from study_protocol.queries.question import BaseQuestion
@@ -148,7 +148,7 @@ def sums(twin: QueryTwin, members: Sequence[NDArray[np.int64]], seed: int) -> Fl
     return np.array(scores)
 
 
-def attack(twin: QueryTwin, *, seed: int, hospitals: int = HOSPITALS) -> AttackResult:
+def attack(twin: QueryTwin, *, seed: int, hospitals: int = HOSPITALS) -> AttackChances:
     """Run one study of queries and attack what it released."""
     inside = np.random.default_rng(seed).random(CANARIES) < 0.5
     members = [np.flatnonzero(inside[start::hospitals]) * hospitals + start for start in range(hospitals)]
@@ -156,7 +156,7 @@ def attack(twin: QueryTwin, *, seed: int, hospitals: int = HOSPITALS) -> AttackR
     guesses, right = guessed(noised[:, :CANARIES].sum(0), inside)
     question = document(1, hospitals).question
     present = question.grid().std * question.grid().spacing * math.sqrt(hospitals / (hospitals - 1))
-    return AttackResult(
+    return AttackChances(
         epsilon=epsilon,
         at_least=largest_refuted(CANARIES, guesses, right),
         one_run=p_value(CANARIES, guesses, right, epsilon),

@@ -186,18 +186,19 @@ def found(case: AuditedCase, seeds: range) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=20)
+    options.add_argument("--first", type=int, default=1, help="the first seed")
     options.add_argument("--case", type=int, help="only the case with this number, from 0")
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
     # Seeded randomness is meant here.
-    logging.getLogger("study_protocol.randomness.source").setLevel(logging.ERROR)
+    logging.disable(logging.ERROR)
     chosen = list(cases().items())
     if arguments.case is not None:
         chosen = [chosen[arguments.case]]
     shown: dict[str, Any] = {"chance of a false alarm": CHANCE}
     for name, case in chosen:
         print(name, flush=True)
-        shown[name] = found(case, range(1, arguments.seeds + 1))
+        shown[name] = found(case, range(arguments.first, arguments.first + arguments.seeds))
     text = json.dumps(shown, indent=1, ensure_ascii=False)
     if arguments.out is None:
         print(text)

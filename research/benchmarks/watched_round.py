@@ -173,7 +173,7 @@ class Recorder:
             threading.setprofile(None)  # type: ignore[arg-type]
 
 
-class _Enough(Exception):
+class _RoundSeen(Exception):
     """The round is over; nobody takes part in another one."""
 
 
@@ -197,7 +197,7 @@ class Gate:
         def ask_watched(client: Any, *arguments: Any, **options: Any) -> Any:
             if self.recorder.running:
                 sys.setprofile(None)
-                raise _Enough
+                raise _RoundSeen
             assignment = ask(client, *arguments, **options)
             if assignment is not None and assignment.assignment.round == _ROUND:
                 self._all_here.wait(_SECONDS)
@@ -230,7 +230,7 @@ class Site(threading.Thread):
         try:
             self._hospital.join(_STUDY, None, _records(self._seed), policy=policy)
             self.error = RuntimeError(f"the study ended before `{ASK}` was asked again")
-        except _Enough:
+        except _RoundSeen:
             pass
         except BaseException as error:  # noqa: BLE001 - shown by whoever waits for this thread
             self.error = error

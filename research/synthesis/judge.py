@@ -10,9 +10,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -33,6 +34,8 @@ from synthesis.released import noised_of
 
 _DELTA, _ROWS = 1e-5, 100_000
 Figures = Mapping[str, float]
+Case = tuple[str, float]
+"""A data set and ε."""
 
 
 def section_of(split: Split, epsilon: float) -> Synthesis:
@@ -136,17 +139,36 @@ def judged(split: Split, epsilon: float, seed: int) -> Figures:
     }
 
 
-def runs(name: str, epsilon: float, seeds: Sequence[int], *, validates: bool) -> Iterator[Figures]:
-    """The figures of each seed. They go to the log as well, so that an interrupted measurement is not lost."""
-    load: Callable[[int], Split] = SPLITS[name]
-    real, read = dict[str, float](), np.empty((0, 0), np.int64)
+def runs(cases: Sequence[Case], seeds: Iterable[int], *, validates: bool) -> Iterator[tuple[Case, int, Figures]]:
+    """The figures of each case, seed by seed, so that an interrupted measurement has all tables."""
+    # Some tables have one split for all seeds.
+    known = dict[str, tuple[Cells, Figures]]()
     for seed in seeds:
-        split = load(seed).validation(seed) if validates else load(seed)
-        if not np.array_equal(split.train, read):
-            read, real = split.train, {f"real {key}": figure for key, figure in classified(split, split.train).items()}
-        figures = {**judged(split, epsilon, seed), **real}
-        print(name, epsilon, seed, json.dumps(figures), file=sys.stderr, flush=True)
-        yield figures
+        for name, epsilon in cases:
+            split = SPLITS[name](seed).validation(seed) if validates else SPLITS[name](seed)
+            if name not in known or not np.array_equal(split.train, known[name][0]):
+                real = {f"real {key}": figure for key, figure in classified(split, split.train).items()}
+                known[name] = split.train, real
+            yield (name, epsilon), seed, {**judged(split, epsilon, seed), **known[name][1]}
+
+
+def logged(lines: Iterable[str]) -> Iterator[tuple[Case, Figures]]:
+    """The figures in a log of `main`. Lines that another program wrote are passed over."""
+    for line in lines:
+        if line.startswith("{"):
+            entry = json.loads(line)
+            yield (entry["data"], entry["epsilon"]), entry["figures"]
+
+
+def table_of(found: Iterable[tuple[Case, Figures]]) -> str:
+    """The Markdown table, a row for each case. The last column says how many seeds it has."""
+    by_case = dict[Case, list[Figures]]()
+    for case, figures in found:
+        by_case.setdefault(case, []).append(figures)
+    scores = (f"{name} (real)" for name in ("accuracy", "AUC", "boosting AUC"))
+    titles = ("data", "ε", "edges", "variation (sampling)", *scores, "CPU s", "seeds")
+    rows = [row_of(name, epsilon, figures) for (name, epsilon), figures in by_case.items()]
+    return "\n".join([f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *rows])
 
 
 def row_of(name: str, epsilon: float, found: Sequence[Figures]) -> str:
@@ -161,26 +183,31 @@ def row_of(name: str, epsilon: float, found: Sequence[Figures]) -> str:
         f"{mean['accuracy']:.1f} ± {spread['accuracy']:.1f} ({mean['real accuracy']:.1f})",
         *(f"{mean[key]:.3f} ± {spread[key]:.3f} ({mean[f'real {key}']:.3f})" for key in ("AUC", "boosting AUC")),
         f"{mean['seconds']:.1f}",
+        f"{len(found)}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the table."""
+    """Print the table. Standard error gets the figures of each run, from which --log makes the table again."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="+", help="data set and ε, such as adult:0.3")
+    parser.add_argument("cases", nargs="*", help="data set and ε, such as adult:0.3")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--validation", action="store_true", help="judge on a part of the training records")
+    parser.add_argument("--log", type=Path, help="measure nothing: print the table of such a log")
     chosen = parser.parse_args(arguments)
-    scores = (f"{name} (real)" for name in ("accuracy", "AUC", "boosting AUC"))
-    titles = ("data", "ε", "edges", "variation (sampling)", *scores, "CPU s")
-    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}", flush=True)
-    for case in chosen.cases:
-        name, epsilon = case.rsplit(":", 1)
-        seeds = range(chosen.first, chosen.first + chosen.seeds)
-        print(row_of(name, float(epsilon), list(runs(name, float(epsilon), seeds, validates=chosen.validation))))
-        sys.stdout.flush()
+    if chosen.log is not None:
+        print(table_of(logged(chosen.log.read_text().splitlines())))
+        return
+    cases = [(name, float(epsilon)) for name, _, epsilon in (case.rpartition(":") for case in chosen.cases)]
+    found = list[tuple[Case, Figures]]()
+    seeds = range(chosen.first, chosen.first + chosen.seeds)
+    for case, seed, figures in runs(cases, seeds, validates=chosen.validation):
+        entry = {"data": case[0], "epsilon": case[1], "seed": seed, "figures": figures}
+        print(json.dumps(entry), file=sys.stderr, flush=True)
+        found.append((case, figures))
+    print(table_of(found))
 
 
 if __name__ == "__main__":

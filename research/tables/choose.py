@@ -26,7 +26,7 @@ from research.tables.features import Digits, held_out
 from research.tables.federated import FederatedClients, FederatedSettings, accuracy, train
 from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
 from research.tables.pictures import COMPONENTS, pneumonia
-from research.tables.readings import Release, epsilon_of_records
+from research.tables.readings import NoisedRelease, epsilon_of_records
 from study_protocol.randomness.source import SeededRandomness
 
 STANDING = 100
@@ -69,7 +69,7 @@ def _is_allowed(line: Line, settings: FederatedSettings) -> bool:
     if line.instance is None:
         return True
     noise = noise_for(line, settings.rounds)
-    release = Release(settings, noise, line.each, 1, line.delta, INSTANCE_DELTA)
+    release = NoisedRelease(settings, noise, line.each, 1, line.delta, INSTANCE_DELTA)
     return epsilon_of_records(release) <= line.instance
 
 

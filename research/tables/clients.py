@@ -17,7 +17,7 @@ from research.tables.features import Digits, digits
 from research.tables.federated import FederatedClients, FederatedSettings, Trained, accuracy, train
 from research.tables.lines import APTOS, APTOS_BOTH, INSTANCE_DELTA, LINES, PNEUMONIA, Line, chosen_settings, noise_for
 from research.tables.pictures import own_features, pneumonia
-from research.tables.readings import Release, readings
+from research.tables.readings import NoisedRelease, readings
 from research.tables.result import Row
 from study_protocol.randomness.source import SeededRandomness
 
@@ -57,7 +57,7 @@ def _measured(line: Line, settings: FederatedSettings, data: Digits, seeds: Sequ
             without = _trained(line, settings, data, 0.0, seed)
             plain.append(accuracy(without.weights, data.test_inputs, data.test_labels))
     copies = -(-line.clients * line.each // len(data.labels))
-    release = Release(settings, noise, line.each, copies, line.delta, INSTANCE_DELTA)
+    release = NoisedRelease(settings, noise, line.each, copies, line.delta, INSTANCE_DELTA)
     return Row(
         table=line.table,
         name=line.name,

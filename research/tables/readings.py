@@ -33,7 +33,7 @@ _FLOAT32 = 2.0**-24
 
 
 @dataclass(frozen=True)
-class Release:
+class NoisedRelease:
     """One run, in public terms: who is protected by which noise.
 
     each    records of a client, the public denominator of its mean
@@ -48,7 +48,7 @@ class Release:
     instance_delta: float
 
 
-def readings(release: Release, runs: Sequence[Doubles]) -> list[EpsilonReading]:
+def readings(release: NoisedRelease, runs: Sequence[Doubles]) -> list[EpsilonReading]:
     """All of them; `runs` holds the norms (rounds, clients) of every seed, the dearest of which is told."""
     multiplier, settings = release.noise_multiplier, release.settings
     worst = ClassicalAccountant(delta=release.delta, level=Level.CLIENT)
@@ -97,7 +97,7 @@ def readings(release: Release, runs: Sequence[Doubles]) -> list[EpsilonReading]:
     ]
 
 
-def multiplier_of_records(release: Release, place: int, group: int) -> float:
+def multiplier_of_records(release: NoisedRelease, place: int, group: int) -> float:
     """The round's noise over the most that `group` records at as many clients move the sum.
 
     The clip is a projection onto a ball, 1-Lipschitz: what a record adds to its client's mean, at most c/n, is no more
@@ -110,7 +110,7 @@ def multiplier_of_records(release: Release, place: int, group: int) -> float:
     return mechanism.std / (group * moved)
 
 
-def epsilon_of_records(release: Release, group: int = 1) -> float:
+def epsilon_of_records(release: NoisedRelease, group: int = 1) -> float:
     """In the worst case, of one record or of a group of records at as many clients, at `instance_delta`."""
     account = ClassicalAccountant(delta=release.instance_delta)
     for place in range(release.settings.rounds):
@@ -118,7 +118,7 @@ def epsilon_of_records(release: Release, group: int = 1) -> float:
     return account.epsilon()
 
 
-def _of_records(release: Release) -> list[EpsilonReading]:
+def _of_records(release: NoisedRelease) -> list[EpsilonReading]:
     """A record's ε, and that of all copies of an image."""
     readings: list[EpsilonReading] = []
     for group in sorted({1, release.copies}):
@@ -132,7 +132,7 @@ def _of_records(release: Release) -> list[EpsilonReading]:
     return readings
 
 
-def _distances(release: Release, norms: Doubles) -> Doubles:
+def _distances(release: NoisedRelease, norms: Doubles) -> Doubles:
     """(rounds, clients): clipped norms and rounding, as shares of the sensitivity, at most 1."""
     settings = release.settings
     mechanisms = [settings.mechanism(place, release.noise_multiplier) for place in range(settings.rounds)]
@@ -140,19 +140,19 @@ def _distances(release: Release, norms: Doubles) -> Doubles:
     return np.minimum(1.0, (np.minimum(norms, clips[0]) + clips[1]) / clips[2] * (1 + 1e-9))
 
 
-def _orders(release: Release) -> tuple[float, ...]:
+def _orders(release: NoisedRelease) -> tuple[float, ...]:
     """Around the order at which the worst case is least. Few, because each takes its share of γ."""
     best = _best_order(release)
     return tuple(best * factor for factor in (0.5, 1.0, 2.0))
 
 
-def _best_order(release: Release) -> float:
+def _best_order(release: NoisedRelease) -> float:
     orders = np.geomspace(0.1, 512, 400)
     moments = release.settings.rounds * log_moment(orders, 1.0, noise_std=release.noise_multiplier, sampling_rate=1.0)
     return float(epsilon_from_moments(orders, moments, release.delta)[1])
 
 
-def _estimated(release: Release, distances: Doubles, estimator: str) -> float:
+def _estimated(release: NoisedRelease, distances: Doubles, estimator: str) -> float:
     betting = estimator == "betting"
     spec = BayesianSpec(
         orders=_orders(release),
@@ -172,7 +172,7 @@ def _estimated(release: Release, distances: Doubles, estimator: str) -> float:
     return account.epsilon()
 
 
-def _individual(release: Release, distances: Doubles) -> float:
+def _individual(release: NoisedRelease, distances: Doubles) -> float:
     order = _best_order(release)
     sums = np.zeros(distances.shape[1])
     for each in distances:

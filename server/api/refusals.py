@@ -42,6 +42,8 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "show_round": ("round-unknown",),
     "ask_query": ("no-queries", "no-evaluation", "unknown-model", "query-overspends", "query-opened"),
     "forecast_query": ("no-queries", "no-evaluation"),
+    "synthesis_json": ("no-queries",),
+    "synthesis_shares_json": ("no-queries",),
     "show_query": ("unknown-query",),
     "query_json": ("unknown-query",),
     "put_consent": ("unknown-query", "query-closed", "not-enrolled"),

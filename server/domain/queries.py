@@ -79,7 +79,7 @@ def answer_of(
     """
     # From the published numbers alone, so that every reader finds the same intervals.
     seed = int.from_bytes(hashlib.sha256(document.digest().encode() + total.tobytes()).digest()[:8], "big")
-    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed, answered))
+    answer = document.question.answer(NoisedSum(total * noise.spacing, noise.present, seed, answered, suppress_below))
     return answer.suppressed(suppress_below)
 
 

@@ -23,6 +23,7 @@ from server.db.tables import ModelRow, StudyRow
 from server.db.tamper_check import DatabaseDiffers, require_as_signed
 from server.domain.errors import Rejected
 from server.services.coordinator import Certified, Coordinator
+from server.services.queries.show import as_signed
 from server.services.results import ResultModels, averaged, certified_mean
 from server.services.tampered_studies import FOUND_BEFORE, stopping_where_rows_differ
 from server.services.views import model_info
@@ -31,7 +32,6 @@ from study_protocol.documents.certify import CertificateAccount, Facts, account_
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.messages import ModelInfo
 from study_protocol.study.plan_of import PlanDiffers
-from study_protocol.study.queries import SignedAnswer
 from study_protocol.wire.signing import CERTIFICATE
 
 _COMPUTING = threading.Lock()
@@ -61,7 +61,7 @@ def certificate(coordinator: Coordinator, study: str, round_number: int | None =
             coordinator_key=coordinator.signer.public_key,
             head_signature=budget.signature,
             model=_model(tx, row, round_number),
-            distances=_distances(tx, row) if round_number is None else None,
+            distances=_distances(coordinator, tx, row) if round_number is None else None,
         )
         return facts, row.id, newest, averaged(tx, study) if round_number is None else None
 
@@ -87,12 +87,14 @@ def _model(tx: Transaction, study: StudyRow, round_number: int | None) -> ModelI
     return _signed_for(tx, study, row)
 
 
-def _distances(tx: Transaction, study: StudyRow) -> DistanceBlocks | None:
-    """Return the newest answer by hospital of how much training has cost each patient."""
+def _distances(coordinator: Coordinator, tx: Transaction, study: StudyRow) -> DistanceBlocks | None:
+    """Return the newest answer by hospital of how much training has cost each patient. Raises RowBroken."""
     answered = (QueryRow.study_id == study.id, QueryRow.state == "answered")
     for row in tx.session.scalars(select(QueryRow).where(*answered).order_by(QueryRow.number.desc())):
         if row.answer is not None and row.document["question"]["kind"] == "distances":
-            return DistanceBlocks.of(SignedAnswer.model_validate(row.answer).published)
+            blocks = DistanceBlocks.of(as_signed(coordinator, row).published)
+            if blocks is not None:
+                return blocks
     return None
 
 

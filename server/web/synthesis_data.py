@@ -51,14 +51,14 @@ class ComparedShares(Message):
 @router.get("/{study}/synthesis.json", response_model=SynthesisState)
 def synthesis_json(study: StudyName, _: Reader, context: RequestContext) -> SynthesisState:
     """Return how far the questions of a study's synthesis have come."""
-    found = records.progress(context.coordinator, study)
-    synthesis, chain = found.synthesis, found.chain
+    progress = records.progress(context.coordinator, study)
+    synthesis, chain = progress.synthesis, progress.chain
     document = chain.document
     return SynthesisState(
         columns=[variable.column for variable in synthesis.columns],
         outcome=synthesis.outcome,
         rows=synthesis.rows,
-        shown_rows=min(synthesis.rows, records.MOST_ROWS),
+        shown_rows=min(synthesis.rows, records.MAX_ROWS),
         stages=max(len(chain.answers), STAGES) if document is not None else len(chain.answers),
         answered=[
             SynthesisQuestion(query=answer.query, title=question.title, hospitals=answer.hospitals)
@@ -74,12 +74,12 @@ def synthesis_shares_json(
     study: StudyName, _: Reader, context: RequestContext, column: Column, by: OtherColumn = None
 ) -> ComparedShares:
     """Return one column, or two crossed, as released and in the synthetic records. Made anew after each answer."""
-    found = records.marginal(context.coordinator, study, column, by)
+    marginal = records.marginal(context.coordinator, study, column, by)
     return ComparedShares(
-        labels=[list(each) for each in found.labels],
-        released=_listed(found.released),
-        interval=records.interval(found.deviation),
-        synthetic=_listed(found.made),
+        labels=[list(each) for each in marginal.labels],
+        released=_listed(marginal.released),
+        interval=records.interval(marginal.deviation),
+        synthetic=_listed(marginal.synthetic),
     )
 
 

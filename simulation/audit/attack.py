@@ -30,7 +30,8 @@ from simulation.engine import initial_weights
 Floats = NDArray[np.float64]
 # A sound study fails the guesses with at most this chance, and all tests of its steps together with as much.
 CHANCE = 0.005
-_FEWEST, _FEWEST_CANARIES = 20, 2
+# Patients of a study that can be audited.
+FEWEST, _FEWEST_CANARIES = 20, 2
 # Numbers of all gradients of one step, and of all steps, at most: some minutes on two cores.
 _MOST_NUMBERS, _MOST_NUMBERS_OF_ALL_STEPS = 40_000_000, 1_000_000_000
 # Products of numbers in the covariances of all steps, beyond which the noise alone is taken.
@@ -70,14 +71,10 @@ def attack(study: Study, records: Records, *, canaries: int, delta: float, seed:
     """Add canaries by coins, run the study once and guess the coins.
 
     Raises:
-        ConfigurationError: too few records, or a model with too many parameters.
+        ConfigurationError: a model with too many parameters.
         ClientStopped, DataError: as `Engine.run`.
     """
     settings, population = study.settings, study.population
-    if len(population.dataset) < _FEWEST:
-        raise ConfigurationError(
-            f"{len(population.dataset)} patients are too few for an audit: give records of {_FEWEST} or more"
-        )
     gradients = Gradients(study.task, settings.training.task, grouped=population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     dimension = sum(array.size for array in start.values())
@@ -128,7 +125,7 @@ def _narrowed(study: Study, dimension: int, seed: int) -> Study:
     most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
     draw = np.random.default_rng([seed, 37])
     rows = tuple(
-        np.sort(draw.permutation(own)[: max(most, _FEWEST)]) if place < study.watched else own
+        np.sort(draw.permutation(own)[: max(most, FEWEST)]) if place < study.watched else own
         for place, own in enumerate(study.population.rows)
     )
     return replace(study, population=replace(study.population, rows=rows))

@@ -54,8 +54,9 @@ class TruePositives(_Report):
     """Members found at the threshold that takes a share of non-members for members.
 
     false_positives  that share, at most
-    rate, low, high  share of members found, and its exact interval (Clopper & Pearson 1934), of an effective number of
-                     trials, because attacks on one patient or one study are not independent (Korn & Graubard 1998)
+    rate, low, high  share of members found, and an interval of at least 95 % confidence that counts the error of the
+                     threshold too (Clopper & Pearson 1934), of an effective number of trials, because attacks on one
+                     patient or one study are not independent (Korn & Graubard 1998)
     ceiling          the most that the certificate allows, rounded up. None: it states nothing of a patient
     passed           the certificate is refuted, with a chance of CHANCE at most where it holds
     """
@@ -120,7 +121,7 @@ def membership(
         studies: None: as many as take about two minutes, from 16 to 64.
 
     Raises:
-        ConfigurationError: too few studies, or too few patients.
+        ConfigurationError: too few studies or patients, or the fewest would take too long.
         ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
     """
     if test is None:
@@ -216,7 +217,7 @@ def result(attack: Any, scores: Floats, inside: Booleans, spent: tuple[float, fl
         spent: (ε, δ) of one patient.
     """
     members, strangers = np.sort(scores[inside]), np.sort(scores[~inside])
-    at = tuple(_found(scores, inside, _threshold(strangers, share), share, spent) for share in FALSE_POSITIVES)
+    at = tuple(_found(scores, inside, strangers, share, spent) for share in FALSE_POSITIVES)
     return AttackResult(
         attack=attack,
         auc=_area(members, strangers),
@@ -250,17 +251,38 @@ def _points(of: Callable[[float], float]) -> tuple[tuple[float, float], ...]:
 
 
 def _found(
-    scores: Floats, inside: Booleans, threshold: float, share: float, spent: tuple[float, float] | None
+    scores: Floats, inside: Booleans, strangers: Floats, share: float, spent: tuple[float, float] | None
 ) -> TruePositives:
+    threshold = _threshold(strangers, share)
     says = scores > threshold
-    rate, low, high = _interval(says, inside, 1 - CONFIDENCE)
+    low, high = _rates_at(scores, inside, strangers, share, _effect(says, ~inside))
     limit, passed = None, False
     if spent is not None:
         # Two sides, of true and of false positives, of three attacks at two shares.
         each = CHANCE / (3 * len(FALSE_POSITIVES))
         limit = ceiling(share, *spent)
-        passed = _interval(says, inside, each)[1] > ceiling(_interval(says, ~inside, each)[2], *spent)
+        passed = _interval(says, inside, each)[0] > ceiling(_interval(says, ~inside, each)[1], *spent)
+    rate = int((says & inside).sum()) / int(inside.sum())
     return TruePositives(false_positives=share, rate=rate, low=low, high=high, ceiling=limit, passed=passed)
+
+
+def _rates_at(scores: Floats, inside: Booleans, strangers: Floats, share: float, effect: float) -> tuple[float, float]:
+    """Return an interval of the rate of members above the threshold that this share of all strangers passes.
+
+    That threshold is not known either: it lies between two of the strangers' scores. Each tail, of the threshold and
+    of the rate, has a fourth of the chance to miss.
+
+    Args:
+        strangers: ascending scores.
+        effect: by how much they count less than independent ones.
+    """
+    tail, count = (1 - CONFIDENCE) / 4, len(strangers)
+    fewest = math.floor(effect * _stats.binom.ppf(tail, count // effect, share))
+    most = math.ceil(effect * (_stats.binom.isf(tail, count // effect, share) + 1))
+    above = math.inf if fewest < 1 else strangers[count - fewest]
+    below = -math.inf if most > count else strangers[count - most]
+    # At the lower threshold a score that is equal counts too.
+    return _interval(scores > above, inside, 2 * tail)[0], _interval(scores >= below, inside, 2 * tail)[1]
 
 
 def ceiling(false_positives: float, epsilon: float, delta: float) -> float:
@@ -270,16 +292,23 @@ def ceiling(false_positives: float, epsilon: float, delta: float) -> float:
     return min(1.0, most * (1 + 1e-12) + 1e-15)
 
 
-def _interval(says: Booleans, asked: Booleans, chance: float) -> tuple[float, float, float]:
-    """Return the share of those asked of whom the attack says "member", and an interval that misses with `chance`."""
+def _interval(says: Booleans, asked: Booleans, chance: float) -> tuple[float, float]:
+    """Return an interval of the share of those asked of whom the attack says "member". It misses with `chance`."""
     hits, trials = int((says & asked).sum()), int(asked.sum())
-    rate = hits / trials
-    # A variance of a mean over groups is compared with that of independent trials.
-    effect = max(1.0, *(_design_effect(says, asked, rate, axis) for axis in (0, 1)))
+    effect = _effect(says, asked)
     right, count = hits / effect, trials / effect
     low = 0.0 if hits == 0 else float(_stats.beta.ppf(chance / 2, right, count - right + 1))
     high = 1.0 if hits == trials else float(_stats.beta.ppf(1 - chance / 2, right + 1, count - right))
-    return rate, low, high
+    return low, high
+
+
+def _effect(says: Booleans, asked: Booleans) -> float:
+    """Return how much larger the variance of a share is than that of independent trials, at least 1.
+
+    A variance of a mean over groups, of patients or of studies, is compared with it.
+    """
+    rate = int((says & asked).sum()) / int(asked.sum())
+    return max(1.0, *(_design_effect(says, asked, rate, axis) for axis in (0, 1)))
 
 
 def _design_effect(says: Booleans, asked: Booleans, rate: float, axis: int) -> float:

@@ -30,6 +30,7 @@ class Section:
     columns  heads of the table, and rows of as many cells
     chart    an SVG, or empty
     alarms   tests that a sound study passes, and that this one did not
+    attacked False: it does not go with the settings, as a line says
     """
 
     key: str
@@ -40,6 +41,14 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
     chart: str = ""
     alarms: Sequence[str] = ()
+    attacked: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """Return its result in a few words."""
+        if not self.attacked:
+            return "not attacked"
+        return f"ALARM, {', '.join(self.alarms)}" if self.alarms else "no alarm"
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class AuditReport:
         """Return the HTML. It holds its figures as JSON, so that its digest is theirs too."""
         facts = [[name, str(value)] for name, value in self.facts.items()]
         found = ", ".join(self.alarms)
+        missing = ", ".join(section.title for section in self.sections if not section.attacked)
         verdict = f'<p class="alarm">Alarm: {escape(found)}.</p>' if found else "<p>No alarm.</p>"
+        verdict += f"<p>Not attacked: {escape(missing)}.</p>" if missing else ""
         data = json.dumps(self.figures(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
         return "\n".join(
             [

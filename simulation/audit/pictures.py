@@ -2,87 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
 
+from simulation.audit.membership import STUDY, MembershipReport, strongest
 from simulation.audit.page import Section
+from simulation.audit.reconstruction import ReconstructionReport
+from study_protocol.wire.rounded import significant
 
-if TYPE_CHECKING:
-    from simulation.audit.membership import MembershipReport
-    from simulation.audit.reconstruction import ReconstructionReport
-
-_WIDTH, _HEIGHT = 420, 300
-# Okabe and Ito's palette: told apart by colour-blind readers.
-_COLOURS = ("#D55E00", "#0072B2", "#000000", "#999999")
+Curve = Sequence[tuple[float, float]]
+_SIZE, _LEFT, _LEAST = 320, 60, 1e-3
+_DASHES = ("4 4", "none", "10 4", "1 5")
 _CEILING, _GUESSING = "most that the certificate allows", "guessing"
 
 
 def membership_section(report: MembershipReport) -> Section:
-    """Return the section with its table and picture.
-
-    Raises:
-        ModuleNotFoundError: vl-convert-python is missing, which the extra `simulation` brings.
-    """
-    import vl_convert
-
+    """Return the section with its table, and one picture of the strongest attack on each kind of model."""
     lines = [
-        "An attacker has a patient's record and the finished model, and asks whether the patient took part. A model "
-        "often fits the patients that it was trained on better than others. The study was run many times on random "
-        "halves of the patients, so that the attacker knows how a model looks with and without each patient. The "
-        "table shows how many of the patients who took part are found, if 1 % or 0.1 % of the others are wrongly "
-        "taken for participants (false positives). An AUC of 0.5 is guessing. Intervals are exact, at 95 %."
+        "An attacker has a patient's record and the finished model, and asks whether the patient took part. The study "
+        f"ran many times on random halves of {report.patients:,} patients, so that the attacker knows how a model fits "
+        "each patient who took part, and each who did not. The table shows how many of those who took part are found, "
+        "when so many of the others are wrongly taken for participants. An AUC of 0.5 is guessing. Intervals have "
+        "95 % confidence. A certificate allows e^ε times the false positives, and δ.",
     ]
     first = report.models[0].attacks[0].at
     columns = ("model", "quality", "attack", "AUC", *(f"found at {100 * each.false_positives:g} %" for each in first))
     rows: list[Sequence[str]] = []
+    curves: dict[str, Curve] = {}
     for models in report.models:
         quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
         for attack in models.attacks:
             found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
             rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
-    if report.epsilon is None:
-        lines.append("This study states no classical ε for one patient, so that nothing bounds these attacks.")
+        best = strongest(models.attacks)
+        curves[f"{models.name}, {best.attack}"] = best.curve
+    if report.epsilon is None or report.ceiling is None:
+        lines.append("This study states no classical ε of one patient, so that nothing bounds these attacks.")
     else:
-        at = report.models[-1].attacks[0].at
-        limits = ["" if each.ceiling is None else f"{each.ceiling:.2%}" for each in at]
-        rows.append((_CEILING, f"ε {report.epsilon:.3g}, δ {report.delta:g}", "any", "", *limits))
-    svg = vl_convert.vegalite_to_svg(membership_chart(report))
-    alarms = [f"{attack} finds more patients than the certificate allows" for attack in report.alarms]
+        limits = ["" if each.ceiling is None else f"{each.ceiling:.2%}" for each in report.models[-1].attacks[0].at]
+        rows.append((_CEILING, f"ε {significant(report.epsilon, 3)}, δ {report.delta:g}", "any", "", *limits))
+        curves[_CEILING] = report.ceiling
+    curves[_GUESSING] = [(share, share) for share, _ in report.models[0].attacks[0].curve]
+    alarms = [f"{attack} finds more members of {STUDY} than the certificate allows" for attack in report.alarms]
     return Section(
-        "membership", "Membership inference", report.model_dump(), lines, columns, rows, chart=svg, alarms=alarms
+        "membership",
+        "Membership inference",
+        report.model_dump(mode="json"),
+        lines,
+        columns,
+        rows,
+        picture(curves),
+        alarms,
     )
 
 
-def membership_chart(report: MembershipReport) -> dict[str, Any]:
-    """Return Vega-Lite: true over false positives of each model's strongest attack, on logarithmic axes."""
-    curves: dict[str, Sequence[tuple[float, float]]] = {}
-    for models in report.models:
-        best = max(models.attacks, key=lambda attack: attack.at[0].rate)
-        curves[f"{models.name}, {best.attack}"] = best.curve
-    if report.ceiling is not None:
-        curves[_CEILING] = report.ceiling
-    curves[_GUESSING] = [(share, share) for share, _ in report.models[0].attacks[0].curve]
-    values = [{"curve": name, "x": x, "y": y} for name, points in curves.items() for x, y in points if y > 0]
-    scale = {"domain": list(curves), "range": [*_COLOURS[:2], *_COLOURS[4 - len(curves) + 2 :]]}
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "background": "white",
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "data": {"values": values},
-        "mark": {"type": "line", "clip": True},
-        "encoding": {
-            "x": _share("x", "share of others wrongly taken for participants"),
-            "y": _share("y", "share of participants found"),
-            "color": {"field": "curve", "type": "nominal", "title": None, "scale": scale},
-        },
-        "config": {"legend": {"orient": "bottom", "columns": 1, "labelLimit": 400}},
-    }
+def picture(curves: Mapping[str, Curve]) -> str:
+    """Return an SVG of the share of members found over false positives, both on logarithmic axes from 0.1 %."""
+    shapes = [
+        f'<rect x="{_LEFT}" y="10" width="{_SIZE}" height="{_SIZE}" fill="none" stroke="var(--line)"/>',
+        *(_ticks(power) for power in (-3, -2, -1, 0)),
+        f'<text x="{_LEFT}" y="{_SIZE + 50}" fill="currentColor">false positives (across), members found (up)</text>',
+    ]
+    for place, (name, curve) in enumerate(curves.items()):
+        points = " ".join(f"{_across(rate):.1f},{_up(share):.1f}" for rate, share in curve if rate >= _LEAST)
+        style = f'fill="none" stroke="var(--bar)" stroke-width="2" stroke-dasharray="{_DASHES[place % len(_DASHES)]}"'
+        height = _SIZE + 75 + 20 * place
+        shapes += [
+            f'<polyline points="{points}" {style}/>',
+            f'<line x1="{_LEFT}" x2="{_LEFT + 40}" y1="{height}" y2="{height}" {style}/>',
+            f'<text x="{_LEFT + 50}" y="{height + 5}" fill="currentColor">{escape(name)}</text>',
+        ]
+    wide, high = _LEFT + _SIZE + 20, _SIZE + 75 + 20 * len(curves)
+    size = f'viewBox="0 0 {wide} {high}" width="{wide}" font-size="14"'
+    return f'<svg role="img" aria-label="members found over false positives" {size}>{"".join(shapes)}</svg>'
 
 
-def _share(field: str, title: str) -> dict[str, Any]:
-    scale = {"type": "log", "domain": [1e-3, 1]}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"format": "~%"}}
+def _ticks(power: int) -> str:
+    label, at = f"{10.0**power:.2g}", 10.0**power
+    return (
+        f'<text x="{_across(at) - 10:.0f}" y="{_SIZE + 28}" fill="currentColor">{label}</text>'
+        f'<text x="5" y="{_up(at) + 5:.0f}" fill="currentColor">{label}</text>'
+    )
+
+
+def _across(rate: float) -> float:
+    return _LEFT + _SIZE * (1 + math.log10(min(max(rate, _LEAST), 1.0)) / 3)
+
+
+def _up(share: float) -> float:
+    return 10 - _SIZE * math.log10(min(max(share, _LEAST), 1.0)) / 3
 
 
 def reconstruction_section(report: ReconstructionReport) -> Section:

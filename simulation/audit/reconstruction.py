@@ -28,6 +28,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.gradients.inspection import trainable
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory
+from simulation.audit.cost import SECOND_PASS, seconds_of
 from simulation.audit.png import png
 from simulation.audit.releases import Gradients
 from simulation.engine import initial_weights
@@ -39,9 +40,12 @@ RECORDS, _PICTURED = 32, 8
 # Of candidates, whose gradients are kept together.
 _MOST_NUMBERS = 40_000_000
 _STEPS, _RATE, _SMOOTH = 120, 0.1, 1e-3
+# Seconds on one core for all views, and records at least.
+_SECONDS, _FEWEST, _VIEWS = 100.0, 4, 5
 # A closed form that is right gives a bare gradient's record to this cosine.
 _EXACT = 0.99
-_LEAST_SIDE = 8
+# Of the inputs, at least so many must change the gradient.
+_REACHED, _LEAST_SIDE = 0.5, 8
 PATIENT, HOSPITAL, NOISED_PATIENT, NOISED_HOSPITAL, MASKED = (
     "one patient's gradient, in the clear",
     "one hospital's sum, in the clear",
@@ -164,7 +168,7 @@ class _Scene:
         held = held[norms[held] > 0]
         if not len(held):
             raise ConfigurationError("all gradients of the first step are zero: there is nothing to reconstruct from")
-        targets = draw.permutation(held)[:records]
+        targets = draw.permutation(held)[: min(records, _affordable(task, dataset))]
         return cls(settings, population, gradients, dataset, inputs, bare, clipped, targets, draw)
 
     def updates(self) -> dict[str, Floats]:
@@ -251,6 +255,12 @@ class _Scene:
         return base64.b64encode(png(np.clip(grid, 0, 1))).decode()
 
 
+def _affordable(task: Task, dataset: TaskDataset) -> int:
+    """Return for how many records, at least 4, gradients can be matched in the time for it."""
+    each = _VIEWS * _STEPS * SECOND_PASS * seconds_of(task, dataset)
+    return max(_FEWEST, int(_SECONDS / max(each, 1e-9)))
+
+
 def _grey(images: Floats) -> Floats:
     """Return (count, height, width): the mean over channels."""
     return images.mean(axis=1) if images.ndim == 4 else images
@@ -284,7 +294,11 @@ def _rank_one(updates: Floats, weights: int, constants: int, outputs: int, input
 
 
 def _match(gradients: Gradients, updates: Tensor, targets: Tensor, start: Tensor, low: Tensor, high: Tensor) -> Floats:
-    """Return records whose gradients point where the updates do, by signed steps of Adam."""
+    """Return records whose gradients point where the updates do, by signed steps of Adam.
+
+    Raises:
+        ConfigurationError: the model's gradients cannot be differentiated by its inputs, such as codes of events.
+    """
     model, names = gradients.model, sorted(trainable(gradients.model))
     fixed = {name: parameter.detach() for name, parameter in trainable(model).items()}
 
@@ -295,17 +309,33 @@ def _match(gradients: Gradients, updates: Tensor, targets: Tensor, start: Tensor
     x = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([x], lr=float((high - low).max()) * _RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _STEPS)
-    for _ in range(_STEPS):
+
+    def slopes() -> Tensor:
         found = each(fixed, x, targets)
         flat = torch.cat([found[name].flatten(1) for name in names], dim=1)
         distance = 1 - nn.functional.cosine_similarity(flat, updates, dim=1)
-        (slope,) = torch.autograd.grad((distance + _SMOOTH * _roughness(x)).sum(), x)
+        return torch.autograd.grad((distance + _SMOOTH * _roughness(x)).sum(), x)[0]
+
+    _require_slopes(slopes)
+    for _ in range(_STEPS):
+        slope = slopes()
         x.grad = slope.nan_to_num().sign()
         optimiser.step()  # pyright: ignore[reportUnknownMemberType]
         schedule.step()
         with torch.no_grad():
             x.copy_(x.clamp(low, high))
     return x.detach().double().numpy()
+
+
+def _require_slopes(slopes: Callable[[], Tensor]) -> None:
+    """Raise ConfigurationError: there are none, or only of few inputs. Records would stay as they began."""
+    try:
+        reached = float((slopes() != 0).any(0).float().mean())
+    # What a model or loss raises under vmap may have any type.
+    except Exception as error:
+        raise ConfigurationError(f"gradients of this model cannot be matched ({error})") from error
+    if reached < _REACHED:
+        raise ConfigurationError("gradients of this model do not change with its inputs: records cannot be sought")
 
 
 def _roughness(x: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor
 
 from accounting.budget.forecast import forecast
 from client_sdk.errors import ConfigurationError
@@ -38,6 +40,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensor_files import Arrays
 from study_protocol.wire.tensors import UPDATE as PREFIX
 from study_protocol.wire.tensors import Array
+from study_protocol.wire.wrong_entries import wrong_entries
 
 Floats = NDArray[np.float64]
 Plant = Callable[[LocalWork], LocalWork]
@@ -67,9 +70,12 @@ def audited(settings: StudySettings) -> StudySettings:
         ConfigurationError: the study's sums are not those of gradients clipped around zero, one for each patient.
     """
     privacy, training = settings.privacy, settings.training
+    if privacy.rules.clips_updates or privacy.rules.bounds_clients_too:
+        raise ConfigurationError(
+            f"privacy.scheme {privacy.rules.id} protects whole hospitals: this attack is on patients of schemes "
+            "parallel and sequential"
+        )
     reasons = {
-        f"privacy.scheme {privacy.rules.id} protects whole hospitals": privacy.rules.clips_updates
-        or privacy.rules.bounds_clients_too,
         "training.clipping is per-layer": training.clipping != "flat",
         "training.clipping_centre is previous-update": training.clipping_centre != "zero",
         "training.augmentation draws views": training.augmentation is not None,
@@ -80,14 +86,30 @@ def audited(settings: StudySettings) -> StudySettings:
     for reason, holds in reasons.items():
         if holds:
             raise ConfigurationError(
-                f"{reason}: the audit attacks patients of schemes parallel and sequential with one clip norm and one "
-                "noise. Leave this entry out for the audit"
+                f"{reason}: this attack needs one clip norm around zero and one noise. Leave this entry out for the "
+                "audit"
             )
-    values: dict[str, Any] = settings.as_json()
-    values["training"] = values["training"] | {"algorithm": "fedsgd", "local_steps": 1}
-    for section in ("statistics", "evaluation"):
-        values.pop(section, None)
-    return StudySettings.model_validate(values)
+    values = training_alone(settings)
+    # What belongs to several local steps has no place in one.
+    several = ("learning_rate", "learning_rate_schedule", "local_optimiser")
+    kept = {name: value for name, value in values["training"].items() if name not in several}
+    values["training"] = kept | {"algorithm": "fedsgd", "local_steps": 1}
+    return changed(values)
+
+
+def training_alone(settings: StudySettings) -> dict[str, Any]:
+    """Return the settings as JSON without questions, evaluations and synthetic records, which train no model."""
+    left_out = ("statistics", "evaluation", "synthesis")
+    return {name: value for name, value in settings.as_json().items() if name not in left_out}
+
+
+def changed(values: Mapping[str, Any]) -> StudySettings:
+    """Return settings that were changed for an attack. Raises ConfigurationError: no study can have them."""
+    try:
+        return StudySettings.model_validate(values)
+    except ValidationError as error:
+        wrong = "; ".join(wrong_entries(error, StudySettings))
+        raise ConfigurationError(f"this attack changes settings, and they do not go together then: {wrong}") from error
 
 
 def law_of(settings: StudySettings) -> StudyLaw:
@@ -192,13 +214,23 @@ class Gradients:
         rows: list[Floats] = []
         for start in range(0, len(dataset), _PASS):
             at = torch.arange(start, min(start + _PASS, len(dataset)))
-            each = self._each.run(in_memory(take_rows(dataset.inputs, at)), dataset.targets[at]).each
+            each = self._run(in_memory(take_rows(dataset.inputs, at)), dataset.targets[at])
             flat = [each[self._prefix + name].flatten(1).double() for name in sorted(weights)]
             rows.append(torch.cat(flat, dim=1).numpy())
         gradients = np.concatenate(rows)
         gradients[~np.isfinite(gradients).all(axis=1)] = 0.0
         norms = np.sqrt(np.square(gradients).sum(axis=1))
         return gradients * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))[:, None]
+
+    def _run(self, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        try:
+            return self._each.run(inputs, targets).each
+        # What a model or loss raises under vmap may have any type.
+        except Exception:
+            if not self._each.vectorised:
+                raise
+            self._each = PerRecord(self.model, self.loss, vectorised=False)
+            return self._each.run(inputs, targets).each
 
     def losses(self, dataset: TaskDataset, weights: Mapping[str, Array]) -> Floats:
         """Return (records,) losses at these weights."""

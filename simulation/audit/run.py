@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, WardroundError
 from private_learning.records import Records
 from private_learning.tasks import Task, TaskDataset
-from simulation.audit.attack import CHANCE, OneRun, attack
+from simulation.audit.attack import CHANCE, FEWEST, OneRun, attack
 from simulation.audit.laws import LawResult
 from simulation.audit.membership import membership
-from simulation.audit.membership_section import membership_section
 from simulation.audit.page import AuditReport, Section, bars
+from simulation.audit.pictures import membership_section, reconstruction_section
+from simulation.audit.reconstruction import reconstruction
 from simulation.audit.releases import Study, audited
 from simulation.audit.step_laws import STEPS, check_steps
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
+from study_protocol.wire.rounded import significant
 
 _MEANINGS = {
     "noise": "the noise has the charged size",
@@ -34,7 +36,8 @@ class AuditInputs:
     records     of one table, or of one file
     population  the same records, dealt out to the hospitals, without those of the test
     test        records of other patients, for membership inference
-    seconds     for it: fewer shadow studies run where they would take longer. None: all of them
+    studies     shadow studies of it. None: as many as take about two minutes
+    pictures    show records that are images, and what is made of them
     """
 
     settings: StudySettings
@@ -44,7 +47,8 @@ class AuditInputs:
     test: TaskDataset | None
     canaries: int
     seed: int
-    seconds: float | None = None
+    studies: int | None = None
+    pictures: bool = False
 
     @property
     def delta(self) -> float:
@@ -60,33 +64,39 @@ class AuditInputs:
     def study(self) -> Study:
         """The study with one step a round, seen where its certificate counts. Raises ConfigurationError: `audited`."""
         settings = audited(self.settings)
-        watched = settings.privacy.honest_adders
+        return Study(settings, self.task, self.population, self.settings.privacy.honest_adders)
+
+    def require_enough(self) -> None:
+        """Raise ConfigurationError: there are too few patients, or hospitals."""
+        patients, watched = len(self.population.dataset), self.settings.privacy.honest_adders
+        if patients < FEWEST:
+            raise ConfigurationError(f"{patients} patients are too few for an audit: give records of {FEWEST} or more")
         if watched > len(self.population):
             raise ConfigurationError(
                 f"the certificate counts the noise of {watched} hospitals, and there are {len(self.population)}: "
                 "name more with --clients"
             )
-        return Study(settings, self.task, self.population, watched)
 
 
 def one_run_section(found: OneRun) -> Section:
     """Return the section of the guesses."""
+    certified, proven = significant(found.certified, 3), significant(found.proven, 3, round_down=True)
     shown = {
-        "certified": found.certified,
-        "proven by this run": found.proven,
+        "by the account": float(certified),
+        "proven by this run": float(proven),
         "expected of a sound run": found.expected,
         f"most that {found.canaries:,} canaries can prove": found.most,
     }
     lines = [
         f"{found.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
         f"{found.steps:,} noised sums an attacker who knows all other records guessed {found.guesses:,} of the coins, "
-        f"{found.right:,} of them rightly. This proves ε ≥ {found.proven:.3g} of steps of this kind at δ = "
-        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). The certificate "
-        f"states {found.certified:.3g}.",
+        f"{found.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
+        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
+        f"states {certified}. The certificate may state more: the limit, where a filter keeps it.",
         f"A model with {found.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
         f"{found.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
     ]
-    alarms = ["the guesses refute the certificate"] if found.refuted else []
+    alarms = ["the guesses refute the account"] if found.refuted else []
     return Section("one_run", "One run with canaries", asdict(found), lines, chart=bars(shown, unit="ε"), alarms=alarms)
 
 
@@ -126,36 +136,65 @@ def _steps(inputs: AuditInputs) -> Section:
 
 def _membership(inputs: AuditInputs) -> Section:
     if inputs.test is None:
-        return Section("membership", "Membership inference", {}, ["Not attacked: no records were held out."])
+        raise ConfigurationError("no records were held out")
     found = membership(
-        inputs.settings,
-        inputs.task,
-        inputs.population,
-        inputs.test,
-        seed=inputs.seed,
-        seconds=inputs.seconds,
+        inputs.settings, inputs.task, inputs.population, inputs.test, studies=inputs.studies, seed=inputs.seed
     )
     return membership_section(found)
 
 
-# The parts of the page, in order. A part may refuse a study in words.
-PARTS: Sequence[Callable[[AuditInputs], Section]] = (_one_run, _steps, _membership)
+def _reconstruction(inputs: AuditInputs) -> Section:
+    found = reconstruction(inputs.settings, inputs.task, inputs.population, seed=inputs.seed)
+    return reconstruction_section(found if inputs.pictures else found.model_copy(update={"picture": None}))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One attack. run: returns its section, of this key and title, or raises WardroundError where it does not go."""
+
+    key: str
+    title: str
+    run: Callable[[AuditInputs], Section]
+
+    def refused(self, reason: WardroundError) -> Section:
+        """Return the section that says why there was no attack."""
+        return Section(
+            self.key, self.title, {"not_attacked": str(reason)}, [f"Not attacked: {reason}."], attacked=False
+        )
+
+
+# The parts of the page, in order.
+PARTS: Sequence[Part] = (
+    Part("one_run", "One run with canaries", _one_run),
+    Part("steps", "The law of single steps", _steps),
+    Part("membership", "Membership inference", _membership),
+    Part("reconstruction", "Reconstruction", _reconstruction),
+)
 
 
 def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None) -> AuditReport:
-    """Run all parts.
+    """Run all parts. One that does not go with the settings says so on the page.
 
     Args:
         on_part: is told how many parts are done.
 
     Raises:
-        ConfigurationError: settings or records that cannot be audited.
-        ClientStopped, DataError: as `Engine.run`.
+        ConfigurationError: too few records or hospitals.
+        WardroundError: no part goes with the settings.
+        DataError: as `Engine.run`.
     """
+    inputs.require_enough()
     sections: list[Section] = []
+    refusals: list[WardroundError] = []
     for part in PARTS:
-        sections.append(part(inputs))
+        try:
+            sections.append(part.run(inputs))
+        except WardroundError as refusal:
+            refusals.append(refusal)
+            sections.append(part.refused(refusal))
         on_part(len(sections))
+    if len(refusals) == len(PARTS):
+        raise refusals[0]
     facts: dict[str, str | int] = {
         "hospitals": len(inputs.population),
         "patients": sum(map(len, inputs.population.rows)),

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +24,10 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
-from simulation.audit.releases import Gradients
+from simulation.audit.cost import PASS, seconds_of
+from simulation.audit.releases import Gradients, changed, training_alone
 from simulation.backends.base import Loop
-from simulation.baselines import STEPS, fitted, metrics_of
+from simulation.baselines import BATCH, STEPS, fitted, metrics_of
 from simulation.engine import Engine
 from simulation.population import Population
 from study_protocol.study.plan_of import plan_of
@@ -35,8 +37,8 @@ from study_protocol.wire.tensors import Array
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 FEWEST_STUDIES, STUDIES = 16, 64
-# For `usual_studies`: seconds of all on one core, of one hospital's step, and multiplications in a second.
-_SECONDS, _STEP_SECONDS, _SPEED = 200.0, 0.015, 1e9
+# For `usual_studies`: seconds on one core of all, of one hospital's step and of one without privacy beside the records.
+_SECONDS, _STEP_SECONDS, _FIT_SECONDS = 200.0, 0.015, 0.001
 TEST_SHARE = 0.2
 # Draws of coins until every hospital keeps a patient.
 _TRIES = 1_000
@@ -87,7 +89,7 @@ class ShadowStudies:
         """Run so many studies, in as many processes as there are processors.
 
         Raises:
-            ConfigurationError: too few patients to leave half of them out.
+            ConfigurationError: too few patients to leave half of them out, or a process was ended from outside.
             ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
         """
         workers = min(workers or len(os.sched_getaffinity(0)), studies)
@@ -103,7 +105,12 @@ class ShadowStudies:
         context = multiprocessing.get_context("fork")
         # A forked process has what it is given, without a copy.
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(self, seed)) as pool:
-            return list(pool.map(_in_worker, numbers))
+            try:
+                return list(pool.map(_in_worker, numbers))
+            except BrokenProcessPool as error:
+                raise ConfigurationError(
+                    "a process of the shadow studies was ended from outside, as for want of memory: give fewer records"
+                ) from error
 
     def _one(self, seed: int, number: int) -> tuple[Booleans, Floats, Floats, Mapping[str, float], Any]:
         draw = np.random.default_rng([seed, _STREAM, number])
@@ -135,12 +142,30 @@ class ShadowStudies:
 
 
 def usual_studies(settings: StudySettings, task: Task, population: Population) -> int:
-    """Return how many studies take about 100 seconds on two cores, from 16 to 64, by public numbers alone."""
-    size = sum(parameter.numel() for parameter in task.model().parameters())
-    batch = settings.privacy.sampling_rate * sum(map(len, population.rows)) / 2
-    step = len(population) * _STEP_SECONDS + batch * size / _SPEED
+    """Return how many studies take about 100 seconds on two cores, from 16 to 64, by public numbers alone.
+
+    Raises:
+        ConfigurationError: the fewest take more than twice as long.
+    """
+    record = PASS * seconds_of(task, population.dataset)
+    patients = sum(map(len, population.rows)) / 2
+    step = len(population) * _STEP_SECONDS + settings.privacy.sampling_rate * patients * record
     steps = forecast(plan_of(settings), tight=False).at_most_rounds * settings.steps_per_round
-    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / (max(steps, 1) * step))))
+    # One without privacy, and one of the study.
+    each = _fit_steps(task) * (_FIT_SECONDS + min(BATCH, patients) * record) + steps * step
+    if FEWEST_STUDIES * each > 2 * _SECONDS:
+        raise ConfigurationError(
+            f"{FEWEST_STUDIES} shadow studies of this model would take about {FEWEST_STUDIES * each / 60:,.0f} minutes "
+            "of one core: ask for them with --studies, or give fewer records"
+        )
+    return int(min(STUDIES, max(FEWEST_STUDIES, _SECONDS / each)))
+
+
+def _fit_steps(task: Task) -> int:
+    """Return the steps of training without privacy. A linear model comes to its optimum sooner."""
+    model = task.model()
+    small = sum(parameter.numel() for parameter in model.parameters()) <= _SMALL
+    return _LONG_STEPS if small and not isinstance(model, torch.nn.Linear) else STEPS
 
 
 def held_out(population: Population, seed: int) -> tuple[Population, TaskDataset]:
@@ -179,15 +204,16 @@ def halved(settings: StudySettings) -> StudySettings:
     """Return the settings for half the patients: the same rounds and noise, sums divided by half the number.
 
     Questions and evaluations, which train no model, are left out.
+
+    Raises:
+        ConfigurationError: no study can have them.
     """
-    values: dict[str, Any] = settings.as_json()
-    for section in ("statistics", "evaluation"):
-        values.pop(section, None)
+    values = training_alone(settings)
     # In scheme joint this number is in the hospitals' own bound.
     if not settings.privacy.rules.bounds_clients_too:
         half = settings.privacy.expected_batch_size / 2
         values["privacy"] = values["privacy"] | {"expected_batch_size": half}
-    return StudySettings.model_validate(values)
+    return changed(values)
 
 
 def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -199,9 +225,8 @@ def _spent(statements: Sequence[Mapping[str, Any]]) -> tuple[float, float] | Non
 def _single_threaded(task: Task, records: TaskDataset, seed: int) -> torch.nn.Module:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    small = sum(parameter.numel() for parameter in task.model().parameters()) <= _SMALL
     try:
-        return fitted(task, records, seed, steps=_LONG_STEPS if small else STEPS)
+        return fitted(task, records, seed, steps=_fit_steps(task))
     finally:
         torch.set_num_threads(threads)
 

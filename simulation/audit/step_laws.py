@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory, joined, take_rows
 from simulation.audit.laws import LawResult, LawTests
-from simulation.audit.releases import Gradients, Release, Study
+from simulation.audit.releases import Gradients, Release, Study, changed
 from simulation.engine import initial_weights
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -120,7 +120,7 @@ def _still(settings: StudySettings, records: int) -> StudySettings:
     values["privacy"] = values["privacy"] | {"expected_batch_size": settings.privacy.sampling_rate * records}
     # Bounds on one hospital's sum come from the public batch size.
     values.pop("robustness", None)
-    return StudySettings.model_validate(values)
+    return changed(values)
 
 
 def _dealt(study: Study, own: TaskDataset, record: TaskDataset, copies: int) -> Population:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,13 @@ ALL_AT_ONE = (
 )
 
 
+class _Rounds(NamedTuple):
+    """Charged rounds that the losses do not count, and others, not charged, that they may be shares of besides."""
+
+    unmeasured: int
+    beyond: int
+
+
 @dataclass(frozen=True, repr=False)
 class DistanceBlocks:
     """An answer to a question of kind distances by hospital. blocks: (hospitals, bins), noised counts."""
@@ -44,17 +51,18 @@ class DistanceBlocks:
 
     @classmethod
     def of(cls, published: PublishedAnswer) -> DistanceBlocks | None:
-        """Return the blocks of an answer, or None of an answer that has none. A suppressed count reads as zero."""
+        """Return the blocks of an answer. None: it has none, or lacks a count, without which no bound holds."""
         table = next((each for each in published.answer.tables if each.name == f"{TABLE}-by-hospital"), None)
         if table is None:
             return None
-        raw, blocks = table.columns.index(RAW), dict[object, list[float]]()
+        raw, blocks = table.columns.index(RAW), dict[object, dict[object, float]]()
         for row in table.rows:
             if row[1] in LABELS and isinstance(value := row[raw], int | float):
-                blocks.setdefault(row[0], [0.0] * len(EDGES))[LABELS.index(row[1])] = float(value)
-        if not blocks:
+                blocks.setdefault(row[0], {})[row[1]] = float(value)
+        if len(blocks) < published.hospitals or any(set(block) != set(LABELS) for block in blocks.values()):
             return None
-        return cls(published.query, published.round, published.noise.present, np.array(list(blocks.values())))
+        counts = np.array([[block[label] for label in LABELS] for block in blocks.values()])
+        return cls(published.query, published.round, published.noise.present, counts)
 
     @classmethod
     def stated(cls, stated: CertifiedDistances) -> DistanceBlocks:
@@ -70,11 +78,20 @@ def fault_of_distances(settings: AnySettings) -> str | None:
         return "kind distances: the study measures no patient's distance: it has no Bayesian limit for patients"
     if privacy.bayesian.composition != "running" or privacy.accounting_sample is not None:
         return 'kind distances: needs composition = "running" and no accounting_sample: all patients are counted'
+    if settings.statistics is not None and settings.statistics.suppress_below:
+        # A count that is not shown would be missing where losses are largest.
+        return "kind distances: needs statistics.suppress_below = 0: its bounds are made of all noised counts"
     return None
 
 
 def certified(
-    found: DistanceBlocks, account: CumulativeLimit, stated: float | None, *, charged: Sequence[int], in_full: int
+    found: DistanceBlocks,
+    account: CumulativeLimit,
+    stated: float | None,
+    *,
+    charged: Sequence[int],
+    in_full: int,
+    cancelled: int = 0,
 ) -> CertifiedDistances:
     """Return the numbers of each hospital, the least favourable first, and of all of them together.
 
@@ -82,14 +99,15 @@ def certified(
         account: of the Bayesian limit for patients, after all charges that the certificate counts.
         stated: ε of that limit.
         charged: the rounds that are counted. in_full: how many of them at their worst.
+        cancelled: rounds that cost nothing. A hospital may have measured them before.
     """
     # What a patient may have lost that was not measured counts at its worst.
-    unmeasured = in_full + sum(round_number > found.round for round_number in charged)
+    rounds = _Rounds(in_full + sum(round_number > found.round for round_number in charged), cancelled)
     spread = found.noise * math.sqrt(len(found.blocks))
-    pooled = _hospital(found.blocks.sum(axis=0), spread, account, unmeasured)
-    hospitals = [_hospital(block, found.noise, account, unmeasured) for block in found.blocks]
+    pooled = _hospital(found.blocks.sum(axis=0), spread, account, rounds)
+    hospitals = [_hospital(block, found.noise, account, rounds) for block in found.blocks]
     fewest = float(found.blocks.sum(axis=1).min())
-    one_at_the_worst = _one_at_the_worst(fewest, account, unmeasured)
+    one_at_the_worst = _one_at_the_worst(fewest, account, rounds)
     hospitals.sort(key=lambda hospital: (-hospital.epsilon, hospital.counts))
     return CertifiedDistances(
         query=found.query,
@@ -102,7 +120,7 @@ def certified(
     )
 
 
-def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit, unmeasured: int) -> CertifiedHospital:
+def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit, rounds: _Rounds) -> CertifiedHospital:
     # A quarter for the noise of the sums from below, a quarter for that of the total, half for the estimate.
     quarter = account.failure / 4
     total = float(block.sum()) + noise * math.sqrt(2 * len(EDGES) * math.log(1 / quarter))
@@ -110,8 +128,10 @@ def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit
     size = max(3, math.ceil(total))
     whole = np.diff(np.floor(np.cumsum(block)), prepend=0.0)
     counts = lower_counts(whole, noise, quarter, sample_size=size)
-    epsilon = account.epsilon_of_shares(EDGES, counts, account.failure / 2, unmeasured=unmeasured)
-    estimate, estimate_low, estimate_high = _estimated(block, noise, account, unmeasured)
+    epsilon = account.epsilon_of_shares(
+        EDGES, counts, account.failure / 2, unmeasured=rounds.unmeasured, beyond=rounds.beyond
+    )
+    estimate, estimate_low, estimate_high = _estimated(block, noise, account, rounds)
     share = Distances(kind="distances", noise_multiplier=1.0).block_answer(NoisedSum(block, noise, 0))
     table = next(table for table in share.tables if table.name == CLIPPED)
     row: Mapping[str, object] = dict(zip(table.columns, table.rows[0], strict=True))
@@ -129,13 +149,13 @@ def _hospital(block: NDArray[np.float64], noise: float, account: CumulativeLimit
 
 
 def _estimated(
-    block: NDArray[np.float64], noise: float, account: CumulativeLimit, unmeasured: int
+    block: NDArray[np.float64], noise: float, account: CumulativeLimit, rounds: _Rounds
 ) -> tuple[float | None, float, float]:
     """Return ε of these patients and its interval: 95 % of the noise, and every loss at either end of its bin."""
     lower = (0.0, *EDGES[:-1])
     middle = [(below + above) / 2 for below, above in zip(lower, EDGES, strict=True)]
 
-    def read(edges: Sequence[float], wanted: Literal["estimate", "low", "high"]) -> float:
+    def read(edges: Sequence[float], wanted: Literal["estimate", "low", "high"], beyond: int = 0) -> float:
         def mean(weights: NDArray[np.float64]) -> float:
             # Var(Σ w·count - r·Σ count) of the noise.
             spread = noise**2 * np.array([[np.sum(weights**2)], [-2 * np.sum(weights)], [float(len(weights))]])
@@ -143,21 +163,21 @@ def _estimated(
             found = ratios(np.array([weights @ block]), total, Quadratic(*spread), Quadratic(none, none, none))
             return float(getattr(found, wanted)[0])
 
-        return account.estimate_of_shares(edges, mean, unmeasured=unmeasured)
+        return account.estimate_of_shares(edges, mean, unmeasured=rounds.unmeasured, beyond=beyond)
 
-    low, high = read(lower, "low"), read(EDGES, "high")
+    low, high = read(lower, "low"), read(EDGES, "high", rounds.beyond)
     is_known = block.sum() > STANDS_OUT * noise * math.sqrt(len(EDGES))
     return min(max(read(middle, "estimate"), low), high) if is_known else None, low, high
 
 
-def _one_at_the_worst(patients: float, account: CumulativeLimit, unmeasured: int) -> float:
+def _one_at_the_worst(patients: float, account: CumulativeLimit, rounds: _Rounds) -> float:
     """Return ε of so many patients if one of them has lost the most that can be, and the others nothing."""
     several = max(1.0, patients)
 
     def mean(weights: NDArray[np.float64]) -> float:
         return float(weights[1] + (several - 1) * weights[0]) / several
 
-    return account.estimate_of_shares((0.0, 1.0), mean, unmeasured=unmeasured)
+    return account.estimate_of_shares((0.0, 1.0), mean, unmeasured=rounds.unmeasured)
 
 
 def _differs(hospital: CertifiedHospital, pooled: CertifiedHospital, stated: float | None) -> bool | None:
@@ -197,7 +217,8 @@ def _words(
         f"{apart}or is above the stated number{': it does not speak for their patients' if far else ''}.",
         *_hidden(hidden, several, one_at_the_worst),
         f"Patients clipped in nearly every step, by hospital, in intervals of 95 %: {', '.join(clipped)}.",
-        f"Each count has noise of standard deviation {number(noise)}.",
+        f"Each count has noise of standard deviation {number(noise)}. Patients whose own limit has no room for the "
+        "question are not counted.",
         ALL_AT_ONE,
     ]
 

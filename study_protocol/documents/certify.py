@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from accounting.budget.accounts.cumulative import CumulativeLimit
@@ -187,27 +187,21 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
         for limit in account.limits
     ]
     mark = fingerprint(decode_public_key(facts.coordinator_key))
-    bound = account.bound
-    model_entry = None if bound is None else bound.model
-    model = facts.model if bound is None else None
-    if model_entry is not None:
-        model = model_info(model_entry)
+    model_entry = None if account.bound is None else account.bound.model
+    facts = _as_in_ledger(facts, account)
     result = facts.result
-    if result is not None and bound is not None:
-        averaged = result_rounds(settings, bound.released)
-        result = mean_of(averaged, result.sha256, result.bytes) if averaged else None
     return Certificate(
         format=FORMAT,
         study=account.study,
         title=facts.title,
-        state=facts.state if bound is None else bound.state,
-        stop_reason=facts.stop_reason if bound is None else bound.stop_reason,
+        state=facts.state,
+        stop_reason=facts.stop_reason,
         issued_at=facts.issued_at,
         coordinator_key=facts.coordinator_key,
         coordinator_fingerprint=mark,
         settings_sha256=settings.digest(),
         round=account.round,
-        model=model,
+        model=facts.model,
         result=result,
         summary=[
             *_summary(limits, members, result, _counted_rounds(settings, rounds, account.round, limits)),
@@ -234,15 +228,28 @@ def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:
     )
 
 
+def _as_in_ledger(facts: Facts, account: CertificateAccount) -> Facts:
+    """Return the facts with those that the ledger states taken from it."""
+    bound, result = account.bound, facts.result
+    if bound is None:
+        return facts
+    if result is not None:
+        averaged = result_rounds(account.settings, bound.released)
+        result = mean_of(averaged, result.sha256, result.bytes) if averaged else None
+    model = None if bound.model is None else model_info(bound.model)
+    return replace(facts, state=bound.state, stop_reason=bound.stop_reason, model=model, result=result)
+
+
 def _distances(account: CertificateAccount, facts: Facts) -> CertifiedDistances | None:
-    found, by_loss = facts.distances, account.by_loss
-    if found is None or by_loss is None or fault_of_distances(account.settings) is not None:
+    blocks, by_loss = facts.distances, account.by_loss
+    if blocks is None or by_loss is None or fault_of_distances(account.settings) is not None:
         return None
     stated = next(
         (limit.spent for limit in account.limits if limit.level == "instance" and limit.definition != "classical"), None
     )
     charged = [after.round for after in account.charged]
-    return certified(found, by_loss, stated, charged=charged, in_full=account.kinds["charged-in-full"])
+    in_full, cancelled = (account.kinds[kind] for kind in ("charged-in-full", "cancelled"))
+    return certified(blocks, by_loss, stated, charged=charged, in_full=in_full, cancelled=cancelled)
 
 
 def how_to_verify(study: str, mark: str, result: CertifiedMean | None = None) -> list[HowToVerify]:

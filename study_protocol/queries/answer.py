@@ -48,12 +48,14 @@ class NoisedSum:
     std    standard deviation of the noise that is really in every cell, on the same scale
     seed   of the simulations behind intervals. Equal sums have equal answers
     answered  the hospitals in the sum, which a question by hospital needs. None: all
+    least  no note names fewer patients
     """
 
     total: NDArray[np.float64]
     std: float
     seed: int
     answered: frozenset[str] | None = None
+    least: int = 0
 
     def generator(self) -> np.random.Generator:
         """Return a generator for intervals alone. No secret is drawn from it."""

@@ -107,25 +107,27 @@ class HospitalQuestion(BaseQuestion):
         """Return what follows from the blocks of those in the sum beside each other, if the kind compares them."""
         return None
 
-    def answer(self, noised: NoisedSum) -> Answer:
-        if not self.hospitals:
-            return self.block_answer(noised)
+    def _blocks(self, noised: NoisedSum) -> dict[str, NoisedSum]:
+        """Return the block of each hospital that is in the sum."""
         rows = noised.total.reshape(len(self.hospitals), -1)
-        blocks = {
+        return {
             hospital: replace(noised, total=row, seed=noised.seed + place)
             for place, (hospital, row) in enumerate(zip(self.hospitals, rows, strict=True), 1)
             if noised.answered is None or hospital in noised.answered
         }
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        if not self.hospitals:
+            return self.block_answer(noised)
+        blocks = self._blocks(noised)
         silent = [hospital for hospital in self.hospitals if hospital not in blocks]
         in_all = np.sum([block.total for block in blocks.values()], axis=0) if blocks else np.zeros(self.block)
         pooled = self.block_answer(replace(noised, total=in_all, std=noised.std * np.sqrt(max(1, len(blocks)))))
         answers = {hospital: self.block_answer(block) for hospital, block in blocks.items()}
         by_hospital = [_joined(table, place, answers, silent) for place, table in enumerate(pooled.tables)]
         between = self.compared(blocks)
-        notes = dict.fromkeys([*pooled.notes, *(note for each in answers.values() for note in each.notes), FOREIGN])
-        if silent:
-            notes[f"{', '.join(silent)}: {NO_ANSWER}. These patients are in no number here."] = None
         first, more = ((), ()) if between is None else (between.tables, between.notes)
+        notes = _notes([pooled, *answers.values()], silent)
         return Answer(tables=(*first, *by_hospital, *pooled.tables), notes=(*notes, *more))
 
     def who_in_words(self) -> str:
@@ -133,10 +135,17 @@ class HospitalQuestion(BaseQuestion):
         return f"{words} Every hospital has numbers of its own." if self.is_by_hospital else words
 
 
+def _notes(answers: list[Answer], silent: list[str]) -> list[str]:
+    # Hospitals share most notes. Each stands there once.
+    notes = dict.fromkeys([*(note for answer in answers for note in answer.notes), FOREIGN])
+    missing = [f"{', '.join(silent)}: {NO_ANSWER}. These patients are in no number here."] if silent else []
+    return [*notes, *missing]
+
+
 def _joined(table: AnswerTable, place: int, answers: dict[str, Answer], silent: list[str]) -> AnswerTable:
     """Return one table of all hospitals. A hospital without an answer has a row that says so, and no number."""
     # A column of the data may be called as ours is.
-    columns = tuple(f"column {name}" if name == HOSPITAL else name for name in table.columns)
+    columns = tuple(map(_renamed, table.columns))
     labels = next((at for at, name in enumerate(columns) if name in _NUMBERS), 0)
     heads = columns[:labels] or ("who",)
     rows = [
@@ -144,28 +153,28 @@ def _joined(table: AnswerTable, place: int, answers: dict[str, Answer], silent: 
         for hospital, answer in answers.items()
         for row in answer.tables[place].rows
     ]
-    rows += [(hospital, *(NO_ANSWER for _ in heads), *(None for _ in columns[labels:])) for hospital in silent]
-    plot = (
-        Plot(kind="points", x=HOSPITAL, y="estimate", low="low", high="high")
-        if not labels and "low" in columns
-        else None
-    )
-    if table.plot is not None:
-        plot = table.plot.model_copy(
-            update={"x": _renamed(table.plot.x), "by": _renamed(table.plot.by), "panel": HOSPITAL}
-        )
+    no_numbers = (*[NO_ANSWER] * len(heads), *[None] * (len(columns) - labels))
+    rows += [(hospital, *no_numbers) for hospital in silent]
     return AnswerTable(
         name=f"{table.name}-by-hospital",
         title=f"{table.title}, by hospital",
         columns=(HOSPITAL, *heads, *columns[labels:]),
         rows=tuple(rows),
         counts=table.counts,
-        plot=plot,
+        plot=_plot(table.plot, has_interval=not labels and "low" in columns),
     )
+
+
+def _plot(pooled: Plot | None, *, has_interval: bool) -> Plot | None:
+    """Return the plot of a joined table: a panel for each hospital, or a point with its interval."""
+    if pooled is not None:
+        by = None if pooled.by is None else _renamed(pooled.by)
+        return pooled.model_copy(update={"x": _renamed(pooled.x), "by": by, "panel": HOSPITAL})
+    return Plot(kind="points", x=HOSPITAL, y="estimate", low="low", high="high") if has_interval else None
 
 
 _NUMBERS = frozenset({"estimate", "statistic"})
 
 
-def _renamed(name: str | None) -> str | None:
+def _renamed(name: str) -> str:
     return f"column {name}" if name == HOSPITAL else name

@@ -14,7 +14,7 @@ comparison until none differs, at `SHARES` in all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,16 +99,21 @@ def outside_found(cells: list[Mapping[str, OutsideCount]]) -> list[OddHospital]:
     tests = sum(map(len, chances))
     first = [{name for name, chance in cell.items() if chance <= FIRST / tests} for cell in chances]
     selected = sum(map(bool, first))
-    found: list[OddHospital] = []
+    findings: list[OddHospital] = []
     for place, cell in enumerate(chances):
         if not first[place]:
             continue
-        rising = sorted(cell.items(), key=lambda entry: entry[1])
-        for rank, (hospital, chance) in enumerate(rising):
-            if hospital not in first[place] and chance > FURTHER / selected / (len(rising) - rank):
-                break
-            found.append(OddHospital(place, hospital, chance))
-    return found
+        findings += [OddHospital(place, *entry) for entry in _with_others(cell, first[place], FURTHER / selected)]
+    return findings
+
+
+def _with_others(chances: dict[str, float], first: set[str], level: float) -> Iterator[tuple[str, float]]:
+    """Yield those found first and those that Holm's rule adds at this level, with their chances, rising."""
+    rising = sorted(chances.items(), key=lambda entry: entry[1])
+    for rank, (hospital, chance) in enumerate(rising):
+        if hospital not in first and chance > level / (len(rising) - rank):
+            return
+        yield hospital, chance
 
 
 def shares_found(cells: list[Mapping[str, NoisedShare]]) -> list[OddHospital]:

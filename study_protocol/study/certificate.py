@@ -136,7 +136,9 @@ class CertifiedDistances(Message):
     query: Whole = Field(ge=1, description="which query. Its signed answer names the hospitals")
     round: Whole = Field(ge=1, description="the round that answered it. Later rounds count at their worst")
     noise: Positive = Field(description="standard deviation of the noise in each count")
-    failure: Rate = Field(description="chance that some ε here is too small, by the samples or by the noise")
+    failure: Rate = Field(
+        description="chance that one of these ε is too small, by its sample or by the noise. Each has it"
+    )
     pooled: CertifiedHospital = Field(description="the patients of all hospitals in the sum")
     hospitals: list[CertifiedHospital] = Field(min_length=1, description="the least favourable first")
     words: list[Text] = Field(description="what it means")

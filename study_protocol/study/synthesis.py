@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from accounting.plan.limits import LimitPlan
-from accounting.plan.queries import QueryCost
+from accounting.plan.queries import MOST_CELLS, QueryCost
 from accounting.units import Definition
 from study_protocol.queries.kinds.marginals import MAX_WEIGHT, Clique, Groups, Marginals
 from study_protocol.queries.question import MAX_NOISE, MIN_NOISE
@@ -44,7 +44,7 @@ class Synthesis(Message):
         description="the most that its questions cost together, Σ 1 / noise_multiplier². Kept from the first one on"
     )
     shares: tuple[_Percent, _Percent, _Percent] = Field(
-        default=(10, 50, 40), description="percent of the allowance of each question"
+        default=(20, 45, 35), description="percent of the allowance of each question"
     )
     rows: Annotated[Whole, Field(ge=1, le=10_000_000)] = Field(
         default=100_000, description="how many synthetic records are written"
@@ -54,6 +54,12 @@ class Synthesis(Message):
     )
     least_patients: Annotated[Whole, Field(ge=0)] = Field(
         default=2000, description="with fewer, the first question is asked again in place of the other two"
+    )
+    max_cells: Annotated[Whole, Field(ge=1, le=MOST_CELLS)] | None = Field(
+        default=None,
+        exclude_if=lambda cells: cells is None,
+        description="the most numbers of one of its questions, by coarser groups and fewer pairs. Left out: as many as "
+        "any may have",
     )
     of_several: Literal["first", "last", "mean", "any"] = Field(
         default="first", description="which row counts of a patient with several, as `rows` of a question"
@@ -75,6 +81,14 @@ class Synthesis(Message):
             raise ValueError(f"synthesis.shares: they are percent, and add up to {sum(self.shares)}")
         if not MIN_NOISE <= self.noise_multiplier(_WHOLE) <= self.noise_multiplier(min(self.shares)) <= MAX_NOISE:
             raise ValueError(f"synthesis.allowance: {self.allowance:g} gives noise that cannot be drawn")
+        least = self.least_cells()
+        if least > MOST_CELLS:
+            raise ValueError(
+                f"synthesis.columns: a question would have {least} numbers, and at most {MOST_CELLS} can be asked. "
+                "Leave out columns, or join bins or categories"
+            )
+        if self.max_cells is not None and least > self.max_cells:
+            raise ValueError(f"synthesis.max_cells must be at least {least}, as its first two questions have")
         return self
 
     @property
@@ -128,25 +142,13 @@ class Synthesis(Message):
         cliques = self._by_outcome(1)
         return self.document(self.shares[0], cliques, title="Synthesis 1: columns by outcome", stage=1)
 
-    def largest_question(self) -> QueryDocument:
-        """Return a question of as many numbers, and of as little noise, as any that the rule may ask.
+    def least_noised_question(self) -> QueryDocument:
+        """Return the first question with as little noise as any that the rule may ask.
 
-        What a hospital's rules say to it holds for all of them.
+        With `most_cells`, what a hospital's rules say to it holds for all of them.
         """
-        sizes = [len(variable.labels) for variable in self.columns]
-        groups = [
-            ()
-            if number == self.outcome_number or size <= MAX_GROUPS
-            else tuple(cell * MAX_GROUPS // size for cell in range(size))
-            for number, size in enumerate(sizes)
-        ]
         percent = max(self.shares[0], sum(self.shares[1:]))
-        documents = [
-            self.document(percent, cliques, title="", stage=STAGES, groups=grouped)
-            for cliques, grouped in ((self._by_outcome(1), []), (self._by_outcome(2), groups))
-            if cliques
-        ]
-        return max(documents, key=lambda document: document.question.cells)
+        return self.document(percent, self._by_outcome(1), title="", stage=STAGES)
 
     def _by_outcome(self, count: int) -> list[Clique]:
         """Return every choice of so many columns, each with the outcome."""
@@ -185,18 +187,49 @@ class Synthesis(Message):
         ratio = math.sqrt(left / count) * (1 + 1e-12)
         return (QueryCost(_KEPT_STD, _KEPT_STD * ratio, self.most_cells()),) * count
 
+    @property
+    def most_groups(self) -> int:
+        """Return the most groups of each column in a pair: 8, or as many as `max_cells` leaves room for, at least 2."""
+        fitting = (
+            groups
+            for groups in range(MAX_GROUPS, LEAST_GROUPS, -1)
+            if self.max_cells is None or self._cells_of_pairs(groups) <= self.max_cells
+        )
+        return next(fitting, LEAST_GROUPS)
+
+    def least_cells(self) -> int:
+        """Return the numbers of the larger of the first two questions, with groups as coarse as they may be."""
+        return max(self._cells_of_columns(), self._cells_of_pairs(LEAST_GROUPS))
+
     def most_cells(self) -> int:
-        """Return the most numbers of the first two questions, where each column of a pair has at most 8 groups."""
-        outcome = self.outcome_number
+        """Return the most numbers of any question of the rule.
+
+        Every column of a forest but its root has one edge to a parent, so no forest has more cells than the star
+        around the column of the most cells.
+        """
+        others, outcome = self._sizes()
+        forest = max(others) * (sum(others) - max(others)) * outcome
+        third = forest if self.max_cells is None else min(forest, self.max_cells)
+        return max(self._cells_of_columns(), self._cells_of_pairs(self.most_groups), third)
+
+    def _sizes(self) -> tuple[list[int], int]:
+        """Return the cells of each other column, and those of the outcome."""
         sizes = [len(variable.labels) for variable in self.columns]
-        others = [size for number, size in enumerate(sizes) if number != outcome]
-        grouped = [min(size, MAX_GROUPS) for size in others]
-        pairs = sum(left * right for left, right in itertools.combinations(grouped, 2))
-        return max(sum(others), pairs) * sizes[outcome]
+        outcome = sizes.pop(self.outcome_number)
+        return sizes, outcome
+
+    def _cells_of_columns(self) -> int:
+        others, outcome = self._sizes()
+        return sum(others) * outcome
+
+    def _cells_of_pairs(self, groups: int) -> int:
+        others, outcome = self._sizes()
+        grouped = [min(size, groups) for size in others]
+        return (sum(grouped) ** 2 - sum(size**2 for size in grouped)) // 2 * outcome
 
 
 # Of each column in a pair.
-MAX_GROUPS = 8
+MAX_GROUPS, LEAST_GROUPS = 8, 2
 
 
 def _weight(cells: int) -> int:
@@ -228,5 +261,14 @@ def require_synthesis(
         raise ValueError(f"statistics.max_queries must be at least {STAGES}, the questions of synthesis")
     if statistics.suppress_below:
         raise ValueError("statistics.suppress_below must be 0 with synthesis, which is made of all noised counts")
+    _require_room(synthesis, statistics)
+
+
+def _require_room(synthesis: Synthesis, statistics: Statistics) -> None:
+    if (least := synthesis.least_cells()) > statistics.max_cells:
+        raise ValueError(f"statistics.max_cells must be at least {least}, as the first questions of synthesis have")
     if (cells := synthesis.most_cells()) > statistics.max_cells:
-        raise ValueError(f"statistics.max_cells must be at least {cells}, as the questions of synthesis may have")
+        raise ValueError(
+            f"statistics.max_cells is {statistics.max_cells}, and a question of synthesis may have {cells} numbers: "
+            f"raise it, or set synthesis.max_cells to {statistics.max_cells}, for coarser groups and fewer pairs"
+        )

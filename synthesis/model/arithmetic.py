@@ -1,7 +1,7 @@
 """Sums, projections and random words that are the same on every processor.
 
 IEEE 754 fixes the result of +, -, ×, / and √ on doubles, but not the order in which a library adds many numbers up, nor
-exp and log. So sums are taken term by term here, and nothing needs another function.
+exp, log and powers. So sums are taken term by term here, and nothing needs another function.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def divided(numerator: Floats, denominator: Floats) -> Floats:
     return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=denominator != 0)
 
 
-class Words:
+class RandomWords:
     """Random 64-bit words from a public seed. Philox's words are the same in every version of numpy."""
 
     def __init__(self, seed: int, stream: int = 0) -> None:

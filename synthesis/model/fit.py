@@ -1,9 +1,9 @@
 """A crossed table from its noised counts, what is expected of it, and its known margins.
 
 A cell's expected count e gets the variance κ·e around it, with one κ for a table and outcome, estimated from how far
-the noised counts lie beyond their noise (empirical Bayes by moments, as in Efron and Morris 1973). The posterior mean
-is projected onto tables with the margins and without a negative count (Dykstra's alternating projections, Boyle and
-Dykstra 1986).
+the noised counts lie beyond their noise (empirical Bayes by moments, as in Efron and Morris 1973), and then doubled.
+The posterior mean is projected onto tables with the margins and without a negative count (Dykstra's alternating
+projections, Boyle and Dykstra 1986).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _PROJECTIONS, _SCALINGS, _MOMENTS = 20, 5, 5
 # Of the independent table, mixed into what is expected: so no cell stays at 0 that a margin needs.
 _INDEPENDENT = 1e-3
 _LEAST_EXCESS = 1e-3
+# Of the κ that moments give. Chosen by the mean total variation on training records of Adult and diabetes-130.
+_WIDER = 2.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def fitted(tables: Crossed, *, shrinks: bool = True) -> Floats:
     inside = tables.inside
     residual = _with_margins(tables.counts * inside, tables, inside) - expected
     if shrinks:
-        prior = _excess(residual, expected, tables)[:, None, None, :] * expected
-        residual = residual * (prior / (prior + (tables.std**2)[:, None, None, None]))
+        prior = _WIDER * _excess(residual, expected, tables)[:, None, None, :] * expected
+        residual = residual * (prior / (prior + (tables.std * tables.std)[:, None, None, None]))
     estimate = expected + residual
     correction = np.zeros_like(estimate)
     for _ in range(_PROJECTIONS):
@@ -88,11 +90,11 @@ def _scaled(counts: Floats, tables: Crossed) -> Floats:
 def _excess(residual: Floats, expected: Floats, tables: Crossed) -> Floats:
     """Return κ of each table and outcome, shape (t, k)."""
     free = (tables.heights - 1) * (tables.widths - 1) / (tables.heights * tables.widths)
-    noise = (tables.std**2)[:, None, None, None]
-    beyond = residual**2 - noise * free[:, None, None, None]
+    noise = (tables.std * tables.std)[:, None, None, None]
+    beyond = residual * residual - noise * free[:, None, None, None]
     excess = np.ones((len(free), expected.shape[3]))
     for _ in range(_MOMENTS):
-        weights = expected / (excess[:, None, None, :] * expected + noise) ** 2
+        weights = expected / np.square(excess[:, None, None, :] * expected + noise)
         above = summed(summed(beyond * weights, 2), 1)
         excess = np.maximum(divided(above, summed(summed(expected * weights, 2), 1)), _LEAST_EXCESS)
     return excess

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from synthesis.model.arithmetic import Floats, Integers, Words, gathered
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, gathered
 from synthesis.model.fit import Crossed, fitted
 from synthesis.model.margins import Margins, margins_of
 from synthesis.model.noised import Noised, Pair
@@ -27,7 +30,7 @@ def make_records(noised: Noised, count: int, seed: int) -> Integers:
         count: how many records.
         seed: public, from 0 to 2⁶³ - 1.
     """
-    words, margins = Words(seed), margins_of(noised)
+    words, margins = RandomWords(seed), margins_of(noised)
     edges = {pair: edge_of(noised, margins, pair) for pair in sorted(noised.edges)}
     rows = drawn_rows(noised.sizes, noised.outcome, margins, edges, count, words)
     if noised.pairs:
@@ -45,7 +48,8 @@ def edge_of(noised: Noised, margins: Margins, pair: Pair) -> Floats:
         left, right = (noised.groups_of(column) for column in pair)
         cells = np.multiply.outer(np.bincount(left), np.bincount(right)).astype(np.float64)[:, :, None]
         own = gathered(gathered(counts, left), right, axis=1)
-        better = (own / (cells * std**2) + coarse.counts / coarse.std**2) / (1 / (cells * std**2) + coarse.std**-2)
+        variance = cells * table.variance
+        better = (own / variance + coarse.counts / coarse.variance) / (1 / variance + coarse.precision)
         counts = counts + ((better - own) / cells)[left][:, right]
     expected = np.zeros_like(counts)
     estimate = fitted(
@@ -66,14 +70,13 @@ def edge_of(noised: Noised, margins: Margins, pair: Pair) -> Floats:
 
 def _weights(noised: Noised, margins: Margins, edges: Mapping[Pair, Floats], rows: Integers) -> Floats:
     """Return the weights of records, shape (n,), raked to pairs in groups and to the edges."""
-    outcomes = noised.sizes[noised.outcome]
     grouped = {column: noised.groups_of(column)[rows[:, column]] for column in noised.others}
     pairs = {
-        (left, right): (grouped[left] * table.counts.shape[1] + grouped[right]) * outcomes + rows[:, noised.outcome]
+        (left, right): _crossed(grouped[left], grouped[right], rows[:, noised.outcome], table.counts.shape)
         for (left, right), table in noised.pairs.items()
     }
     fine: list[Target] = [
-        ((rows[:, left] * noised.sizes[right] + rows[:, right]) * outcomes + rows[:, noised.outcome], table.ravel())
+        (_crossed(rows[:, left], rows[:, right], rows[:, noised.outcome], table.shape), table.ravel())
         for (left, right), table in edges.items()
     ]
     weights = np.full(len(rows), margins.patients / len(rows))
@@ -83,7 +86,13 @@ def _weights(noised: Noised, margins: Margins, edges: Mapping[Pair, Floats], row
     return weights
 
 
-def _targets(noised: Noised, margins: Margins, cells: Mapping[Pair, Integers], weights: Floats) -> list[Target]:
+def _crossed(left: Integers, right: Integers, outcome: Integers, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the cell of every record in a table, in the fewest bytes, as there may be thousands of tables."""
+    cells = (left * shape[1] + right) * shape[2] + outcome
+    return cells.astype(np.min_scalar_type(math.prod(shape) - 1))
+
+
+def _targets(noised: Noised, margins: Margins, cells: Mapping[Pair, NDArray[Any]], weights: Floats) -> list[Target]:
     """Return each pair's estimate, around the table of the weighted records."""
     pairs, live = list(noised.pairs), margins.outcomes > 0
     shapes = np.array([noised.pairs[pair].counts.shape for pair in pairs])

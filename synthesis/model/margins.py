@@ -9,7 +9,7 @@ import numpy as np
 
 from synthesis.model.arithmetic import Floats, divided, gathered, on_simplex, summed, total_of
 from synthesis.model.fit import Crossed, fitted
-from synthesis.model.noised import Noised, Pair, Table
+from synthesis.model.noised import Noised, NoisedTable, Pair
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _outcomes(noised: Noised, raw: Mapping[int, Floats]) -> Floats:
 def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
     """Return one column by outcome from every table that holds it, and about the standard error of a count."""
     own = noised.columns[column]
-    counts, precision = own.counts * own.std**-2, own.std**-2
+    counts, precision = own.counts * own.precision, own.precision
     for sums, variance in _sums(noised.edges, column):
         counts, precision = counts + sums / variance, precision + 1 / variance
     counts = counts / precision
@@ -77,17 +77,17 @@ def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
     coarse, cells = gathered(counts, groups), np.bincount(groups).astype(np.float64)[:, None]
     own_precision = precision / cells
     better = (coarse * own_precision + heard) / (own_precision + heard_precision)
-    spread = (1 - 1 / cells) / precision + 1 / ((own_precision + heard_precision) * cells**2)
+    spread = (1 - 1 / cells) / precision + 1 / ((own_precision + heard_precision) * (cells * cells))
     return counts + ((better - coarse) / cells)[groups], float(np.sqrt(total_of(spread * cells) / len(groups)))
 
 
-def _sums(tables: Mapping[Pair, Table], column: int) -> list[tuple[Floats, float]]:
+def _sums(tables: Mapping[Pair, NoisedTable], column: int) -> list[tuple[Floats, float]]:
     """Return this column by outcome from each pair with it, and the variance of one count."""
     found: list[tuple[Floats, float]] = []
     for pair, table in tables.items():
         if column in pair:
             axis = 1 - pair.index(column)
-            found.append((summed(table.counts, axis), table.std**2 * table.counts.shape[axis]))
+            found.append((summed(table.counts, axis), table.variance * table.counts.shape[axis]))
     return found
 
 

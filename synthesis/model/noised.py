@@ -14,11 +14,20 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Table:
+class NoisedTable:
     """counts: (cells or groups of each column …, outcomes). std: of the noise in one cell."""
 
     counts: Floats
     std: float
+
+    @property
+    def variance(self) -> float:
+        # A product: a power is not rounded the same way by every library.
+        return self.std * self.std
+
+    @property
+    def precision(self) -> float:
+        return 1 / self.variance
 
 
 @dataclass(frozen=True)
@@ -32,9 +41,9 @@ class Noised:
     sizes: tuple[int, ...]
     outcome: int
     groups: Mapping[int, Integers]
-    columns: Mapping[int, Table]
-    pairs: Mapping[Pair, Table]
-    edges: Mapping[Pair, Table]
+    columns: Mapping[int, NoisedTable]
+    pairs: Mapping[Pair, NoisedTable]
+    edges: Mapping[Pair, NoisedTable]
     shrinks: bool = True
 
     def __post_init__(self) -> None:
@@ -52,10 +61,10 @@ class Noised:
         return np.arange(self.sizes[column], dtype=np.int64) if groups is None else groups
 
 
-def pooled(tables: list[Table]) -> Table:
+def pooled(tables: list[NoisedTable]) -> NoisedTable:
     """Return the mean of tables of the same cells, weighted by precision."""
-    precision = sum(table.std**-2 for table in tables)
-    counts = tables[0].counts * (tables[0].std ** -2 / precision)
+    precision = sum(table.precision for table in tables)
+    counts = tables[0].counts * (tables[0].precision / precision)
     for table in tables[1:]:
-        counts = counts + table.counts * (table.std**-2 / precision)
-    return Table(counts, float(np.sqrt(1 / precision)))
+        counts = counts + table.counts * (table.precision / precision)
+    return NoisedTable(counts, float(np.sqrt(1 / precision)))

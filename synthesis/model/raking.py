@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from synthesis.model.arithmetic import Floats, Integers, Words, divided, total_of
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, divided, total_of
 
-Target = tuple[Integers, Floats]
+Target = tuple[NDArray[Any], Floats]
 """The cell of every record in one table, and the patients of each cell."""
 # One step changes a weight by no more: a cell that noise emptied or filled must not rule the records.
 _MOST = 5.0
@@ -30,7 +32,7 @@ def raked(weights: Floats, targets: Sequence[Target], steps: Iterable[bool]) -> 
     return weights
 
 
-def resampled(rows: Integers, weights: Floats, words: Words) -> Integers:
+def resampled(rows: Integers, weights: Floats, words: RandomWords) -> Integers:
     """Return as many records, each about in proportion to its weight, in random order.
 
     Records are sorted before they are counted off, so that like ones stand for one another.

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from synthesis.model.arithmetic import Floats, Integers, Words, divided, summed
+from synthesis.model.arithmetic import Floats, Integers, RandomWords, divided, summed
 from synthesis.model.margins import Margins
 from synthesis.model.noised import Pair
 
 
 def drawn_rows(
-    sizes: Sequence[int], outcome: int, margins: Margins, edges: Mapping[Pair, Floats], count: int, words: Words
+    sizes: Sequence[int], outcome: int, margins: Margins, edges: Mapping[Pair, Floats], count: int, words: RandomWords
 ) -> Integers:
     """Return records as cells of each column, shape (count, columns).
 
@@ -46,7 +46,7 @@ def drawn_rows(
     return rows
 
 
-def allotted(shares: Floats, counts: Integers, words: Words) -> Integers:
+def allotted(shares: Floats, counts: Integers, words: RandomWords) -> Integers:
     """Return whole numbers with these sums, each within one of its share: systematic sampling.
 
     Args:
@@ -62,7 +62,7 @@ def allotted(shares: Floats, counts: Integers, words: Words) -> Integers:
     return np.diff(ends, axis=1, prepend=0)
 
 
-def _dealt(given: Integers, shares: Floats, words: Words) -> Integers:
+def _dealt(given: Integers, shares: Floats, words: RandomWords) -> Integers:
     """Return a value for every record: each group's values in the shares of its row, in random order."""
     counts = allotted(shares, np.bincount(given, minlength=len(shares)), words)
     values = np.repeat(np.arange(counts.size, dtype=np.int64) % shares.shape[1], counts.ravel())

@@ -21,7 +21,7 @@ SHIPPED = PACKAGES
 FOLDERS = (*SHIPPED, "research", "tests", "docs", "migrations")
 PATH = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w*]+\.py)(?![\w/])")
 # The group of the tasks' entry points, a file of the backup, and one inside of an exported model.
-NO_MODULES = ("wardround.tasks", "wardround.backbones", "wardround.dump", "wardround.json")
+NO_MODULES = ("wardround.tasks", "wardround.backbones", "wardround.dump", "wardround.json", "synthesis.columns")
 MODULE = re.compile(rf"(?<![\w/.])((?:{'|'.join(FOLDERS)})(?:\.\w+)+)")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -172,7 +174,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     ("variable", "values"),
     [
         ({"edges": [10, 20, 40]}, [5.0, 15.0, 30.0, 50.0, None]),
-        ({"edges": [3]}, [3.0, 3.0, None]),
+        ({"edges": [3]}, [2.5, 3.5, None]),
         ({"categories": ["f", "m"]}, ["f", "m", "other", None]),
         ({"presence": True}, ["present", "missing"]),
     ],
@@ -193,3 +195,77 @@ def test_a_file_of_a_set_is_verified(tmp_path: Path) -> None:
     other.rename(path)
     with pytest.raises(ValueError, match="holds other records"):
         verify(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("25.0,", "2_5.0,"), ("25.0,", "25,"), ("25.0,", '"25.0",'), ("25.0,", "+25.0,")], ids=str
+)
+def test_a_number_in_another_form_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    """Python's float reads all of them, and other programs read a text or a whole number."""
+    path = written(tmp_path / "records.csv")
+    changed_text(path, old, new)
+    with pytest.raises(ValueError, match="is not written as its records are"):
+        verify(path)
+
+
+def _with(table: Any, change: str) -> Any:
+    arrow = importlib.import_module("pyarrow")
+    metadata = dict(table.schema.metadata)
+    if change == "twice":
+        return table.add_column(0, "age", table["age"].fill_null(1.0)).replace_schema_metadata(metadata)
+    if change == "index":
+        return table.replace_schema_metadata(metadata | {b"pandas": b'{"index_columns": ["age"]}'})
+    column = arrow.array([None] * len(table), arrow.binary()) if change == "bytes" else table["age"].cast("float32")
+    if change == "nan":
+        column = table["age"].fill_null(float("nan"))
+    return table.set_column(0, "age", column)
+
+
+@pytest.mark.parametrize("change", ["twice", "index", "bytes", "narrow", "nan"])
+def test_a_parquet_file_that_other_programs_show_otherwise_is_refused(tmp_path: Path, change: str) -> None:
+    path, parquet = written(tmp_path / "records.parquet"), importlib.import_module("pyarrow.parquet")
+    parquet.write_table(_with(parquet.ParquetFile(path).read(), change), path)
+    with pytest.raises(ValueError, match="holds other records" if change == "nan" else "saved again .* or changed"):
+        verify(path)
+
+
+def test_the_name_of_a_folder_is_no_column(tmp_path: Path) -> None:
+    folder = tmp_path / "year=2026"
+    folder.mkdir()
+    assert verify(written(folder / "records.parquet")).study == "registry"
+
+
+def test_an_answer_that_no_record_is_made_of_is_refused() -> None:
+    found = answers()
+    for others in ([*found, found[0]], found[::-1]):
+        with pytest.raises(ValueError, match="answers that the records are not made of"):
+            made("registry", "a" * 64, section(rows=2000), others, PUBLIC)
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "records.csv"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
+) -> None:
+    def stopped(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[:100])
+        raise error
+
+    monkeypatch.setattr(Path, "write_bytes", stopped)
+    with pytest.raises(type(error)):
+        written(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [[65], [0.5], [-1e300], [1e17], [-1e308, 1e308], [1.0, 1.0 + 2**-52, 1.0 + 2**-51], [1e16, 1e16 + 2], [0, 5e-324]],
+    ids=str,
+)
+def test_the_value_of_a_cell_lies_in_it(edges: list[float]) -> None:
+    variable = Variable.model_validate({"column": "x", "edges": edges})
+    *values, missing = values_of(variable)
+    assert missing is None
+    found = variable.places({"x": np.array(values, np.float64)})
+    assert found.tolist() == list(range(len(edges) + 1))

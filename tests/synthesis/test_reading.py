@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synthesis.reading import UNIT, read_tables
-from tests.factories.synthesis import answered, section
+from tests.factories.synthesis import answered, drawn, section
 
 
 def test_tables_are_the_counts_with_the_outcome_last() -> None:
@@ -18,7 +18,7 @@ def test_tables_are_the_counts_with_the_outcome_last() -> None:
     tables = read_tables(document.question, answer, synthesis.outcome_number)
     assert list(tables) == [(0,), (2,), (3,)]
     source = np.random.default_rng(4)
-    age, sex, *_ = (source.integers(size, size=500) for size in document.question.sizes)
+    age, sex, *_ = drawn(document.question, 500, source)
     expected = np.zeros((9, 4), int)
     np.add.at(expected, (age, sex), 1)
     assert (tables[0,].counts == expected * UNIT).all()

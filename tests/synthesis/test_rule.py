@@ -47,7 +47,47 @@ def test_with_few_patients_the_first_question_is_asked_again(entries: dict[str, 
     assert 1 / first.noise_multiplier**2 + 1 / again.noise_multiplier**2 <= section().allowance
 
 
-def _ask(synthesis: Synthesis, patients: int, *, std: float = 0.0, values: Sequence[int] | None = None) -> Chain:
+@pytest.mark.parametrize("cells", [264, 300, 420])
+def test_no_question_passes_the_limit_on_cells(cells: int) -> None:
+    columns = [{"column": f"x{place}", "edges": list(range(20))} for place in range(3)]
+    synthesis = section(columns=[*columns, COLUMNS[3]], max_cells=cells)
+    chain = _ask(synthesis, 9000)
+    assert [question.cells <= cells for question in chain.questions] == [True] * len(chain.questions)
+    # The full table of a pair has 1936 cells, and no third question has room for it.
+    assert [len(question.cliques) for question in chain.questions] == [3, 3]
+    _checked(synthesis, chain)
+
+
+def test_a_pair_that_fits_is_asked_where_a_stronger_one_does_not() -> None:
+    columns = [{"column": f"x{place}", "edges": list(range(size))} for place, size in enumerate((20, 20, 1))]
+    _, second, third = _ask(section(columns=[*columns, COLUMNS[3]], max_cells=400), 9000).questions
+    # Seven groups: (7·7 + 7·3 + 7·3)·4 cells. In full a pair has 22·22·4 or 22·3·4 of them.
+    assert (second.cells, third.cells) == (364, 264)
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("outcomes", [1, 2, 3, 7])
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_few_columns_and_any_outcome_give_records(columns: int, outcomes: int, is_limited: bool) -> None:
+    outcome = {"column": "ill", "categories": [f"c{place}" for place in range(outcomes)]}
+    wide = [{"column": f"x{place}", "edges": list(range(12))} for place in range(columns - 1)]
+    synthesis = section(columns=[outcome, *wide], rows=300)
+    if is_limited:
+        synthesis = section(columns=[outcome, *wide], rows=300, max_cells=synthesis.least_cells())
+    chain = _ask(synthesis, 5000, std=1.0)
+    assert chain.document is None
+    assert all(question.cells <= synthesis.most_cells() for question in chain.questions)
+    assert len(chain.questions) == (2 if columns == 2 or is_limited else 3)
+    _checked(synthesis, chain)
+
+
+def _ask(
+    synthesis: Synthesis,
+    patients: int,
+    *,
+    std: float = 0.0,
+    values: Sequence[int] | None = None,
+) -> Chain:
     """The complete chain of answers. values: of all cells of an answer, by stage, in place of patients' counts."""
     answers: dict[str, PublishedAnswer] = {}
     while (document := (chain := follow(synthesis, answers.get)).document) is not None:

@@ -9,8 +9,8 @@ import pytest
 
 from study_protocol.study.queries import PublishedAnswer
 from synthesis.chain import Chain, follow
-from synthesis.model.arithmetic import Words
-from synthesis.model.noised import Noised, Table
+from synthesis.model.arithmetic import RandomWords
+from synthesis.model.noised import Noised, NoisedTable
 from synthesis.sets import combined, drawn_again, sets_of
 from tests.factories.synthesis import answered, section
 
@@ -62,8 +62,8 @@ def test_a_set_is_the_same_however_many_there_are() -> None:
 def test_tables_are_drawn_with_the_variance_of_patients_and_noise() -> None:
     shares, patients, std = np.array([[0.5, 0.2], [0.1, 0.2]]), 1000, 12.0
     records = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], (shares.ravel() * 2000).astype(int), axis=0)
-    noised = Noised((2, 2), 1, {}, {0: Table(shares * patients, std)}, {}, {})
-    drawn = np.array([drawn_again(noised, records, Words(3, number)).columns[0].counts for number in range(600)])
+    noised = Noised((2, 2), 1, {}, {0: NoisedTable(shares * patients, std)}, {}, {})
+    drawn = np.array([drawn_again(noised, records, RandomWords(3, number)).columns[0].counts for number in range(600)])
     assert np.allclose(drawn.mean(axis=0), shares * patients, atol=4 * 20 / 600**0.5)
     # Of a multinomial count, and of the noise. The covariance of two cells is the multinomial's alone.
     assert np.allclose(drawn.var(axis=0), patients * shares * (1 - shares) + std**2, rtol=0.25)

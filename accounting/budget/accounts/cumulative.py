@@ -119,7 +119,9 @@ class CumulativeLimit(LimitAccount):
         """Failure probability of the estimates of this limit."""
         return self._failure
 
-    def epsilon_of_shares(self, edges: Sequence[float], counts: IntArray, failure: float, *, unmeasured: int) -> float:
+    def epsilon_of_shares(
+        self, edges: Sequence[float], counts: IntArray, failure: float, *, unmeasured: int, beyond: int = 0
+    ) -> float:
         """Return ε at the filter order, of a patient drawn from a sample of losses. Guaranteed for any distribution.
 
         Args:
@@ -127,32 +129,33 @@ class CumulativeLimit(LimitAccount):
             counts: (bins,) how many patients lie in each, noise on counts already allowed for.
             failure: probability over drawing the sample with which the bound may fail.
             unmeasured: rounds that the losses do not count. Each counts at its worst for every patient.
+            beyond: how many rounds at most the losses are shares of besides, which are charged to nobody here.
         """
-        values, most = self._losses_of_shares(edges, unmeasured)
+        values, most = self._losses_of_shares(edges, unmeasured, beyond)
         moment = upper_mean(values, failure, method="betting", log_max=most, counts=counts.astype(np.float64))
         return self._epsilon_of_sums(moment)
 
     def estimate_of_shares(
-        self, edges: Sequence[float], mean: Callable[[FloatArray], float], *, unmeasured: int
+        self, edges: Sequence[float], mean: Callable[[FloatArray], float], *, unmeasured: int, beyond: int = 0
     ) -> float:
         """Return ε at the filter order for a mean of e^loss that was estimated: no guarantee.
 
         Args:
             edges: (bins,) one value of each bin of a patient's loss, as a share of the most it could be.
             mean: from (bins,) e^(loss - most), within [0, 1], to their mean over patients.
-            unmeasured: as `epsilon_of_shares`.
+            unmeasured, beyond: as `epsilon_of_shares`.
         """
-        values, most = self._losses_of_shares(edges, unmeasured)
+        values, most = self._losses_of_shares(edges, unmeasured, beyond)
         found = mean(np.exp(values - most))
         # Nobody who is trained on loses nothing: the part of ε that the order fixes is always there.
         least = math.ulp(0.0) if self.rounds else 0.0
         return self._epsilon_of_sums(max(most + math.log(found), least) if found > 0 else least)
 
-    def _losses_of_shares(self, edges: Sequence[float], unmeasured: int) -> tuple[FloatArray, float]:
+    def _losses_of_shares(self, edges: Sequence[float], unmeasured: int, beyond: int) -> tuple[FloatArray, float]:
         """Return the running sums that these shares are of, and the most that such a sum can be, in nats."""
         step = self._halves * self.mechanism.steps_per_round * float(self._growth[0]) * (1 + 1e-12)
         most, later = step * self.rounds, step * min(unmeasured, self.rounds)
-        return np.minimum(np.asarray(edges) * (most - later) + later, most), most
+        return np.minimum(np.asarray(edges) * (most - later + step * beyond) + later, most), most
 
     def _epsilon_of_sums(self, moment: float) -> float:
         worst = float(self._at_worst(self.rounds, self.published)[0])

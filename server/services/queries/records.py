@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -24,16 +25,16 @@ from study_protocol.study.synthesis import Synthesis
 from study_protocol.wire.signing import canonical_json
 from synthesis.chain import Chain, follow
 from synthesis.model.arithmetic import Integers
-from synthesis.model.noised import Noised, Table
+from synthesis.model.noised import Noised, NoisedTable
 from synthesis.released import noised_of, records_of
 
 # A picture needs no more, and a file is made where it is read.
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 # Records that a process keeps, by their answers, and the lock under which they are made.
-_KEPT = 4
+_CACHE_SIZE = 4
 # A coordinator's key, a study's name and time, and number, digest, round and time of each of its answered questions.
 _Answers = tuple[str, str, float, tuple[tuple[object, ...], ...]]
-_MADE: OrderedDict[str, tuple[Noised, Integers]] = OrderedDict()
+_CACHE: OrderedDict[str, tuple[Noised, Integers]] = OrderedDict()
 _FOLLOWED: OrderedDict[_Answers, SynthesisProgress] = OrderedDict()
 _MAKING, _FOLLOWING = threading.Lock(), threading.Lock()
 _NORMAL = 1.959963984540054
@@ -51,14 +52,14 @@ class SynthesisProgress:
 class Marginal:
     """One crossed table, (cells of the first column, cells of the second or 1). All are shares of the patients.
 
-    released  from the answers, None where they do not hold it. deviation: of the noise in one of its shares
-    made      of the synthetic records, None before there are any
+    released   from the answers, None where they do not hold it. deviation: of the noise in one of its shares
+    synthetic  of the synthetic records, None before there are any
     """
 
     labels: tuple[tuple[str, ...], ...]
     released: NDArray[np.float64] | None
     deviation: float
-    made: NDArray[np.float64] | None
+    synthetic: NDArray[np.float64] | None
 
 
 def progress(coordinator: Coordinator, study: str) -> SynthesisProgress:
@@ -77,7 +78,7 @@ def progress(coordinator: Coordinator, study: str) -> SynthesisProgress:
         with _FOLLOWING:
             if key not in _FOLLOWED:
                 _FOLLOWED[key] = _followed(synthesis, earlier_answers(tx, row, synthesis.first_question()) or {})
-                while len(_FOLLOWED) > _KEPT:
+                while len(_FOLLOWED) > _CACHE_SIZE:
                     _FOLLOWED.popitem(last=False)
             _FOLLOWED.move_to_end(key)
             return _FOLLOWED[key]
@@ -108,25 +109,30 @@ def marginal(coordinator: Coordinator, study: str, column: str, by: str | None) 
         Rejected: `unknown-study`, `no-queries`, `invalid-request` (no such column, or the same one twice).
     """
     state = progress(coordinator, study)
-    names = [variable.column for variable in state.synthesis.columns]
-    if column not in names or (by is not None and by not in names) or column == by:
-        raise Rejected("invalid-request", "column, by: two different columns of the section synthesis, or one")
-    numbers = [names.index(name) for name in (column, by) if name is not None]
-    labels = [variable.labels for variable in state.synthesis.columns]
+    numbers = _numbers(state.synthesis, column, by)
+    labels = [state.synthesis.columns[number].labels for number in numbers]
     if state.chain.document is not None:
-        return Marginal(tuple(tuple(labels[number]) for number in numbers), None, 0.0, None)
-    noised, cells = _made(state.synthesis, state.chain)
-    found = _released(noised, numbers)
-    groups = [np.arange(noised.sizes[number]) for number in numbers]
-    if found is not None and found[1]:
-        groups = [noised.groups_of(number) for number in numbers]
-    shape = [int(each.max()) + 1 for each in groups] + [1] * (2 - len(groups))
+        return Marginal(tuple(labels), None, 0.0, None)
+    noised, cells = _records(state.synthesis, state.chain)
+    table, is_grouped = _released(noised, numbers)
+    groups = [noised.groups_of(number) if is_grouped else np.arange(noised.sizes[number]) for number in numbers]
+    sizes = [int(group.max()) + 1 for group in groups]
+    # A single column has one cell across.
+    shape = (*sizes, 1)[:2]
     places = [group[cells[:, number]] for group, number in zip(groups, numbers, strict=True)]
-    flat = np.ravel_multi_index(places, shape[: len(places)])
-    made = np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape) / len(cells)
-    released, deviation = (None, 0.0) if found is None else _shares(found[0], shape)
-    named = tuple(_named(labels[number], group) for number, group in zip(numbers, groups, strict=True))
-    return Marginal(named, released, deviation, made)
+    flat = np.ravel_multi_index(places, sizes)
+    synthetic = np.bincount(flat, minlength=math.prod(shape)).reshape(shape) / len(cells)
+    released, deviation = (None, 0.0) if table is None else _shares(table, shape)
+    return Marginal(tuple(map(_group_labels, labels, groups)), released, deviation, synthetic)
+
+
+def _numbers(synthesis: Synthesis, column: str, by: str | None) -> list[int]:
+    """Return the numbers of one column, or of two different ones."""
+    names = [variable.column for variable in synthesis.columns]
+    wanted = [name for name in (column, by) if name is not None]
+    if column == by or not set(wanted) <= set(names):
+        raise Rejected("invalid-request", "column, by: two different columns of the section synthesis, or one")
+    return [names.index(name) for name in wanted]
 
 
 def interval(deviation: float) -> float:
@@ -134,52 +140,59 @@ def interval(deviation: float) -> float:
     return _NORMAL * deviation
 
 
-def _made(synthesis: Synthesis, chain: Chain) -> tuple[Noised, Integers]:
+def _records(synthesis: Synthesis, chain: Chain) -> tuple[Noised, Integers]:
     key = _digest(synthesis, chain.answers)
     with _MAKING:
-        if key not in _MADE:
-            drawn = synthesis.model_copy(update={"rows": min(synthesis.rows, MOST_ROWS)})
-            _MADE[key] = noised_of(synthesis, chain), records_of(drawn, chain)
-            while len(_MADE) > _KEPT:
-                _MADE.popitem(last=False)
-        _MADE.move_to_end(key)
-        return _MADE[key]
+        if key not in _CACHE:
+            shortened = synthesis.model_copy(update={"rows": min(synthesis.rows, MAX_ROWS)})
+            _CACHE[key] = noised_of(synthesis, chain), records_of(shortened, chain)
+            while len(_CACHE) > _CACHE_SIZE:
+                _CACHE.popitem(last=False)
+        _CACHE.move_to_end(key)
+        return _CACHE[key]
 
 
 def _digest(synthesis: Synthesis, answers: tuple[PublishedAnswer, ...]) -> str:
     # The charge of each answer in the ledger is that of no other answer.
-    named = [[answer.study, answer.sha256, answer.ledger_sha256] for answer in answers]
-    return hashlib.sha256(canonical_json([synthesis.model_dump(mode="json"), *named])).hexdigest()
+    charges = [[answer.study, answer.sha256, answer.ledger_sha256] for answer in answers]
+    return hashlib.sha256(canonical_json([synthesis.model_dump(mode="json"), *charges])).hexdigest()
 
 
-def _released(noised: Noised, numbers: list[int]) -> tuple[Table, bool] | None:
+def _released(noised: Noised, numbers: list[int]) -> tuple[NoisedTable | None, bool]:
     """Return the released table of these columns in their order, and whether it has groups in place of cells."""
     outcome = noised.outcome
-    others = tuple(sorted(number for number in numbers if number != outcome))
-    if not others:
+    columns = sorted(number for number in numbers if number != outcome)
+    if not columns:
         # Every column was crossed with the outcome. One of them has the least noise in its sum over the column.
         table = min(noised.columns.values(), key=lambda each: each.std**2 * len(each.counts))
-        return Table(table.counts.sum(axis=0), table.std * float(np.sqrt(len(table.counts)))), False
-    table = noised.columns[others[0]] if len(others) == 1 else noised.edges.get((others[0], others[1]))
-    grouped = len(others) == 2 and table is None
-    table = noised.pairs.get((others[0], others[1])) if table is None and len(others) == 2 else table
+        return NoisedTable(table.counts.sum(axis=0), table.std * float(np.sqrt(len(table.counts)))), False
+    table, is_grouped = _by_outcome(noised, columns)
     if table is None:
-        return None
+        return None, False
     if outcome not in numbers:
         outcomes = table.counts.shape[-1]
-        table = Table(table.counts.sum(axis=-1), table.std * float(np.sqrt(outcomes)))
-    # As asked: rows of the first column.
-    asked = sorted(numbers, key=lambda number: (number == outcome, number))
-    turned = asked != numbers
-    return Table(table.counts.T if turned else table.counts, table.std), grouped
+        table = NoisedTable(table.counts.sum(axis=-1), table.std * float(np.sqrt(outcomes)))
+    # The outcome is last in every released table. The request may name it, or the higher column, first.
+    is_in_order = sorted(numbers, key=lambda number: (number == outcome, number)) == numbers
+    return NoisedTable(table.counts if is_in_order else table.counts.T, table.std), is_grouped
 
 
-def _shares(table: Table, shape: list[int]) -> tuple[NDArray[np.float64], float]:
+def _by_outcome(noised: Noised, columns: list[int]) -> tuple[NoisedTable | None, bool]:
+    """Return one or two columns crossed with the outcome, and whether in groups. None: these two were not counted."""
+    if len(columns) == 1:
+        return noised.columns[columns[0]], False
+    pair = (columns[0], columns[1])
+    if pair in noised.edges:
+        return noised.edges[pair], False
+    return noised.pairs.get(pair), True
+
+
+def _shares(table: NoisedTable, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], float]:
     patients = max(1.0, float(table.counts.sum()))
     return table.counts.reshape(shape) / patients, table.std / patients
 
 
-def _named(labels: tuple[str, ...], groups: NDArray[np.int64]) -> tuple[str, ...]:
+def _group_labels(labels: tuple[str, ...], groups: NDArray[np.int64]) -> tuple[str, ...]:
     pairs = list(zip(labels, groups.tolist(), strict=True))
     members = [[label for label, group in pairs if group == each] for each in range(int(groups.max()) + 1)]
     return tuple(each[0] if len(each) == 1 else f"{each[0]} … {each[-1]}" for each in members)

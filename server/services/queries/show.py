@@ -81,8 +81,11 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
 
 
 def consents(tx: Transaction, study: StudyRow, query: int) -> ConsentTally:
-    """Return the consents and refusals of the hospitals that are active now."""
+    """Return the consents and refusals of the hospitals that are active now, and have a block if it is by hospital."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
+    asked = QueryDocument.model_validate(find(tx, study, query).document).question.hospitals_asked
+    if asked:
+        active = active.where(ClientRow.name.in_(asked))
     answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
     return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
 
@@ -149,7 +152,7 @@ def view(
         refused=len(tally.refused & tally.active),
         needed=tally.needed,
         consents=_visible(said_of(tx, study, row.number), own_client, with_clients=with_clients),
-        answered=_as_signed(coordinator, row) if whole and row.answer is not None else None,
+        answered=as_signed(coordinator, row) if whole and row.answer is not None else None,
         synthesis=place_of(tx, study, row, document),
     )
 
@@ -166,7 +169,8 @@ def _visible(
     ]
 
 
-def _as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:
+def as_signed(coordinator: Coordinator, row: QueryRow) -> SignedAnswer:
+    """Return the answer in this row. Raises RowBroken: it is not the one that this coordinator signed."""
     signed_answer = SignedAnswer.model_validate(row.answer)
     try:
         signed_answer.require_signed(decode_public_key(coordinator.signer.public_key))

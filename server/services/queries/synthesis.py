@@ -48,20 +48,27 @@ def place_of(tx: Transaction, study: StudyRow, row: QueryRow, document: QueryDoc
     squares = sum((cost.sensitivity / cost.noise_std) ** 2 for cost in later)
     if row.state in _LIVE:
         words = f"{squares:.3g} of the allowance is kept for what follows." if later else "Nothing follows it."
-    elif row.state == "answered":
-        led = [number.number for at, _, number in _asked(tx, study, synthesis) if at == stage + 1]
-        words = f"Query {led[-1]} followed from it." if led else "Nothing follows it, and nothing is kept."
-    elif round_that_opened(tx, study, row.sha256) is not None:
-        words = (
+    else:
+        words = _sequel(tx, study, synthesis, row, stage)
+    return SynthesisPlace(stage=stage, kept=squares, words=f"Question {stage} of the synthesis. {words}")
+
+
+def _sequel(tx: Transaction, study: StudyRow, synthesis: Synthesis, row: QueryRow, stage: int) -> str:
+    """Return in words what came after a question that has ended."""
+    if row.state == "answered":
+        next_numbers = [later.number for at, _, later in _asked(tx, study, synthesis) if at == stage + 1]
+        if not next_numbers:
+            return "Nothing follows it, and nothing is kept."
+        return f"Query {next_numbers[-1]} followed from it."
+    if round_that_opened(tx, study, row.sha256) is not None:
+        return (
             "Its sum was opened and the answer is lost. The rule asks no other question in its place, so the synthesis "
             "ends. What was kept for later questions is free again."
         )
-    else:
-        words = (
-            "What was kept for it and for later questions is free again. Asked again, it goes on from here, if both "
-            "still fit."
-        )
-    return SynthesisPlace(stage=stage, kept=squares, words=f"Question {stage} of the synthesis. {words}")
+    return (
+        "What was kept for it and for later questions is free again. Asked again, it goes on from here, if both still "
+        "fit."
+    )
 
 
 def earlier_answers(tx: Transaction, study: StudyRow, document: QueryDocument) -> Mapping[str, PublishedAnswer] | None:

@@ -57,11 +57,15 @@ class _AnswerInputs:
         self.opened: tuple[VectorSpec, str] | None = sums[0] if sums else None
         self.answered = frozenset([name for name, _ in received] if session is None else session.survivors)
         self.hospitals = len(self.answered)
-        self.files: list[tuple[Place, str]] = [
-            (update_of(study, number, client), sha256) for client, sha256 in received
-        ]
-        if self.opened is not None:
-            self.files = [(sum_of(study, number, ANSWER), self.opened[1])]
+        self.files = _files_of(study, number, received, self.opened)
+
+
+def _files_of(
+    study: str, number: int, received: list[tuple[str, str]], opened: tuple[VectorSpec, str] | None
+) -> list[tuple[Place, str]]:
+    if opened is not None:
+        return [(sum_of(study, number, ANSWER), opened[1])]
+    return [(update_of(study, number, client), sha256) for client, sha256 in received]
 
 
 def answer_query(coordinator: Coordinator, lease: Lease, study: str, number: int, renew: Callable[[], None]) -> None:

@@ -112,8 +112,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     require_queries_as_charged(tx, study, query.sha256)
     cost, tally = document.cost(), consents(tx, study, query.number)
     query.due_at = None
-    asked = document.question.hospitals_asked
-    sampled = sorted(name for name in tally.granted & tally.active if not asked or name in asked)
+    sampled = sorted(tally.granted & tally.active)
     # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
     other_costs = [] if query.reserved_until is not None else reserved(tx, study)
     authorisation = account.budget.supposing(other_costs).authorise_query(cost)

@@ -283,7 +283,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
 
 
 def _require_synthesis(settings: AnySettings, budget: Budget) -> None:
-    """Check that all questions of a synthesis fit together. Raises PlanError."""
+    """Check that all questions of a synthesis fit together. Raises Rejected: they do not."""
     if settings.synthesis is None:
         return
     first = settings.synthesis.first_question()
@@ -292,7 +292,8 @@ def _require_synthesis(settings: AnySettings, budget: Budget) -> None:
         return
     least = min_noise_multiplier(budget, cost)
     most = "none fits" if least is None else f"at most {0.999 / least**2:.3g} fits"
-    raise PlanError("synthesis.allowance", f"{settings.synthesis.allowance:g} passes a limit of the study: {most}")
+    text = f"synthesis.allowance: {settings.synthesis.allowance:g} passes a limit of the study: {most}"
+    raise Rejected("whole-plan-overspends", text)
 
 
 def _study_row(tx: Transaction, request: StudyCreate, names_models: bool) -> StudyRow:

@@ -175,23 +175,28 @@ class Marginals(BaseQuestion):
     def in_words(self) -> str:
         members = [frozenset(clique) for clique in self.cliques]
         common = frozenset[int]() if len(members) == 1 else members[0].intersection(*members[1:])
-        others = len(frozenset[int]().union(*members) - common)
-        lengths = {len(clique - common) for clique in members}
-        crossed = "a table of" if len(members) == 1 else f"{len(members)} tables of"
-        if lengths == {1} and len(members) > 1:
-            crossed = "each of"
-        elif lengths == {2} and len(members) > 1:
-            crossed = "every pair of" if len(members) == math.comb(others, 2) else f"{len(members)} pairs of"
+        count = len(frozenset[int]().union(*members) - common)
+        tables = _tables_in_words([len(clique - common) for clique in members], count)
         grouped = " in coarse groups" if any(self.groups) else ""
         by = f", by {listed(self.variables[number].column for number in sorted(common))}" if common else ""
-        what = f"{crossed} {others} columns{grouped}{by}"
-        return f"How many patients there are by {what}, of patients{self.who_in_words()}"
+        return f"How many patients there are by {tables} {count} columns{grouped}{by}, of patients{self.who_in_words()}"
 
     def _places(self, number: int, patients: Patients) -> NDArray[np.int32]:
         """Return the group of every patient in one column, shape (n,). Raises UnreadableColumn."""
         places = self.variables[number].places(patients)
         groups = self.groups[number] if self.groups else ()
         return (np.array(groups, np.int32)[places] if groups else places).astype(np.int32)
+
+
+def _tables_in_words(widths: list[int], columns: int) -> str:
+    """Return how many tables are counted, by the number of columns of each."""
+    if len(widths) == 1:
+        return "a table of"
+    if set(widths) == {1}:
+        return "each of"
+    if set(widths) == {2}:
+        return "every pair of" if len(widths) == math.comb(columns, 2) else f"{len(widths)} pairs of"
+    return f"{len(widths)} tables of"
 
 
 _NOTE = "Counts stand in arrays: whole numbers with noise, row by row. A patient counts for as many as `steps` says."

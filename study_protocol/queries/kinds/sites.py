@@ -96,7 +96,8 @@ class Sites(HospitalQuestion):
         alone = _OUTSIDE * _BELOW / np.sqrt(np.maximum(times, 1.0))
         signs = [sign[included] for column in read for sign in column.signs]
         vectors = [a * common, *(mask * alone for mask in outside), *(b * sign * common for sign in signs)]
-        return np.array([int(np.rint(cells / spacing).sum()) for cells in vectors], np.int64)
+        # Whole numbers before they are added: a sum of floats is rounded above 2⁵³.
+        return np.array([np.rint(cells / spacing).astype(np.int64).sum() for cells in vectors], np.int64)
 
     def block_answer(self, noised: NoisedSum) -> Answer:
         outside, shares, patients = self._outside, self._shares(noised), self._patients(noised)
@@ -150,7 +151,7 @@ class Sites(HospitalQuestion):
             (hospital, cell.column, cell.what, share.value * max(share.patients, 0.0), share.value, elsewhere, chance)
             for hospital, cell, share, elsewhere, chance in others
         ]
-        notes = [
+        words = [
             *(_impossible_in_words(hospital, cell, found, chance) for hospital, cell, found, chance in impossible),
             *(
                 f"{hospital}: {cell.column} {cell.words} for {share.value:.0%} of patients, elsewhere for "
@@ -158,6 +159,9 @@ class Sites(HospitalQuestion):
                 for hospital, cell, share, elsewhere, chance in others
             ),
         ]
+        # A row that is not shown has no sentence either.
+        least = max((block.least for block in blocks.values()), default=0)
+        notes = [note for note, row in zip(words, rows, strict=True) if row[3] >= least]
         if unsure:
             notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(

@@ -69,8 +69,10 @@ def chain() -> list[QueryDocument]:
 
 
 def changed(document: QueryDocument, **entries: Any) -> QueryDocument:
+    """The question with other entries. Other tables have no weights."""
     value = document.model_dump(mode="json")
-    return QueryDocument.model_validate(value | {"question": value["question"] | entries})
+    weights = {"weights": []} if "cliques" in entries else {}
+    return QueryDocument.model_validate(value | {"question": value["question"] | weights | entries})
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_each_question_of_the_rule_needs_no_person(tmp_path: Path, ledger: Hospi
     "lie",
     [
         # Other pairs, other groups, another weight: all in the form of the rule and at its cost.
-        {"cliques": [[0, 1, 3]], "groups": []},
+        {"cliques": [[0, 1, 3]], "groups": [], "weights": []},
         {"groups": [[0, 0, 0, 0, 1, 1, 1, 1, 1], [], [], []]},
         {"weights": [1, 2, 1]},
         {"title": "another"},
@@ -151,7 +153,7 @@ def test_a_coordinator_that_signs_two_answers_gets_one_next_question(tmp_path: P
     """Both are signed, and both lead to a question by the rule. This hospital answers one in each place."""
     first, second, third = chain()
     asks = permission(Coordinator(signed(first, 1), signed(second, 2)), tmp_path, ledger)
-    pay(ledger, asks, 3, changed(third, cliques=[[0, 2, 3]]))
+    pay(ledger, asks, 3, changed(third, cliques=[[0, 2, 3]], weights=[]))
     with pytest.raises(PolicyRefused, match="has answered another question of synthesis in its place"):
         asks.require_by_rule(QueryAsked(number=3, document=third))
     # Killed after it has paid, it goes on with that round.
@@ -192,4 +194,11 @@ def test_a_hospital_whose_policy_forbids_the_rule_does_not_join(rules: dict[str,
         require_schedule(plain_policy(statistics=rules), STUDY, "1")
     with pytest.raises(PolicyRefused, match="data version"):
         require_schedule(plain_policy(), STUDY, "2026-11")
+    # No question of these columns that is known yet has so many, but one of pairs in full may.
+    fine = [{"column": name, "edges": list(range(30))} for name in "ab"]
+    synthesis = SECTION | {"columns": [*fine, SECTION["columns"][3]]}
+    with pytest.raises(PolicyRefused, match="most_cells = 4095, and the question has 4096"):
+        require_schedule(
+            plain_policy(statistics={"most_cells": 4095}), statistics_settings(synthesis=synthesis, max_cells=9999), "1"
+        )
     require_schedule(plain_policy(statistics={"queries": "ask"}), STUDY, "1")

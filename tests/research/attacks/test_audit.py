@@ -48,7 +48,7 @@ def test_the_certificate_is_the_number_of_the_whole_plan(rate: float) -> None:
 
 def test_shuffled_batches_are_seen_by_their_sizes() -> None:
     assert audit.batches(audit.TWINS["sound"].randomness(SEED)) > audit.ALARM_LAW
-    assert audit.batches(audit.Shuffled(SEED, allow_insecure=True)) < audit.ALARM_LAW
+    assert audit.batches(audit.ShuffledBatches(SEED, allow_insecure=True)) < audit.ALARM_LAW
 
 
 def test_only_masked_studies_are_summed_under_masks() -> None:

@@ -11,7 +11,7 @@ import pytest
 from research.tables import choose
 from research.tables.federated import FederatedSettings
 from research.tables.lines import CHOSEN_SETTINGS, INSTANCE_DELTA, LINES, PNEUMONIA, Line, noise_for
-from research.tables.readings import Release, epsilon_of_records
+from research.tables.readings import NoisedRelease, epsilon_of_records
 
 BOTH = next(line for line in LINES if line.key == "IV/100/iid/2")
 ALL = (*LINES, PNEUMONIA)
@@ -26,7 +26,7 @@ def test_candidates_are_different_and_the_same_again() -> None:
 
 def test_where_records_are_protected_no_candidate_spends_more_on_one() -> None:
     for settings in choose.candidates(BOTH, 20):
-        release = Release(settings, noise_for(BOTH, settings.rounds), 600, 1, BOTH.delta, INSTANCE_DELTA)
+        release = NoisedRelease(settings, noise_for(BOTH, settings.rounds), 600, 1, BOTH.delta, INSTANCE_DELTA)
         assert settings.record_clip is not None
         assert epsilon_of_records(release) <= 0.044
 

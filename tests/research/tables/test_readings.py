@@ -10,14 +10,14 @@ import pytest
 
 from research.tables.federated import FederatedSettings
 from research.tables.lines import LINES, Line, noise_for
-from research.tables.readings import Release, epsilon_of_records, multiplier_of_records, readings
+from research.tables.readings import NoisedRelease, epsilon_of_records, multiplier_of_records, readings
 from research.tables.result import EpsilonReading
 
 DRAW = np.random.default_rng(8)
 SETTINGS = FederatedSettings(
     kept=64, rounds=6, clip=0.2, last_clip=0.05, learning_rate=80.0, momentum=0.3, record_clip=0.4
 )
-RELEASE = Release(SETTINGS, 3.0, each=600, copies=10, delta=1e-3, instance_delta=1e-5)
+RELEASE = NoisedRelease(SETTINGS, 3.0, each=600, copies=10, delta=1e-3, instance_delta=1e-5)
 NORMS = DRAW.uniform(0.01, 0.3, (6, 200))
 
 
@@ -72,7 +72,7 @@ def test_ten_copies_cost_as_ten_times_the_distance() -> None:
 
 def test_without_a_record_clip_the_longest_gradient_counts() -> None:
     unclipped = FederatedSettings(64, 6, 0.2, 0.05, 80.0, 0.3)
-    free = Release(unclipped, 3.0, 600, 1, 1e-3, 1e-5)
+    free = NoisedRelease(unclipped, 3.0, 600, 1, 1e-3, 1e-5)
     assert multiplier_of_records(free, 0, 1) == pytest.approx(0.2 * 3 * 600 / math.sqrt(2), rel=0.1)
     assert multiplier_of_records(free, 0, 1) <= 0.2 * 3 * 600 / math.sqrt(2)
 

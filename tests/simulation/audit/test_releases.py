@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
+from private_learning.tasks import load
+from private_learning.tasks.registry import EXAMPLES
 from simulation.audit.releases import Gradients, audited, law_of
+from simulation.audit.shadows import halved
 from simulation.engine import initial_weights
-from tests.factories.settings import settings
+from study_protocol.study.settings import StudySettings
+from tests.factories.settings import limit, settings, settings_json
+from tests.factories.synthesis import SECTION
 from tests.simulation.audit.studies import study
+
+SEQUENCE = EXAMPLES["sequence"]
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,42 @@ def test_other_sums_are_refused_in_words(scheme: str, options: dict[str, Any], n
 def test_several_local_steps_become_as_many_rounds() -> None:
     chosen = audited(settings(training={"algorithm": "fedavg", "local_steps": 3}, max_steps=6))
     assert (chosen.rounds, chosen.training.algorithm) == (6, "fedsgd")
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"learning_rate": 0.5, "learning_rate_schedule": {"name": "cosine"}}, {"local_optimiser": {"name": "adam"}}],
+)
+def test_entries_of_several_local_steps_are_left_out(training: dict[str, Any]) -> None:
+    chosen = settings(training={"algorithm": "fedavg", "local_steps": 2, **training}, max_steps=6)
+    assert audited(chosen).privacy.noise_multiplier == chosen.privacy.noise_multiplier
+
+
+def test_questions_and_synthetic_records_are_left_out() -> None:
+    limits = [limit("instance", enforcement="fixed-plan")]
+    asked = {"max_queries": 9, "max_cells": 1000, "share": 0.5}
+    chosen = StudySettings.model_validate(
+        settings_json(statistics=asked, limits=limits) | {"synthesis": SECTION | {"allowance": 0.05}}
+    )
+    for changed in (audited(chosen), halved(chosen)):
+        assert (changed.statistics, changed.synthesis) == (None, None)
+
+
+def test_settings_that_no_study_can_have_are_refused_in_words() -> None:
+    """Half of the patients are too few for the bits of an adaptive clip norm."""
+    chosen = settings(expected_batch_size=30.0, adaptive_clip={"quantile": 0.5, "rate": 0.2})
+    with pytest.raises(ConfigurationError, match=r"do not go together then: .*more noise"):
+        halved(chosen)
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_vectorised_has_gradients_and_losses() -> None:
+    task = load("sequence", SEQUENCE)
+    dataset = task.dataset(task.synthetic_records(8, 1))
+    gradients = Gradients(task, "sequence", grouped=False)
+    weights = initial_weights(settings(training={"task": "sequence", "task_parameters": SEQUENCE}), 1, task)
+    assert 0 < np.square(gradients.of(dataset, weights, 0.5)).sum(axis=1).max() <= 0.25 * (1 + 1e-9)
+    assert np.isfinite(gradients.losses(dataset, weights)).all()
 
 
 @pytest.mark.parametrize("scheme", ["parallel", "sequential"])

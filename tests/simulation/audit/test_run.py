@@ -14,6 +14,7 @@ from simulation.audit import run as audit_run
 from simulation.audit.attack import judged
 from simulation.audit.laws import LawResult
 from simulation.audit.one_run import GuessPlan, StudyLaw
+from simulation.audit.reconstruction import ReconstructionReport, reconstruction
 from simulation.audit.run import AuditInputs, audit, one_run_section, steps_section
 from simulation.population import Population
 from tests.factories.hospitals import records
@@ -30,8 +31,10 @@ def test_the_page_has_all_parts_and_the_same_seed_makes_the_same_page(monkeypatc
     monkeypatch.setattr(audit_run, "STEPS", 6)
     done: list[int] = []
     report = audit(_inputs(), done.append)
-    assert done == [1, 2, 3]
-    assert [section.key for section in report.sections] == ["one_run", "steps", "membership"]
+    assert done == [1, 2, 3, 4]
+    assert [section.key for section in report.sections] == ["one_run", "steps", "membership", "reconstruction"]
+    assert [section.attacked for section in report.sections] == [True, True, False, True]
+    assert "Not attacked: Membership inference." in report.page()
     assert report.alarms == []
     assert json.loads(report.files()["audit.json"])["steps"]["steps"] == 6
     named = _inputs().settings.model_copy(update={"audit_sha256": report.page_sha256})
@@ -52,8 +55,30 @@ def test_too_few_hospitals_and_studies_without_a_limit_for_patients_are_refused_
 
 def test_refuted_guesses_and_failed_tests_are_alarms() -> None:
     found = judged(StudyLaw(4.0, 1.0, 1), 1e-5, 5_000, GuessPlan(500, 0.5), 5_000, 490, 1)
-    assert one_run_section(found).alarms == ["the guesses refute the certificate"]
+    assert one_run_section(found).alarms == ["the guesses refute the account"]
     section = steps_section(LawResult({"noise": 1e-9, "clipping": 0.5}, 40, 0.5))
     assert section.alarms == ["not so: the noise has the charged size"]
     assert [row[2] for row in section.rows] == ["ALARM", "no alarm"]
     assert "clipping could not be tested" in section.lines[-1]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_records_are_on_the_page_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
+    monkeypatch.setattr(audit_run, "STEPS", 6)
+
+    def pictured(*arguments: Any, **options: Any) -> ReconstructionReport:
+        return reconstruction(*arguments, **options).model_copy(update={"picture": "AAAA"})
+
+    monkeypatch.setattr(audit_run, "reconstruction", pictured)
+    files = audit(replace(_inputs(), pictures=shown)).files()
+    assert (b"base64,AAAA" in files["audit.html"]) == shown
+    assert b"AAAA" not in files["audit.json"]
+
+
+def test_a_part_that_does_not_go_with_the_settings_is_one_line() -> None:
+    test = load("logistic-regression", TASK_PARAMETERS).dataset(records(20, seed=9))
+    report = audit(replace(_inputs("client"), test=test, studies=4))
+    lines = {section.key: section.lines for section in report.sections if not section.attacked}
+    assert list(lines) == ["one_run", "steps", "reconstruction"]
+    assert all(len(line) == 1 and "protects whole hospitals" in line[0] for line in lines.values())
+    assert "nothing bounds these attacks" in report.page()

@@ -126,6 +126,18 @@ def test_more_noise_and_rounds_that_were_not_measured_never_lower_a_number() -> 
     assert in_full >= epsilon[-1]
 
 
+def test_a_cancelled_round_that_hospitals_measured_hides_no_loss() -> None:
+    """Everybody lost the most in both rounds that count, and nothing in one that was cancelled: two thirds of three."""
+    limit, rng = account(), np.random.default_rng(2)
+    blocks = DistanceBlocks(1, 4, 5.0, np.array([counted(rng, np.full(20_000, 2 / 3), 5.0)]))
+    exact = _epsilon(limit, np.ones(20_000))
+    blind, sound = (
+        certified(blocks, limit, None, charged=[1, 3], in_full=0, cancelled=each).hospitals[0] for each in (0, 1)
+    )
+    assert blind.epsilon < exact <= sound.epsilon
+    assert blind.estimate_high < exact <= sound.estimate_high
+
+
 def test_the_numbers_follow_from_the_ledger_and_the_counts() -> None:
     blocks = DistanceBlocks(7, 2, 3.0, np.array([[900.0, 80, 10, 5, 2, 1, 0, 2], [40.0, 3, 0, 0, 1, 0, 0, 6]]))
     entries, value = ledger(**RUNNING), issued(blocks)
@@ -143,11 +155,10 @@ def test_the_pdf_shows_the_hospitals_without_their_names() -> None:
     assert "All exceptional patients may be at one hospital" in text
 
 
-def test_blocks_are_read_off_a_signed_answer_and_what_is_suppressed_counts_as_none() -> None:
+def answered(suppress_below: int) -> PublishedAnswer:
     asked = Distances(kind="distances", noise_multiplier=2.0, by="hospital", hospitals=("city", "port", "rural"))
-    total = np.arange(24.0)
-    answer = asked.answer(NoisedSum(total, 2.0, 1, frozenset({"city", "rural"}))).suppressed(3)
-    published = PublishedAnswer(
+    answer = asked.answer(NoisedSum(np.arange(24.0), 2.0, 1, frozenset({"city", "rural"}))).suppressed(suppress_below)
+    return PublishedAnswer(
         study="s",
         query=1,
         sha256="a" * 64,
@@ -159,10 +170,21 @@ def test_blocks_are_read_off_a_signed_answer_and_what_is_suppressed_counts_as_no
         ledger_entries=3,
         ledger_sha256="b" * 64,
     )
-    blocks = DistanceBlocks.of(published)
+
+
+def test_blocks_are_read_off_a_signed_answer() -> None:
+    blocks = DistanceBlocks.of(answered(0))
     assert blocks is not None
-    assert blocks.blocks.tolist() == [[0, 0, 0, 3, 4, 5, 6, 7], list(range(16, 24))]
+    assert blocks.blocks.tolist() == [list(range(8)), list(range(16, 24))]
     assert blocks.noise == 2.5
+
+
+@pytest.mark.parametrize("suppress_below", [3, 10])
+def test_no_number_is_made_of_an_answer_that_lacks_counts(suppress_below: int) -> None:
+    """Patients who are not shown may have the largest losses. Of 10 a whole hospital is gone."""
+    assert DistanceBlocks.of(answered(suppress_below)) is None
+    hiding = {"statistics": {"allowance": 0.1, "max_queries": 2, "max_cells": 100, "suppress_below": suppress_below}}
+    assert "suppress_below = 0" in str(fault_of_distances(settings(**RUNNING, **hiding)))
 
 
 def test_a_study_that_keeps_no_sum_of_every_patient_is_told() -> None:

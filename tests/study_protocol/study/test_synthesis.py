@@ -19,11 +19,15 @@ COLUMNS = [
     {"column": "sex", "categories": ["f", "m"]},
     {"column": "ill", "categories": ["0", "1"]},
 ]
-SECTION: dict[str, Any] = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.05}
+SECTION: dict[str, Any] = {"columns": COLUMNS, "outcome": "ill", "allowance": 0.05, "shares": [10, 50, 40]}
 
 
 def section(**entries: Any) -> Synthesis:
     return Synthesis.model_validate(SECTION | entries)
+
+
+def wide(columns: int, edges: int) -> list[dict[str, Any]]:
+    return [{"column": f"x{number}", "edges": list(range(edges))} for number in range(columns)]
 
 
 def statistics_json(**entries: Any) -> dict[str, Any]:
@@ -88,6 +92,8 @@ def test_the_first_question_crosses_each_column_with_the_outcome() -> None:
         ({"allowance": 1e-14}, "noise that cannot be drawn"),
         ({"allowance": 0.0}, "greater than 0"),
         ({"rows": 0}, "greater than or equal to 1"),
+        ({"max_cells": 35}, "synthesis.max_cells must be at least 36"),
+        ({"columns": [COLUMNS[2], *wide(100, 327)]}, "a question would have 131600 numbers, and at most 131072"),
     ],
     ids=str,
 )
@@ -107,10 +113,31 @@ def test_a_study_that_cannot_ask_so_is_refused_in_words() -> None:
     refused(settings_json(statistics=asked, bayesian=True), "no Bayesian limit counts that")
     for entries, words in [
         ({"max_queries": 2}, "max_queries must be at least 3"),
-        ({"max_cells": 79}, "max_cells must be at least 80"),
+        ({"max_cells": 79}, "may have 80 numbers: raise it, or set synthesis.max_cells to 79"),
+        ({"max_cells": 35}, "max_cells must be at least 36, as the first questions"),
         ({"suppress_below": 5}, "suppress_below must be 0"),
     ]:
         refused(statistics_json(**asked | entries), words)
     limit = settings_json()["privacy"]["limits"][0]
     fixed = settings_json(statistics=asked | {"share": 0.5}, limits=[limit | {"enforcement": "fixed-plan"}])
     assert settings_from(with_synthesis(fixed)).as_json()["synthesis"]["outcome"] == "ill"
+
+
+def test_a_limit_on_cells_makes_groups_coarser() -> None:
+    columns = [COLUMNS[2], *wide(3, 20)]
+    # A column of 22 cells. Its three pairs of columns in g groups have 3·g² cells, by 4 of the outcome.
+    for cells, groups in ((None, 8), (768, 8), (767, 7), (588, 7), (300, 5), (264, 4)):
+        asked = section(columns=columns) if cells is None else section(columns=columns, max_cells=cells)
+        assert asked.most_groups == groups
+        # Without a limit the largest question is a star of two full pairs.
+        assert asked.most_cells() == (2 * 22 * 22 * 4 if cells is None else cells)
+
+
+def test_a_section_without_a_limit_keeps_its_text() -> None:
+    assert "max_cells" not in section().model_dump(mode="json")
+
+
+def test_one_column_beside_the_outcome_has_no_pairs() -> None:
+    asked = section(columns=[COLUMNS[2], *wide(1, 20)])
+    assert asked.most_cells() == asked.least_cells() == 22 * 4
+    assert asked.first_question().question.cells == 22 * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from synthesis.model.make import make_records
 from synthesis.model.margins import margins_of, shares_of
-from synthesis.model.noised import Noised, Table, pooled
+from synthesis.model.noised import Noised, NoisedTable, pooled
 
 SIZES, OUTCOME = (4, 10, 3, 2), 3
 
@@ -34,13 +35,13 @@ def _counts(cells: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
 def _noised(cells: np.ndarray, std: float, seed: int = 0) -> Noised:
     source, groups = np.random.default_rng(seed), np.array([0, 1, 2, 3, 4, 5, 6, 7, 7, 7])
 
-    def table(columns: tuple[int, ...], places: np.ndarray | None = None) -> Table:
+    def table(columns: tuple[int, ...], places: np.ndarray | None = None) -> NoisedTable:
         counts = _counts(cells, (*columns, OUTCOME))
         if places is not None and 1 in columns:
             axis = columns.index(1)
             starts = np.unique(places, return_index=True)[1]
             counts = np.add.reduceat(counts, starts, axis=axis)
-        return Table(counts + source.normal(0, std, counts.shape), std)
+        return NoisedTable(counts + source.normal(0, std, counts.shape), std)
 
     return Noised(
         SIZES,
@@ -92,10 +93,26 @@ def test_margins_use_every_table_that_holds_a_column() -> None:
 
 
 def test_a_mean_of_tables_is_weighted_by_precision() -> None:
-    found = pooled([Table(np.array([10.0]), 1.0), Table(np.array([20.0]), 2.0)])
+    found = pooled([NoisedTable(np.array([10.0]), 1.0), NoisedTable(np.array([20.0]), 2.0)])
     assert found.counts.tolist() == pytest.approx([12.0])
     assert found.std == pytest.approx(np.sqrt(0.8))
 
 
 def test_an_outcome_without_patients_has_no_shares() -> None:
     assert shares_of(np.array([[1.0, 0.0], [3.0, 0.0]])).tolist() == [[0.25, 0.0], [0.75, 0.0]]
+
+
+def test_many_columns_need_little_memory() -> None:
+    columns, count = 40, 20_000
+    pairs = {pair: NoisedTable(np.full((2, 2, 4), 50.0), 1.0) for pair in itertools.combinations(range(columns), 2)}
+    singles = {column: NoisedTable(np.full((2, 4), 100.0), 1.0) for column in range(columns)}
+    sizes = (*[2] * columns, 4)
+    tracemalloc.start()
+    try:
+        rows = make_records(Noised(sizes, columns, {}, singles, pairs, {}), count, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows.shape == (count, columns + 1)
+    # A byte for a record and pair, beside the records themselves and a few sorted copies.
+    assert peak < 2 * count * len(pairs) + 6 * rows.nbytes

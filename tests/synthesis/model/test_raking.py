@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.model.arithmetic import Words
+from synthesis.model.arithmetic import RandomWords
 from synthesis.model.raking import raked, resampled, scaled_to
 
 
@@ -33,7 +33,7 @@ def test_records_stand_as_often_as_their_weight_says(seed: int) -> None:
     source = np.random.default_rng(seed)
     rows = np.column_stack([source.permutation(500), source.integers(3, size=500)])
     weights = source.gamma(1, 1, 500)
-    found = resampled(rows, weights, Words(seed))
+    found = resampled(rows, weights, RandomWords(seed))
     assert len(found) == 500
     expected = 500 * weights / weights.sum()
     assert np.abs(np.bincount(found[:, 0], minlength=500)[rows[:, 0]] - expected).max() <= 1
@@ -44,7 +44,7 @@ def test_records_stand_as_often_as_their_weight_says(seed: int) -> None:
 
 def test_a_record_without_weight_does_not_stand() -> None:
     rows = np.arange(10)[:, None]
-    found = resampled(rows, np.array([1.0] * 5 + [0.0] * 5), Words(0))
+    found = resampled(rows, np.array([1.0] * 5 + [0.0] * 5), RandomWords(0))
     assert np.bincount(found[:, 0]).tolist() == [2] * 5
 
 

@@ -21,6 +21,8 @@ PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "s
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Of other programs, or of none.
 OTHERS = {"--no-binary", "--upgrade", "--"}
+# Colours of a page: variables of its style sheet.
+OTHERS |= {"--alarm", "--bar", "--line"}
 
 
 @cache
@@ -97,7 +99,17 @@ def reads_records(command: Any) -> bool:
 
 def test_every_command_that_reads_records_has_the_options_that_their_reader_advises() -> None:
     readers = {name for name, command in commands().items() if reads_records(command)}
-    assert readers == {"join", "data check", "data columns", "try", "simulate", "predict", "evaluate", "export"}
+    assert readers == {
+        "join",
+        "data check",
+        "data columns",
+        "try",
+        "simulate",
+        "predict",
+        "evaluate",
+        "export",
+        "audit",
+    }
     advised = {
         one for path in modules("private_learning/records") for text in texts(path) for one in OPTION.findall(text)
     }

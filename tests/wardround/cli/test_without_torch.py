@@ -14,9 +14,11 @@ from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
 
-NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "try"}
+NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "audit", "try"}
 # They need the extra `client` in any case, which reads records and columns.
 NEEDS_TORCH |= {"data check", "data columns", "query columns"}
+# It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.
+OF_A_SYNTHESIS = {"synth"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
@@ -109,7 +111,7 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in set(COMMANDS) for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR
+    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS
 
 
 @pytest.mark.slow

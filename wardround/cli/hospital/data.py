@@ -27,7 +27,7 @@ from wardround.cli.hospital.hospital import (
     policy_in_force,
 )
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, show_proposal, stored_format
-from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from client_sdk.study.preparation import DataCheck
     from private_learning.records import Proposal, TableFormat
     from study_protocol.cells.counting import CellCounts
+    from study_protocol.queries.kinds import Question
     from study_protocol.study.settings import StudySettings
+    from study_protocol.study.synthesis import Synthesis
 
 RecordsFile = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
 SettingsFile = Annotated[
@@ -75,6 +77,7 @@ def check(
     Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
     stores the format, and `join` reads the records with it.
     """
+    from client_sdk.api.questions import read_question
     from client_sdk.study.preparation import check_data
     from private_learning.records import load
 
@@ -82,7 +85,10 @@ def check(
     with plain_errors():
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
-        study = None if settings is None else read_settings(settings)
+        asked = [(path, read_question(path).question) for path in question]
+        study, synthesis = (None, None) if settings is None else _study_of(settings)
+        if settings is not None and synthesis is not None:
+            asked.append((settings, synthesis.first_question().question))
         declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not as_json:
             declaration.show_proposal()
@@ -92,14 +98,16 @@ def check(
             file = backbone_file(backbone, backbone_program)
             checked = check_data(read, rules, study, device=device, backbone=file)
             report = _report_study(checked, study, show=not as_json) | report
-        if question:
-            report["questions"] = [_report_question(path, read, rules, show=not as_json) for path in question]
+        if asked:
+            report["questions"] = [
+                _report_question(path, found, read, rules, show=not as_json) for path, found in asked
+            ]
         if declaration.new is not None:
             report["confirmed"] = declaration.keep(declaration.new, confirm, home, quiet=as_json)
         if as_json:
             print_json(report)
         else:
-            declaration.say_read(len(read), records_only=study is None and not question)
+            declaration.say_read(len(read), records_only=study is None and not asked)
 
 
 def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
@@ -217,13 +225,22 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     return values
 
 
-def _report_question(path: Path, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
+def _study_of(file: Path) -> tuple[StudySettings | None, Synthesis | None]:
+    """Return what a study does with records at `join`: its training and its synthesis, where it has them."""
+    from study_protocol.study.settings import StudySettings
+
+    settings = read_any_settings(file)
+    if isinstance(settings, StudySettings):
+        return settings, settings.synthesis
+    # Raises: a study of questions alone without synthesis declares no columns.
+    return (None, settings.synthesis) if settings.synthesis else (read_settings(file), None)
+
+
+def _report_question(path: Path, question: Question, read: Any, rules: SitePolicy, *, show: bool) -> dict[str, Any]:
     """Return how the records fit a question. Raises DataError: the records lack a column that it names."""
-    from client_sdk.api.questions import read_question
     from client_sdk.study.cell_counts import cells_of_question
     from client_sdk.study.patients import AskedPatients
 
-    question = read_question(path).question
     counts = cells_of_question(question, AskedPatients.of(read, rules).records)
     if show:
         heads = ["column", "cells", "missing", "neither a value nor a code", "outside the range or list"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -253,6 +253,13 @@ def _against(document: OpenedCertificate, path: Path, key: str) -> list[Check]:
     return check.check_ledger(stated, entries)
 
 
+def _remarks(stated: Certificate) -> Iterator[str]:
+    yield from (limit.meaning for limit in stated.limits if limit.definition != "classical")
+    if stated.distances is not None:
+        yield from (f"by hospital: {line}" for line in stated.distances.words)
+    yield from (f"who sees what: {line}" for line in (*stated.who_sees_what, *stated.under_masks))
+
+
 def _print(stated: Certificate) -> None:
     from study_protocol.documents.phrases import exact_delta
 
@@ -274,12 +281,7 @@ def _print(stated: Certificate) -> None:
         ["level", "definition", "guaranteed", "limit", "delta"],
         rows,
     )
-    for limit in stated.limits:
-        if limit.definition != "classical":
-            say(limit.meaning)
-    for line in [] if stated.distances is None else stated.distances.words:
-        say(f"by hospital: {line}")
-    for line in (*stated.who_sees_what, *stated.under_masks):
-        say(f"who sees what: {line}")
+    for line in _remarks(stated):
+        say(line)
     for step in stated.verify:
         say(f"{step.shows}:\n  {step.command}")

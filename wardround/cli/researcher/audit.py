@@ -13,8 +13,9 @@ from private_learning.durable import write_durably
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
+from wardround.cli.researcher.rehearsal import format_of
 from wardround.cli.researcher.simulate import SettingsFile, Split
-from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.output import naming, require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, plain_errors, print_json, say
 
@@ -27,10 +28,16 @@ Data = Annotated[Path, typer.Option(help="records that you may look at: of one h
 Output = Annotated[Path, typer.Option("--output", "-o", help="folder for audit.html and audit.json. Is made")]
 Clients = Annotated[int | None, typer.Option(help="hospitals that share the records. Default: those of a round", min=1)]
 Canaries = Annotated[int, typer.Option(help="most made-up records. The model's size allows fewer", min=2, max=20_000)]
-Seed = Annotated[int, typer.Option(help="of noise, coins and canaries. The same seed makes the same page", min=0)]
+Studies = Annotated[
+    int | None, typer.Option(help="runs for membership inference. Default: about two minutes of them", min=4, max=1_000)
+]
+Seed = Annotated[int, typer.Option(help="of noise, coins and canaries.", min=0)]
+Pictures = Annotated[
+    bool, typer.Option("--pictures", help="of images: show some of your records on the page, beside what leaks of them")
+]
 _ALARM = 4
-# Held out for membership inference, which takes this long at most.
-_TEST_SHARE, _SECONDS = 0.2, 150.0
+# Held out for membership inference.
+_TEST_SHARE = 0.2
 
 
 def audit(
@@ -40,6 +47,8 @@ def audit(
     clients: Clients = None,
     split: Split = "iid",
     canaries: Canaries = 1_000,
+    studies: Studies = None,
+    pictures: Pictures = False,
     seed: Seed = 0,
     patient_column: PatientColumn = None,
     separator: Separator = None,
@@ -52,16 +61,15 @@ def audit(
 ) -> None:
     """Attack a study's settings on your own records and write a page of what was found. Exit code 4: an alarm.
 
-    Needs no network. The page holds figures, and no record.
+    Needs no network. The page holds exact figures about the records, and no record without --pictures.
     """
     with plain_errors():
         study_settings = read_settings(settings)
-        _require_folder(output)
         for name in ("study_protocol.randomness.source", "private_learning.tasks.dataset"):
             logging.getLogger(name).setLevel(logging.ERROR)
         read = partial(
             read_records,
-            options=FormatOptions(separator, encoding, decimal, dates),
+            options=format_of([data], FormatOptions(separator, encoding, decimal, dates)),
             formats=set(),
             patient_column=patient_column,
             lazy=None,
@@ -77,10 +85,11 @@ def audit(
         dealer.check(task, study_settings)
         dealt = dealer.deal(task, study_settings, seed)
         inputs = AuditInputs(
-            study_settings, task, source.files[0], dealt.population, dealt.test, canaries, seed, _SECONDS
+            study_settings, task, source.files[0], dealt.population, dealt.test, canaries, seed, studies, pictures
         )
-        report = _run(inputs)
-        _write(report, output, as_json)
+        inputs.require_enough()
+        _require_folder(output)
+        _write(_run(inputs), output, as_json)
 
 
 def _hospitals(settings: StudySettings) -> int:
@@ -88,6 +97,8 @@ def _hospitals(settings: StudySettings) -> int:
 
 
 def _require_folder(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"{output} is a file: name a folder")
     output.mkdir(exist_ok=True)
     for name in ("audit.html", "audit.json"):
         require_writable(output / name, replaces=True)
@@ -106,17 +117,19 @@ def _run(inputs: AuditInputs) -> AuditReport:
 
 
 def _write(report: AuditReport, output: Path, as_json: bool) -> None:
-    files = report.files()
-    for name, body in files.items():
-        write_durably(output / name, body)
+    # Print first: a full disk cannot lose what is printed.
     digest = report.page_sha256
     if as_json:
         print_json(report.figures() | {"page_sha256": digest})
     else:
         for section in report.sections:
-            say(f"{section.title}: {'ALARM, ' + ', '.join(section.alarms) if section.alarms else 'no alarm'}")
+            say(f"{section.title}: {section.verdict}")
             for line in section.lines:
                 say(f"  {line}")
+    for name, body in report.files().items():
+        with naming(output / name):
+            write_durably(output / name, body)
+    if not as_json:
         say(f'{output / "audit.html"} is written. For the settings of the study: audit_sha256 = "{digest}"')
     if report.alarms:
         raise typer.Exit(_ALARM)

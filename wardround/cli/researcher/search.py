@@ -26,7 +26,7 @@ _Change = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Tried:
+class SearchTrial:
     """One choice of settings. value: the metric over the seeds, None where a seed released no model."""
 
     name: str
@@ -43,41 +43,51 @@ def search(simulation: Simulation, run: Callable[[Simulation], SimulationReport]
     """
     from wardround.cli.lead.templates import study_text
 
-    tried, kinds = [_tried(simulation, run, AS_WRITTEN, simulation.settings)], list[_Change]()
-    for changes in _changes(simulation.settings):
-        found = [(change, _changed(simulation, run, name, [change])) for name, change in changes]
-        known = [(change, one) for change, one in found if one is not None]
-        tried += [one for _, one in known]
-        better = [(one, change) for change, one in known if _rank(one) < _rank(tried[0])]
-        if better:
-            kinds.append(min(better, key=lambda pair: _rank(pair[0]))[1])
-    if len(kinds) > 1 and (together := _changed(simulation, run, TOGETHER, kinds)) is not None:
-        tried.append(together)
-    tried.sort(key=_rank)
-    best = tried[0]
+    trials = sorted(_trials(simulation, run), key=_rank)
+    best = trials[0]
     if best.value is None:
         raise ConfigurationError("no settings of the search released a model that could be measured")
     if as_json:
-        print_json({"order": [_to_dict(one) for one in tried], "best": best.settings.as_json(), "remark": PROMISE})
+        order = [_to_dict(trial) for trial in trials]
+        print_json({"order": order, "best": best.settings.as_json(), "remark": PROMISE})
         return
-    rows = [[str(place), one.name, _spread(one.value)] for place, one in enumerate(tried, start=1)]
+    rows = [[str(place), trial.name, _spread(trial.value)] for place, trial in enumerate(trials, start=1)]
     table(f"Settings in order, by {best.metric}", ["", "settings", best.metric or ""], rows)
     say(PROMISE)
     say(f"# Best of the search: {best.name}. {PROMISE[0].upper()}{PROMISE[1:]}.")
     say(study_text(best.settings.as_json()))
 
 
-def _tried(
+def _trials(simulation: Simulation, run: Callable[[Simulation], SimulationReport]) -> list[SearchTrial]:
+    """Try the settings as written first, then each change alone, and the best change of each kind together last."""
+    as_written = _trial(simulation, run, AS_WRITTEN, simulation.settings)
+    trials, best_changes = [as_written], list[_Change]()
+    for changes in _changes(simulation.settings):
+        best, best_change = as_written, None
+        for name, change in changes:
+            trial = _changed(simulation, run, name, [change])
+            if trial is None:
+                continue
+            trials.append(trial)
+            if _rank(trial) < _rank(best):
+                best, best_change = trial, change
+        best_changes += [] if best_change is None else [best_change]
+    if len(best_changes) > 1 and (together := _changed(simulation, run, TOGETHER, best_changes)) is not None:
+        trials.append(together)
+    return trials
+
+
+def _trial(
     simulation: Simulation, run: Callable[[Simulation], SimulationReport], name: str, settings: StudySettings
-) -> Tried:
+) -> SearchTrial:
     say(f"tried: {name}", err=True)
     report = run(replace(simulation, settings=settings, compares=False, checkpoints=None))
-    return Tried(name, settings, report.metric, report.reached)
+    return SearchTrial(name, settings, report.metric, report.reached)
 
 
 def _changed(
     simulation: Simulation, run: Callable[[Simulation], SimulationReport], name: str, changes: list[_Change]
-) -> Tried | None:
+) -> SearchTrial | None:
     """Return the settings after these changes, with the least noise for their limits. None: no study can have them."""
     from accounting.budget.solve import least_noise
     from accounting.errors import AccountingError
@@ -95,7 +105,7 @@ def _changed(
     except (AccountingError, WardroundError) as error:
         say(f"left out: {name}, {error}", err=True)
         return None
-    return _tried(simulation, run, name, settings)
+    return _trial(simulation, run, name, settings)
 
 
 def _changes(settings: StudySettings) -> Iterator[list[tuple[str, _Change]]]:
@@ -126,7 +136,7 @@ def _put(name: str, value: float) -> _Change:
 def _clip(factor: float) -> _Change:
     def change(values: dict[str, Any]) -> None:
         values["privacy"]["clip_norm"] *= factor
-        robustness = values.get("robustness") or {}
+        robustness: dict[str, Any] = values.get("robustness") or {}
         if robustness.get("sum_radius") is not None:
             robustness["sum_radius"] *= factor
 
@@ -148,15 +158,16 @@ def _batch(factor: float) -> _Change:
     return change
 
 
-def _rank(one: Tried) -> float:
-    """Return what is least for the best settings."""
-    if one.value is None:
+def _rank(trial: SearchTrial) -> float:
+    """Return a number that is smallest for the best settings."""
+    if trial.value is None:
         return float("inf")
-    return one.value.mean if one.metric in _HIGHER_IS_WORSE else -one.value.mean
+    return trial.value.mean if trial.metric in _HIGHER_IS_WORSE else -trial.value.mean
 
 
-def _to_dict(one: Tried) -> dict[str, Any]:
-    return {"name": one.name, "metric": one.metric, "reached": None if one.value is None else one.value.to_dict()}
+def _to_dict(trial: SearchTrial) -> dict[str, Any]:
+    reached = None if trial.value is None else trial.value.to_dict()
+    return {"name": trial.name, "metric": trial.metric, "reached": reached}
 
 
 def _spread(value: SeedSpread | None) -> str:

@@ -17,11 +17,12 @@ from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
-from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.output import naming, require_writable
 from wardround.cli.shared.settings_file import read_settings
 from wardround.cli.shared.shared import AsJson, number, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
+    from simulation.records import Dealer
     from simulation.results.report import ReportPoint, SeedRun, SeedSpread, SimulationReport
     from simulation.runs import Simulation
 
@@ -119,25 +120,41 @@ def simulate(
     # The help says this once, so it is not repeated for every seed.
     with plain_errors(), _errors_alone("study_protocol.randomness.source"), ExitStack() as quietly:
         from simulation.backends.choice import backend_called
-        from simulation.records import Dealer, HowSplit, Source
         from simulation.runs import Simulation
 
         study_settings = read_settings(settings)
-        options = format_of(data, FormatOptions(separator, encoding, decimal, dates))
-        read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
-        dealer = Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
-        runner = backend_called(backend, workers, address)
-        file = backbone_file(backbone, backbone_program)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        dealer = _dealer(data, test, options, patient_column, lazy, split, clients, test_share)
+        runner, file = backend_called(backend, workers, address), backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_files(compare_encodings or search, plot, output, checkpoints)
         say_if_synthetic(data)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
+        runs = range(first_seed, first_seed + seeds)
         if search:
-            _search(simulation, range(first_seed, first_seed + seeds), as_json)
+            _search(simulation, runs, as_json)
         elif not _compared(simulation, first_seed, seeds, compare_encodings, as_json):
-            _hand_out(_run(simulation, range(first_seed, first_seed + seeds)), seeds, plot, output, as_json)
+            _hand_out(_run(simulation, runs), seeds, plot, output, as_json)
+
+
+def _dealer(
+    data: list[Path],
+    test: Path | None,
+    table_format: FormatOptions,
+    patient_column: str | None,
+    lazy: bool | None,
+    split: str,
+    clients: int | None,
+    test_share: float,
+) -> Dealer:
+    """Return what reads the records and deals them to clients."""
+    from simulation.records import Dealer, HowSplit, Source
+
+    options = format_of(data, table_format)
+    read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
+    return Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
 
 
 def _search(simulation: Simulation, seeds: range, as_json: bool) -> None:
@@ -174,10 +191,10 @@ def _hand_out(report: SimulationReport, seeds: int, plot: Path | None, output: P
     else:
         _show(report)
     if output is not None:
-        with _naming(output):
+        with naming(output):
             output.write_text(json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     if plot is not None:
-        with _naming(plot):
+        with naming(plot):
             draw(report, plot)
     if len(report.runs) < seeds:
         raise typer.Exit(_INTERRUPTED)
@@ -191,15 +208,6 @@ def _require_writable(plot: Path | None, output: Path | None) -> None:
         import vl_convert  # noqa: F401  # pyright: ignore[reportUnusedImport]
     for path in (plot, output):
         require_writable(path, replaces=True)
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Add the path to errors of writing, because the error of a full disk has none."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wardround.cli.shared.output import require_writable
-from wardround.cli.shared.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say
+from wardround.cli.shared.shared import AsJson, KeyFile, Server, number, operator, plain_errors, print_json, say
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
+    from study_protocol.study.any_settings import AnySettings
     from study_protocol.study.queries import QueryForecast, SignedAnswer
     from study_protocol.study.synthesis import Synthesis
+    from synthesis.forecast import SynthesisForecast
 
 VERIFY = "verify"
 
@@ -34,31 +36,64 @@ def synth(
 ) -> None:
     """Ask the questions of a study's synthesis and write synthetic records. `synth verify FILE` makes them again."""
     with plain_errors():
+        _require_sensible(study, file, plan, patients)
         if study == VERIFY and file is not None:
             _verify(file, as_json)
             return
         if plan and Path(study).is_file():
-            _plan(_section_of(Path(study)), patients, None, as_json)
+            _plan(*_section_of(Path(study)), patients, None, as_json)
             return
-        if sets is None:
-            require_writable(output)
+        if not plan:
+            paths = _paths(output, sets)
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
-            synthesis = _section(client, study)
+            settings, synthesis = _section(client, study)
             if plan:
                 cost = client.forecast_query(study, synthesis.first_question())
-                _plan(synthesis, patients or _patients_told(client, study, synthesis), cost, as_json)
+                _plan(settings, synthesis, patients or _patients_told(client, study, synthesis), cost, as_json)
                 return
-            _make(client, study, synthesis, output, sets)
+            _make(client, study, synthesis, paths)
 
 
-def _section(client: Client, study: str) -> Synthesis:
+def _require_sensible(study: str, file: Path | None, plan: bool, patients: int | None) -> None:
+    """Check arguments that belong together. Raises ConfigurationError: they do not, and nothing was asked."""
     from client_sdk.errors import ConfigurationError
 
-    synthesis = client.study(study).settings.synthesis
-    if synthesis is None:
+    if study == VERIFY:
+        if file is None:
+            raise ConfigurationError("name the file to check: wardround synth verify FILE")
+        if not file.is_file():
+            raise ConfigurationError(f"{file}: there is no such file")
+        return
+    if file is not None:
+        raise ConfigurationError(f"name the new file with -o: wardround synth {study} -o {file}")
+    if not plan and Path(study).suffix in (".toml", ".json"):
+        raise ConfigurationError(f"{study}: a file of settings goes with --plan. To make records, name the study")
+    if not plan and patients is not None:
+        raise ConfigurationError("--patients goes with --plan alone: records follow from the answers")
+
+
+def _paths(output: Path | None, sets: int | None) -> dict[int | None, Path]:
+    """Return the new file of every set. Raises ConfigurationError, OSError: none can be written there."""
+    from client_sdk.errors import ConfigurationError
+    from synthesis.file import SUFFIXES, path_of_set
+
+    if output is None or output.suffix not in SUFFIXES:
+        raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
+    paths = {None: output} if sets is None else {place: path_of_set(output, place) for place in range(1, sets + 1)}
+    # Before a question is asked: its cost does not come back.
+    for path in paths.values():
+        require_writable(path)
+    return paths
+
+
+def _section(client: Client, study: str) -> tuple[AnySettings, Synthesis]:
+    from client_sdk.errors import ConfigurationError
+
+    settings = client.study(study).settings
+    if settings.synthesis is None:
         raise ConfigurationError(f"study {study} makes no synthetic records: its settings have no section synthesis")
-    return synthesis
+    return settings, settings.synthesis
 
 
 def _verify(file: Path, as_json: bool) -> None:
@@ -84,14 +119,14 @@ def _verify(file: Path, as_json: bool) -> None:
     say(f"digest of the records: {provenance.records_sha256}")
 
 
-def _section_of(file: Path) -> Synthesis:
+def _section_of(file: Path) -> tuple[AnySettings, Synthesis]:
     from client_sdk.errors import ConfigurationError
     from wardround.cli.shared.settings_file import read_any_settings
 
-    synthesis = read_any_settings(file).synthesis
-    if synthesis is None:
+    settings = read_any_settings(file)
+    if settings.synthesis is None:
         raise ConfigurationError(f"{file} has no section synthesis, which names the columns of the records")
-    return synthesis
+    return settings, settings.synthesis
 
 
 def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | None:
@@ -104,50 +139,73 @@ def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | No
     return None
 
 
-def _plan(synthesis: Synthesis, patients: int | None, cost: QueryForecast | None, as_json: bool) -> None:
+def _cost_lines(settings: AnySettings, synthesis: Synthesis) -> list[str]:
+    """Return what all questions cost of each limit, in a study that has charged nothing yet."""
+    from accounting.budget.budget import Budget
+    from study_protocol.study.plan_of import plan_of
+
+    first = synthesis.first_question()
+    budget = Budget(plan_of(settings)).supposing(synthesis.kept_after(first))
+    lines = [
+        f"all of them cost ε {number(account.epsilon_after_query(first.cost()))} of at most {account.limit.epsilon:g} "
+        f"at δ {account.limit.delta:g} ({account.limit.level} {account.limit.definition})"
+        for account in budget.accounts
+    ]
+    fits = budget.authorise_query(first.cost()).is_allowed
+    return lines if fits else [*lines, "that passes a limit: lower synthesis.allowance, or raise the limit"]
+
+
+def _plan(
+    settings: AnySettings, synthesis: Synthesis, patients: int | None, cost: QueryForecast | None, as_json: bool
+) -> None:
     from dataclasses import asdict
 
     from client_sdk.errors import ConfigurationError
-    from synthesis.forecast import FEW_PATIENTS, forecast
+    from synthesis.forecast import forecast
 
     count = patients or synthesis.patients
     if count is None:
         raise ConfigurationError("say about how many patients all hospitals have together: --patients")
-    noises, found = [synthesis.noise_multiplier(share) for share in synthesis.shares], forecast(synthesis, count)
+    expected = forecast(synthesis, count)
+    first, *later = synthesis.shares
+    # Without pairs the first question is asked again with what is left.
+    noises = [synthesis.noise_multiplier(share) for share in (first, *(later if expected.pairs else [sum(later)]))]
     if as_json:
         costs = {} if cost is None else {"cost": cost.model_dump(mode="json")}
-        print_json({**asdict(found), "noise_multipliers": noises, **costs})
+        print_json({**asdict(expected), "noise_multipliers": noises, **costs})
         return
     say(f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}")
+    for line in _cost_lines(settings, synthesis):
+        say(line)
     if cost is not None:
-        say("their cost fits" if cost.allowed else f"their cost does not fit ({cost.reason})")
+        say("now their cost fits" if cost.allowed else f"now their cost does not fit ({cost.reason})")
+    _say_quality(expected, count)
+
+
+def _say_quality(expected: SynthesisForecast, count: int) -> None:
+    from synthesis.forecast import FEW_PATIENTS
+
     say(
-        f"forecast for {count:,} patients: {found.pairs} pairs of columns are counted in groups and {found.edges:.0f} "
-        f"in full. Tables of two columns differ from the patients' by {100 * found.variation:.2g} % of the records "
-        "(mean total variation)"
+        f"forecast for {count:,} patients: {expected.pairs} pairs of columns are counted in groups and "
+        f"{expected.edges:.0f} in full. Tables of two columns differ from the patients' by "
+        f"{100 * expected.variation:.2g} % of the records (mean total variation)"
     )
     say("from simulated columns of this form. Closely related columns come out worse, by a third or more")
-    if found.has_few_patients:
+    if expected.has_few_patients:
         say(f"warning: below about {FEW_PATIENTS:,} patients records say little of what belongs together", err=True)
-    if not found.pairs:
+    if not expected.pairs:
         say("the first question is asked twice instead, and no pair of columns is counted", err=True)
 
 
-def _make(client: Client, study: str, synthesis: Synthesis, output: Path | None, sets: int | None) -> None:
-    from client_sdk.errors import ConfigurationError
-    from synthesis.file import SUFFIXES, made, path_of_set, write
+def _make(client: Client, study: str, synthesis: Synthesis, paths: dict[int | None, Path]) -> None:
+    from synthesis.file import made, write
 
-    if output is None or output.suffix not in SUFFIXES:
-        raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
-    paths = {None: output} if sets is None else {number: path_of_set(output, number) for number in range(1, sets + 1)}
-    for path in paths.values():
-        require_writable(path)
     answers, key = _answers(client, study, synthesis)
     certificate, settings_sha256 = _certificate(client, study), client.study(study).settings_sha256
-    for number, path in paths.items():
-        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, number))
+    for place, path in paths.items():
+        write(path, made(study, settings_sha256, synthesis, answers, key, certificate, place))
         say(f"{path}: {synthesis.rows:,} synthetic records. No row is a patient. Check: wardround synth verify {path}")
-    if sets is not None:
+    if None not in paths:
         say("analyse each set alone, and combine the estimates with synthesis.sets.combined")
 
 

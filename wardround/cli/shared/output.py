@@ -1,8 +1,10 @@
-"""Checks of output files before the work of a command begins."""
+"""Checks of output files before the work of a command begins, and their names in errors of writing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 # Most disks allow 255 bytes. `durable.replacing` puts a dot, a process number and .tmp around the name.
@@ -45,3 +47,12 @@ def _no_folder(path: Path, *, is_file: bool) -> OSError:
     if is_file:
         return NotADirectoryError(f"{path}: {path.parent} is a file, and no folder")
     return FileNotFoundError(f"{path}: there is no folder {path.parent}: make it first, or name another one")
+
+
+@contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Add the path to errors of writing, because the error of a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

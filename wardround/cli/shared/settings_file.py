@@ -31,7 +31,10 @@ def read_settings(path: Path) -> StudySettings:
 
     settings = read_any_settings(path)
     if isinstance(settings, StatisticsSettings):
-        raise ConfigurationError(f"{path} is of a study of queries alone (scheme statistics), which does not train")
+        raise ConfigurationError(
+            f"{path} is of a study of queries alone (scheme statistics), which does not train. Its cost: `wardround "
+            "ask STUDY FILE --plan`, or `wardround synth FILE --plan` for synthetic records"
+        )
     return settings
 
 

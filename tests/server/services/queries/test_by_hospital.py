@@ -128,6 +128,21 @@ def test_a_member_without_a_block_is_not_asked(coordinator: Coordinator) -> None
     assert ask.ask(coordinator, STUDY, by_hospital()).body.number == 2
 
 
+def test_a_member_without_a_block_decides_nothing(coordinator: Coordinator, clock: FakeClock) -> None:
+    """Two of three are needed. The consent of one that came later is none of them, and nobody waits for its word."""
+    hospitals = open_asked(coordinator)
+    number = ask.ask(coordinator, STUDY, by_hospital()).body.number
+    late = Hospital(UseCases(coordinator), STUDY, "h9").enrol()
+    for hospital in (hospitals[0], late):
+        ask.consent(coordinator, STUDY, number, hospital.name, Consent(allowed=True))
+    clock.sleep(61.0)
+    work(coordinator)
+    assert (shown(coordinator).state, shown(coordinator).allowed) == ("waiting", 1)
+    for hospital in hospitals[1:]:
+        ask.consent(coordinator, STUDY, number, hospital.name, Consent(allowed=False, code="policy-by-hospital"))
+    assert shown(coordinator).state == "failed"
+
+
 def test_an_older_study_takes_no_such_question(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("study_protocol.versions.ALL_QUESTIONS", 3)
     open_asked(coordinator)

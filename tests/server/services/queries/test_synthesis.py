@@ -180,7 +180,7 @@ def test_a_hospital_that_leaves_stops_no_other_and_too_few_free_the_rest(
 def test_an_imitation_that_fails_frees_nothing_of_the_question_under_way(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
     ask.ask(coordinator, STUDY, first())
-    value = json.loads(section(patients=9000).largest_question().model_dump_json())
+    value = json.loads(section().document(40, [(0, 1, 3)], title="", stage=3).model_dump_json())
     value["question"] |= {"noise_multiplier": section().noise_multiplier(40), "stage": 3}
     ask.ask(coordinator, STUDY, QueryDocument.model_validate(value))
     allow(coordinator, hospitals[:2], 2, allowed=False)
@@ -249,7 +249,7 @@ def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(c
     chosen = statistics_settings(masked=False, epsilon=1.0, synthesis=SYNTHESIS)
     with pytest.raises(Rejected) as refused:
         lifecycle.create(coordinator, StudyCreate(study=STUDY, settings=chosen))
-    assert refused.value.code == "invalid-request"
+    assert refused.value.code == "whole-plan-overspends"
     assert "synthesis.allowance: 0.5 passes a limit of the study: at most 0.07" in refused.value.detail
 
 

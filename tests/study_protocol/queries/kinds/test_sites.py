@@ -11,9 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from server.domain.queries import answer_of
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.kinds.sites import Sites
 from study_protocol.queries.ready import READY
+from study_protocol.study.queries import QueryDocument, QueryNoise
 from tests.factories.questions import exact, question
 
 COLUMNS: list[dict[str, Any]] = [
@@ -150,6 +152,19 @@ def test_small_findings_are_suppressed_with_the_rows_of_the_answer() -> None:
     answer = answered(blocks, 0.5)
     assert ("west", "weight", "below 30") in findings(answer)
     assert ("west", "weight", "below 30") not in findings(answer.suppressed(100))
+
+
+def test_no_sentence_names_fewer_patients_than_a_study_shows() -> None:
+    asked = sites(hospitals=list(NAMES))
+    blocks = {name: ward(600, seed) for seed, name in enumerate(NAMES)}
+    blocks["west"]["weight"][:60] = 1.0
+    spacing = asked.grid().spacing
+    total = np.sum([asked.placed(asked.total(table, spacing), name) for name, table in blocks.items()], axis=0)
+    noise = QueryNoise(guaranteed=0.5, present=0.5, spacing=spacing)
+    document = QueryDocument(question=asked)
+    for suppress_below, count in ((0, 1), (100, 0)):
+        notes = answer_of(document, noise, total.astype(np.float64), suppress_below).notes
+        assert sum("is below 30 for about" in note for note in notes) == count
 
 
 def test_it_is_always_by_hospital_and_has_each_column_once() -> None:

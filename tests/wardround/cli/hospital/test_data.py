@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from private_learning.training import LocalTraining
 from tests.factories.commands import write_records, write_settings
+from tests.factories.settings import statistics_settings
 from wardround.cli.main import build
 
 PARAMETERS = {
@@ -185,3 +186,17 @@ def test_hints_of_encodings_go_to_the_terminal_alone(here: Path) -> None:
         assert '"column.bmi" = "0..400; typical=15.5..19.5"' in result.stderr
         assert " ".join(result.stderr.split()).count("public knowledge") == 1
         assert "typical" not in result.stdout
+
+
+def test_the_columns_of_a_synthesis_are_checked_before_join_agrees_to_its_questions(here: Path) -> None:
+    columns = [{"column": "bmi", "edges": [10.0, 30.0, 60.0], "missing_values": ["0"]}] + [
+        {"column": column, "categories": categories} for column, categories in (("sex", ["f"]), ("died", ["no", "yes"]))
+    ]
+    for columns[1]["column"], code, words in (("sex", 0, '"outside": 2'), ("sexe", 1, "did you mean 'sex'")):
+        chosen = statistics_settings(synthesis={"outcome": "died", "allowance": 0.1, "columns": columns})
+        (here / "study.json").write_text(json.dumps(chosen.as_json()))
+        (here / "records.csv").write_text("\n".join(ROWS) + "\n")
+        arguments = ["data", "check", str(here / "records.csv"), "--settings", str(here / "study.json")]
+        result = CliRunner().invoke(build(), [*arguments, "--patient-column", "id", "--json"])
+        assert result.exit_code == code, result.output
+        assert words in result.output

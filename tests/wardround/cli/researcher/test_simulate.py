@@ -142,7 +142,7 @@ def test_every_file_is_a_client(study: Path, tmp_path: Path) -> None:
         (["--clients", "4", "--backend", "abacus"], "there is no backend 'abacus'"),
         (["--clients", "4", "--test", "nowhere.csv"], "nowhere.csv"),
         (["--clients", "4", "--plot", "chart.pdf"], ".png or an .svg"),
-        (["--clients", "4", "--compare-encodings", "-o", "x.json"], "goes without --plot, --output and --checkpoints"),
+        (["--clients", "4", "--compare-encodings", "-o", "x.json"], "go without --plot, --output and --checkpoints"),
         (["--clients", "4", "--plot", "nowhere/chart.svg"], "there is no folder nowhere"),
     ],
     ids=[

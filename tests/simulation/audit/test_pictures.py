@@ -1,11 +1,11 @@
-"""The section about membership inference: the figures of the report, the ceiling, and alarms in words."""
+"""The sections about membership inference and reconstruction: their figures, the ceiling, and alarms in words."""
 
 from __future__ import annotations
 
 import re
 
 from simulation.audit.membership import AttackedModels, AttackResult, MembershipReport, TruePositives
-from simulation.audit.membership_section import membership_section, picture
+from simulation.audit.pictures import membership_section, picture
 
 
 def _models(name: str, rate: float, *, passed: bool = False) -> AttackedModels:
@@ -19,15 +19,19 @@ def _models(name: str, rate: float, *, passed: bool = False) -> AttackedModels:
 
 def _report(*, passed: bool) -> MembershipReport:
     models = (_models("without privacy", 0.135), _models("this study", 0.01, passed=passed))
-    return MembershipReport(patients=700, epsilon=1.0, delta=1e-5, models=models, ceiling=((0.01, 0.027), (1.0, 1.0)))
+    return MembershipReport(
+        patients=700, epsilon=1.0001, delta=1e-5, models=models, ceiling=((0.01, 0.027), (1.0, 1.0))
+    )
 
 
 def test_it_shows_shares_found_intervals_and_the_ceiling() -> None:
     section = membership_section(_report(passed=False))
-    assert section.rows[0][3] == "13.50% (6.75% to 27.00%), allowed 2.70%"
-    assert section.columns[3:] == ("found at 1.0%", "found at 0.1%")
+    assert section.rows[0][4] == "13.50% (6.75% to 27.00%)"
+    # ε is rounded up.
+    assert section.rows[-1][1:] == ("ε 1.01, δ 1e-05", "any", "", "2.70%", "2.70%")
+    assert section.columns[4:] == ("found at 1 %", "found at 0.1 %")
     assert section.alarms == []
-    assert section.chart.count("<polyline") == 3
+    assert section.chart.count("<polyline") == 4
     assert section.figures["patients"] == 700
 
 
