@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 
 from server.services.queries import ask, records, show
+from study_protocol.queries.kinds.distances import LOSS
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
@@ -186,6 +187,17 @@ def seed_evaluations(coordinator: Live) -> dict[str, str]:
     return {f"evaluation-{form}": f"/dashboard/{study}#question-{number}" for form, number in numbers.items()}
 
 
+def seed_distances(coordinator: Live) -> dict[str, str]:
+    """What training has cost each patient, by hospital: the certificate's numbers on the study's page."""
+    study = "typical"
+    asking = {"max_queries": 20, "max_cells": 1000}
+    how = seeded.settings("parallel", rounds=20, epsilons=BOTH, statistics=asking, **SETTINGS)
+    hospitals = open_study(coordinator, study, "For whom does the number speak?", how)
+    seeded.write(coordinator, study, seeded.History(20, open=False))
+    answer(coordinator, study, hospitals, _document({"kind": "distances", "by": "hospital"}), "distances")
+    return {study: f"/dashboard/{study}"}
+
+
 def _ask_all(
     coordinator: Live,
     study: str,
@@ -228,6 +240,8 @@ def answer(coordinator: Live, study: str, hospitals: Sequence[Hospital], asked: 
 def _noised_sum(asked: QueryDocument, form: str, place: int, hospitals: int, hospital: str) -> NDArray[np.float64]:
     question, spacing = asked.question, asked.question.grid().spacing
     columns = evaluated(form, 400, place) if form in EVALUATIONS else {**patients(400, place), **_followed(400, place)}
+    if form == "distances":
+        columns = {LOSS: np.random.default_rng(place).beta(0.3, 4.0, 1000 * (place + 1))}
     noise = question.noise_multiplier * question.sensitivity / np.sqrt(hospitals)
     steps = np.random.default_rng(1000 + place).normal(0.0, noise / spacing, question.cells)
     return question.placed(question.total(columns, spacing), hospital) + np.round(steps)

@@ -184,7 +184,7 @@ def take_every(to: Path, rounds: Sequence[int], only: re.Pattern[str]) -> None:
     """Take every page and state, and print the faults of their layout."""
     with still() as empty, still() as coordinator:
         pages = states.seed_questions(coordinator) | states.seed_evaluations(coordinator)
-        pages |= states.seed_synthesis(coordinator)
+        pages |= states.seed_synthesis(coordinator) | states.seed_distances(coordinator)
         pages |= states.seed_states(coordinator) | states.seed_rounds(coordinator, rounds)
         addresses = {name: address for name, address in pages.items() if only.search(name)}
         with sync_playwright() as playwright:

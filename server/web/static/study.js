@@ -1,4 +1,5 @@
 // The page of one study: read once as a whole, then only what is new.
+import { byHospital } from "/static/by_hospital.js";
 import { cards } from "/static/cards.js";
 import { Twin, ask } from "/static/coordinator.js";
 import { element, phrase, redraw, section } from "/static/elements.js";
@@ -71,7 +72,7 @@ function build(place, name, model) {
   const made = model.study.settings.synthesis ? synthesisTab(name) : null;
   const parts = [cards()];
   // No numbers where the database is not what was signed: they may be anybody's.
-  if (model.budget !== null) parts.push(lossCharts(), meanings(), agreement(name), proof(name), roundsTable(name));
+  if (model.budget !== null) parts.push(lossCharts(), meanings(), byHospital(name), agreement(name), proof(name), roundsTable(name));
   own.append(...parts.map((part) => part.node));
   const several = model.asks && model.budget !== null;
   place.replaceChildren(top.node, ...(several ? [tabs.node] : []), own, ...(several ? [asked.node] : []), ...(several && made ? [made.node] : []));
