@@ -43,8 +43,7 @@ def synth(
         if plan and Path(study).is_file():
             _plan(*_section_of(Path(study)), patients, None, as_json)
             return
-        if not plan:
-            paths = _paths(output, sets)
+        paths = {} if plan else _paths(output, sets)
         with operator(server, key_file) as client:
             client.coordinator_key = coordinator_key
             settings, synthesis = _section(client, study)
@@ -80,7 +79,8 @@ def _paths(output: Path | None, sets: int | None) -> dict[int | None, Path]:
 
     if output is None or output.suffix not in SUFFIXES:
         raise ConfigurationError("name the new file with -o. It ends in .parquet or .csv")
-    paths = {None: output} if sets is None else {place: path_of_set(output, place) for place in range(1, sets + 1)}
+    places = [None] if sets is None else range(1, sets + 1)
+    paths: dict[int | None, Path] = {place: output if place is None else path_of_set(output, place) for place in places}
     # Before a question is asked: its cost does not come back.
     for path in paths.values():
         require_writable(path)
