@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -239,15 +239,7 @@ def verify(path: Path) -> Provenance:
 
 
 def _read_parquet(path: Path) -> tuple[Provenance, str]:
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    try:
-        # Not `read_table`, which takes columns from the names of folders.
-        with parquet.ParquetFile(path) as file:
-            table = file.read()
-    except (arrow.ArrowException, OSError) as error:
-        if not path.is_file():
-            raise
-        raise ValueError(f"{path.name} is no whole Parquet file: it was cut off or changed. Copy it again") from error
+    arrow, table = import_module("pyarrow"), _parquet_table(path)
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     document = metadata.get(_KEY)
     if document is None:
@@ -261,6 +253,18 @@ def _read_parquet(path: Path) -> tuple[Provenance, str]:
     # No float that is written is NaN: a text, so that the digest differs.
     columns = {name: ["NaN" if value != value else value for value in table[name].to_pylist()] for name in names}
     return provenance, digest_of(columns)
+
+
+def _parquet_table(path: Path) -> Any:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        # Not `read_table`, which takes columns from the names of folders.
+        with parquet.ParquetFile(path) as file:
+            return file.read()
+    except (arrow.ArrowException, OSError) as error:
+        if not path.is_file():
+            raise
+        raise ValueError(f"{path.name} is no whole Parquet file: it was cut off or changed. Copy it again") from error
 
 
 def _read_csv(path: Path) -> tuple[Provenance, str]:

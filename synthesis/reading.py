@@ -38,16 +38,9 @@ def read_tables(question: Question, answer: PublishedAnswer, outcome: int) -> Ma
         ValueError: the answer has not one array for each table of the question, a count is not shown, or grid or noise
             are not the question's.
     """
-    arrays = answer.answer.arrays
-    if not isinstance(question, Marginals) or tuple(array.shape for array in arrays) != question.shapes:
-        raise ValueError(f"the answer to query {answer.query} does not hold the tables of the synthesis's question")
-    grid = question.grid()
-    steps = tuple(times * round(1 / grid.spacing) for times in question.times)
-    # Less noise than was charged, up to roundings of the account.
-    if tuple(array.steps for array in arrays) != steps or answer.noise.present < grid.std * grid.spacing * (1 - 1e-6):
-        raise ValueError(f"the answer to query {answer.query} states another grid or less noise than its question has")
+    asked = _require_form(question, answer)
     tables: dict[Clique, ReadTable] = {}
-    for clique, times, array in zip(question.cliques, question.times, arrays, strict=True):
+    for clique, times, array in zip(asked.cliques, asked.times, answer.answer.arrays, strict=True):
         if None in array.values:
             raise ValueError(f"the answer to query {answer.query} hides a count. Set statistics.suppress_below to 0")
         counts = np.empty(len(array.values), object)
@@ -56,3 +49,16 @@ def read_tables(question: Question, answer: PublishedAnswer, outcome: int) -> Ma
         moved = np.moveaxis(counts.reshape(array.shape), clique.index(outcome), -1)
         tables[others] = ReadTable(moved, Fraction(answer.noise.present) * UNIT / times)
     return tables
+
+
+def _require_form(question: Question, answer: PublishedAnswer) -> Marginals:
+    """Return the question. Raises ValueError: the answer has other tables, another grid or less noise than it has."""
+    arrays = answer.answer.arrays
+    if not isinstance(question, Marginals) or tuple(array.shape for array in arrays) != question.shapes:
+        raise ValueError(f"the answer to query {answer.query} does not hold the tables of the synthesis's question")
+    grid = question.grid()
+    steps = tuple(times * round(1 / grid.spacing) for times in question.times)
+    # Less noise than was charged, up to roundings of the account.
+    if tuple(array.steps for array in arrays) != steps or answer.noise.present < grid.std * grid.spacing * (1 - 1e-6):
+        raise ValueError(f"the answer to query {answer.query} states another grid or less noise than its question has")
+    return question

@@ -28,13 +28,8 @@ def membership_section(report: MembershipReport) -> Section:
     ]
     first = report.models[0].attacks[0].at
     columns = ("model", "quality", "attack", "AUC", *(f"found at {100 * each.false_positives:g} %" for each in first))
-    rows: list[Sequence[str]] = []
-    curves: dict[str, Curve] = {}
+    rows, curves = _attack_rows(report), dict[str, Curve]()
     for models in report.models:
-        quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
-        for attack in models.attacks:
-            found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
-            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
         best = strongest(models.attacks)
         curves[f"{models.name}, {best.attack}"] = best.curve
     if report.epsilon is None or report.ceiling is None:
@@ -55,6 +50,16 @@ def membership_section(report: MembershipReport) -> Section:
         picture(curves),
         alarms,
     )
+
+
+def _attack_rows(report: MembershipReport) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    for models in report.models:
+        quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
+        for attack in models.attacks:
+            found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
+            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
+    return rows
 
 
 def picture(curves: Mapping[str, Curve]) -> str:

@@ -187,9 +187,7 @@ class _Watching(Loop):
             privacy = self._settings.privacy
             total = np.sum([self._update(part, orders) for part in seen], axis=0) * privacy.expected_batch_size
             self._releases.append(Release(orders.weights, total, self._noise, privacy.clip_norm))
-        updates = [part.update for part in parts if part.update is not None]
-        findings = tuple(part.findings for part in parts if part.findings is not None)
-        return Done(list(map(Arrays, updates)), findings, sums.totals, tuple(part.accounts for part in parts))
+        return _done(parts, sums)
 
     def _update(self, part: Part, orders: Orders) -> Floats:
         if part.update is not None:
@@ -238,3 +236,9 @@ class Gradients:
         with torch.no_grad():
             outputs = self.model(take_rows(dataset.inputs, torch.arange(len(dataset))))
             return self.loss(outputs, dataset.targets).double().numpy()
+
+
+def _done(parts: Sequence[Part], sums: WordSums) -> Done:
+    updates = [part.update for part in parts if part.update is not None]
+    findings = tuple(part.findings for part in parts if part.findings is not None)
+    return Done(list(map(Arrays, updates)), findings, sums.totals, tuple(part.accounts for part in parts))

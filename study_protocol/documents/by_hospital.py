@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from accounting.budget.accounts.cumulative import CumulativeLimit
 from accounting.estimation.upper_mean import lower_counts
 from study_protocol.documents.phrases import number
-from study_protocol.queries.answer import RAW, NoisedSum
+from study_protocol.queries.answer import RAW, AnswerTable, NoisedSum
 from study_protocol.queries.counting import STANDS_OUT
 from study_protocol.queries.kinds.distances import CLIPPED, EDGES, LABELS, TABLE, Distances
 from study_protocol.queries.ratios import Quadratic, ratios
@@ -40,6 +40,15 @@ class _Rounds(NamedTuple):
     beyond: int
 
 
+def _raw_blocks(table: AnswerTable) -> dict[object, dict[object, float]]:
+    """Return the raw count of each hospital and bin that is shown."""
+    raw, blocks = table.columns.index(RAW), dict[object, dict[object, float]]()
+    for row in table.rows:
+        if row[1] in LABELS and isinstance(value := row[raw], int | float):
+            blocks.setdefault(row[0], {})[row[1]] = float(value)
+    return blocks
+
+
 @dataclass(frozen=True, repr=False)
 class DistanceBlocks:
     """An answer to a question of kind distances by hospital. blocks: (hospitals, bins), noised counts."""
@@ -55,10 +64,7 @@ class DistanceBlocks:
         table = next((each for each in published.answer.tables if each.name == f"{TABLE}-by-hospital"), None)
         if table is None:
             return None
-        raw, blocks = table.columns.index(RAW), dict[object, dict[object, float]]()
-        for row in table.rows:
-            if row[1] in LABELS and isinstance(value := row[raw], int | float):
-                blocks.setdefault(row[0], {})[row[1]] = float(value)
+        blocks = _raw_blocks(table)
         if len(blocks) < published.hospitals or any(set(block) != set(LABELS) for block in blocks.values()):
             return None
         counts = np.array([[block[label] for label in LABELS] for block in blocks.values()])

@@ -68,6 +68,10 @@ class Synthesis(Message):
         default=0, description="public: the same answers give the same records"
     )
     data_version: DataVersion = Field(default="1", description="the records, as hospitals name them")
+    rule: Literal[1] = Field(
+        default=1,
+        description="number of the rule by which questions follow. A program that does not know it joins no such study",
+    )
 
     @model_validator(mode="after")
     def _is_a_plan_of_questions(self) -> Self:
@@ -81,6 +85,10 @@ class Synthesis(Message):
             raise ValueError(f"synthesis.shares: they are percent, and add up to {sum(self.shares)}")
         if not MIN_NOISE <= self.noise_multiplier(_WHOLE) <= self.noise_multiplier(min(self.shares)) <= MAX_NOISE:
             raise ValueError(f"synthesis.allowance: {self.allowance:g} gives noise that cannot be drawn")
+        return self
+
+    @model_validator(mode="after")
+    def _has_questions_that_fit(self) -> Self:
         least = self.least_cells()
         if least > MOST_CELLS:
             raise ValueError(

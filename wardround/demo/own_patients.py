@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from accounting.budget.budget import Budget
 from client_sdk.api.client import Client
+from study_protocol.queries.answer import AnswerTable
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.settings import StudySettings
@@ -56,15 +57,18 @@ def answer(operator: Client, study: str) -> OwnPatients | None:
             continue
         tables = answered.published.answer.tables
         table = next((table for table in tables if table.name == "performance"), None)
-        if table is None:
-            continue
-        place = table.columns.index("measure")
-        measured = next(row for row in table.rows if row[place] == MEASURE)
-        row = dict(zip(table.columns, measured, strict=True))
-        names = ("estimate", "low", "high", "patients")
-        numbers = [float(value) for name in names if (value := row[name]) is not None]
-        return OwnPatients(*numbers) if len(numbers) == len(names) else None
+        if table is not None:
+            return _measured(table)
     return None
+
+
+def _measured(table: AnswerTable) -> OwnPatients | None:
+    place = table.columns.index("measure")
+    measured = next(row for row in table.rows if row[place] == MEASURE)
+    row = dict(zip(table.columns, measured, strict=True))
+    names = ("estimate", "low", "high", "patients")
+    numbers = [float(value) for name in names if (value := row[name]) is not None]
+    return OwnPatients(*numbers) if len(numbers) == len(names) else None
 
 
 def _with(study: StudySettings, noise: float) -> StudySettings:

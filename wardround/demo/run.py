@@ -15,6 +15,7 @@ from rich.console import Console
 from client_sdk.api.client import Client
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.result import study_model
+from study_protocol.study.queries import QueryDocument
 from study_protocol.study.settings import StudySettings
 from wardround.demo import by_hospital, report, scenarios
 from wardround.demo.averaged import accuracy_of, in_words
@@ -114,22 +115,9 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
         open_study(operator, STUDY, scenario.source, settings, hospitals, coordinator.origin)
     if settings.privacy.masking is not None:
         board.pinned(list(hospitals), roster_number(STUDY, Hospital.open(next(iter(hospitals.values())).home)))
-    spare = len(hospitals) - settings.schedule.min_clients
-    joined = Joined(STUDY, coordinator.origin, hospitals, coordinator.processes, spare, board.note, options.drop_out)
-    joined.start_all()
-    _start_evaluator(coordinator, scenario, stage.evaluation)
-    board.heading()
-    follower = Follower(operator, STUDY, joined.check)
-    accuracies, question = dict[int, float](), by_hospital.question(settings)
+    question = by_hospital.question(settings)
     with _quiet_interrupt(console):
-        for report_ in follower.rounds():
-            board.round(report_.view, report_.limits)
-            if report_.view.metrics is not None:
-                accuracies[report_.view.round] = report_.view.metrics.values["accuracy"]
-            joined.round_over(report_.view.round)
-            if question is not None and not follower.trains_again:
-                operator.ask_query(STUDY, question)
-    joined.wait()
+        follower, accuracies = _follow(stage, coordinator, operator, board, question)
     budget = operator.budget(STUDY)
     _require_agreement(budget.model_dump(mode="json"), follower)
     with console.status("waiting for the baselines"):
@@ -162,18 +150,49 @@ def _study(stage: _Stage, coordinator: LiveCoordinator, operator: Client, board:
     )
     if certificate:
         page.with_name("certificate.json").write_bytes(certificate)
-    board.files(
-        {
-            "Model": str(page.with_name("model.safetensors")),
-            "Report": str(page),
-            **({"Certificate": str(page.with_name("certificate.json"))} if certificate else {}),
-            "Ledger": f"{page.with_name('ledger.json')} ({budget.ledger.entries} entries, replayed here: same numbers)",
-            "Ask for the budget": f'curl -H "Authorization: Bearer $(cat {coordinator.viewer_key_file})" '
-            f"{coordinator.origin}/v1/studies/{STUDY}/budget"
-            + ("" if options.keep else "   (while the coordinator is up: --keep)"),
-        }
-    )
+    board.files(_files(page, coordinator, budget.ledger.entries, certified=bool(certificate), keep=options.keep))
     return Ending(budget.stop_reason or "", rounds, accuracies, baselines, page)
+
+
+def _follow(
+    stage: _Stage, coordinator: LiveCoordinator, operator: Client, board: Board, question: QueryDocument | None
+) -> tuple[Follower, dict[int, float]]:
+    """Let the hospitals join, show every round, and ask the question at the end. Return accuracies by round."""
+    spare = len(stage.hospitals) - stage.settings.schedule.min_clients
+    joined = Joined(
+        STUDY,
+        coordinator.origin,
+        stage.hospitals,
+        coordinator.processes,
+        spare,
+        board.note,
+        stage.options.drop_out,
+    )
+    joined.start_all()
+    _start_evaluator(coordinator, stage.scenario, stage.evaluation)
+    board.heading()
+    follower, accuracies = Follower(operator, STUDY, joined.check), dict[int, float]()
+    for seen in follower.rounds():
+        board.round(seen.view, seen.limits)
+        if seen.view.metrics is not None:
+            accuracies[seen.view.round] = seen.view.metrics.values["accuracy"]
+        joined.round_over(seen.view.round)
+        if question is not None and not follower.trains_again:
+            operator.ask_query(STUDY, question)
+    joined.wait()
+    return follower, accuracies
+
+
+def _files(page: Path, coordinator: LiveCoordinator, entries: int, *, certified: bool, keep: bool) -> dict[str, str]:
+    return {
+        "Model": str(page.with_name("model.safetensors")),
+        "Report": str(page),
+        **({"Certificate": str(page.with_name("certificate.json"))} if certified else {}),
+        "Ledger": f"{page.with_name('ledger.json')} ({entries} entries, replayed here: same numbers)",
+        "Ask for the budget": f'curl -H "Authorization: Bearer $(cat {coordinator.viewer_key_file})" '
+        f"{coordinator.origin}/v1/studies/{STUDY}/budget"
+        + ("" if keep else "   (while the coordinator is up: --keep)"),
+    }
 
 
 def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str, LiveHospital]:

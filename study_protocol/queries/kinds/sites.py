@@ -144,34 +144,20 @@ class Sites(HospitalQuestion):
         # Their other numbers are of selected patients, so that a difference there would be no second finding.
         unsure = {hospital for hospital, *_ in impossible}
         others = list(self._with_other_shares({name: block for name, block in blocks.items() if name not in unsure}))
-        rows = [
-            (hospital, cell.column, cell.what, found.count, None, None, chance)
-            for hospital, cell, found, chance in impossible
-        ] + [
-            (hospital, cell.column, cell.what, share.value * max(share.patients, 0.0), share.value, elsewhere, chance)
-            for hospital, cell, share, elsewhere, chance in others
-        ]
-        words = [
-            *(_impossible_in_words(hospital, cell, found, chance) for hospital, cell, found, chance in impossible),
-            *(
-                f"{hospital}: {cell.column} {cell.words} for {share.value:.0%} of patients, elsewhere for "
-                f"{elsewhere:.0%}{_by_chance(chance)}"
-                for hospital, cell, share, elsewhere, chance in others
-            ),
-        ]
+        found = [_impossible_found(*one) for one in impossible] + [_share_found(*one) for one in others]
         # A row that is not shown has no sentence either.
         least = max((block.least for block in blocks.values()), default=0)
-        notes = [note for note, row in zip(words, rows, strict=True) if row[3] >= least]
+        notes = [note for row, note in found if row[3] >= least]
         if unsure:
             notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(
             name="findings",
             title="what stands out",
             columns=(HOSPITAL, "column", "what", PATIENTS, "share", "elsewhere", "chance"),
-            rows=tuple(rows),
+            rows=tuple(row for row, _ in found),
             counts=PATIENTS,
         )
-        return Answer(tables=(table,), notes=(*notes, _LEVEL) if rows else (_NOTHING,))
+        return Answer(tables=(table,), notes=(*notes, _LEVEL) if found else (_NOTHING,))
 
     def in_words(self) -> str:
         columns = listed(variable.column for variable in self.variables)
@@ -240,6 +226,22 @@ class Sites(HospitalQuestion):
 def _with_a_value(everybody: NoisedShare, missing: float, variance: float) -> NoisedShare:
     """Return the number of those with a value. missing: patients without one less those with one."""
     return NoisedShare(0.0, (everybody.patients - missing) / 2, 0.0, (everybody.patients_variance + variance) / 4)
+
+
+_Row = tuple[str, str, str, float, float | None, float | None, float]
+
+
+def _impossible_found(hospital: str, cell: _Cell, found: OutsideCount, chance: float) -> tuple[_Row, str]:
+    """Return the row of a finding and its sentence."""
+    row = (hospital, cell.column, cell.what, found.count, None, None, chance)
+    return row, _impossible_in_words(hospital, cell, found, chance)
+
+
+def _share_found(hospital: str, cell: _Cell, share: NoisedShare, elsewhere: float, chance: float) -> tuple[_Row, str]:
+    patients = share.value * max(share.patients, 0.0)
+    words = f"{share.value:.0%} of patients, elsewhere for {elsewhere:.0%}{_by_chance(chance)}"
+    row = (hospital, cell.column, cell.what, patients, share.value, elsewhere, chance)
+    return row, f"{hospital}: {cell.column} {cell.words} for {words}"
 
 
 def _impossible_in_words(hospital: str, cell: _Cell, found: OutsideCount, chance: float) -> str:

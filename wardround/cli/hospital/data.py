@@ -77,7 +77,6 @@ def check(
     Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
     stores the format, and `join` reads the records with it.
     """
-    from client_sdk.api.questions import read_question
     from client_sdk.study.preparation import check_data
     from private_learning.records import load
 
@@ -85,10 +84,7 @@ def check(
     with plain_errors():
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
-        asked = [(path, read_question(path).question) for path in question]
-        study, synthesis = (None, None) if settings is None else _study_of(settings)
-        if settings is not None and synthesis is not None:
-            asked.append((settings, synthesis.first_question().question))
+        study, asked = _asked_of(settings, question)
         declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not as_json:
             declaration.show_proposal()
@@ -99,9 +95,7 @@ def check(
             checked = check_data(read, rules, study, device=device, backbone=file)
             report = _report_study(checked, study, show=not as_json) | report
         if asked:
-            report["questions"] = [
-                _report_question(path, found, read, rules, show=not as_json) for path, found in asked
-            ]
+            report["questions"] = [_report_question(path, one, read, rules, show=not as_json) for path, one in asked]
         if declaration.new is not None:
             report["confirmed"] = declaration.keep(declaration.new, confirm, home, quiet=as_json)
         if as_json:
@@ -223,6 +217,21 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     # Both tell more of the patients than counts. Reports in JSON may be passed on.
     del values["counts"], values["hints"]
     return values
+
+
+def _asked_of(
+    settings: Path | None, questions: Sequence[Path]
+) -> tuple[StudySettings | None, list[tuple[Path, Question]]]:
+    """Return the study to train, where there is one, and every question with the file that asks it."""
+    from client_sdk.api.questions import read_question
+
+    asked: list[tuple[Path, Question]] = [(path, read_question(path).question) for path in questions]
+    if settings is None:
+        return None, asked
+    study, synthesis = _study_of(settings)
+    if synthesis is not None:
+        asked.append((settings, synthesis.first_question().question))
+    return study, asked
 
 
 def _study_of(file: Path) -> tuple[StudySettings | None, Synthesis | None]:

@@ -144,7 +144,7 @@ def _patients_told(client: Client, study: str, synthesis: Synthesis) -> int | No
     return max(round(float(table.rows[0][table.columns.index(table.counts or "")] or 0)), 1)
 
 
-def _cost_lines(settings: AnySettings, synthesis: Synthesis) -> list[str]:
+def _cost_lines(settings: AnySettings, synthesis: Synthesis, now: QueryForecast | None) -> list[str]:
     """Return what all questions cost of each limit, in a study that has charged nothing yet."""
     from accounting.budget.budget import Budget
     from study_protocol.study.plan_of import plan_of
@@ -157,7 +157,11 @@ def _cost_lines(settings: AnySettings, synthesis: Synthesis) -> list[str]:
         for account in budget.accounts
     ]
     fits = budget.authorise_query(first.cost()).is_allowed
-    return lines if fits else [*lines, "that passes a limit: lower synthesis.allowance, or raise the limit"]
+    if not fits:
+        lines.append("that passes a limit: lower synthesis.allowance, or raise the limit")
+    if now is not None:
+        lines.append("now their cost fits" if now.allowed else f"now their cost does not fit ({now.reason})")
+    return lines
 
 
 def _plan(
@@ -180,10 +184,8 @@ def _plan(
         print_json({**asdict(expected), "noise_multipliers": noises, **costs})
         return
     say(f"{len(noises)} questions with noise multipliers {', '.join(f'{noise:g}' for noise in noises)}")
-    for line in _cost_lines(settings, synthesis):
+    for line in _cost_lines(settings, synthesis, cost):
         say(line)
-    if cost is not None:
-        say("now their cost fits" if cost.allowed else f"now their cost does not fit ({cost.reason})")
     _say_quality(expected, count)
 
 
