@@ -196,12 +196,15 @@ class Synthesis(Message):
         return (QueryCost(_KEPT_STD, _KEPT_STD * ratio, self.most_cells()),) * count
 
     @property
+    def room(self) -> int:
+        """Return the most numbers of one question: `max_cells`, or as many as any question may have."""
+        return MOST_CELLS if self.max_cells is None else self.max_cells
+
+    @property
     def most_groups(self) -> int:
-        """Return the most groups of each column in a pair: 8, or as many as `max_cells` leaves room for, at least 2."""
+        """Return the most groups of each column in a pair: 8, or as many as there is room for, at least 2."""
         fitting = (
-            groups
-            for groups in range(MAX_GROUPS, LEAST_GROUPS, -1)
-            if self.max_cells is None or self._cells_of_pairs(groups) <= self.max_cells
+            groups for groups in range(MAX_GROUPS, LEAST_GROUPS, -1) if self._cells_of_pairs(groups) <= self.room
         )
         return next(fitting, LEAST_GROUPS)
 
@@ -217,8 +220,7 @@ class Synthesis(Message):
         """
         others, outcome = self._sizes()
         forest = max(others) * (sum(others) - max(others)) * outcome
-        third = forest if self.max_cells is None else min(forest, self.max_cells)
-        return max(self._cells_of_columns(), self._cells_of_pairs(self.most_groups), third)
+        return max(self._cells_of_columns(), self._cells_of_pairs(self.most_groups), min(forest, self.room))
 
     def _sizes(self) -> tuple[list[int], int]:
         """Return the cells of each other column, and those of the outcome."""

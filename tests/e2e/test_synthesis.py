@@ -20,6 +20,7 @@ from server.db.ledger_store import entries
 from server.db.rows import find_study
 from study_protocol.study.any_settings import settings_from
 from study_protocol.study.queries import SignedAnswer
+from study_protocol.study.synthesis import Synthesis
 from synthesis.chain import follow
 from synthesis.file import made, verify, write
 from tests.e2e.test_queries_dropouts import DIES_AT, Deaths, Scene
@@ -29,7 +30,6 @@ from tests.factories.dying import Killed, dying_at
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import statistics_settings
 from tests.factories.studies import FakeClock
-from tests.factories.synthesis import section
 from tests.harness import laws
 from tests.harness.dying_processes import HIT_SECONDS, Stage
 from tests.harness.forked import ForkedProcesses
@@ -68,7 +68,7 @@ def test_three_stages_end_in_a_file_whatever_dies(
 ) -> None:
     clock, points = FakeClock(), [hospital for hospital, _ in DYING]
     chosen = statistics_settings(epsilon=5.0, synthesis=SECTION)
-    synthesis = section(**SECTION)
+    synthesis = Synthesis.model_validate(SECTION)
 
     def come(name: str) -> None:
         if points and name == points[0] and threading.current_thread().name == NAMES[3]:
@@ -133,7 +133,7 @@ def test_a_hospital_that_is_lost_at_any_step_of_a_question_stops_none(
         for site in sites:
             site.start()
         with operator(here) as lead:
-            number = lead.ask_query("registry", section(**SECTION).first_question()).number
+            number = lead.ask_query("registry", Synthesis.model_validate(SECTION).first_question()).number
         for step, after in zip(steps, (*steps[1:], ""), strict=True):
             query = scene.follow(number, lost, step)
             assert query.state == "answered", (step, query.reason)
@@ -157,7 +157,7 @@ def test_a_hospital_that_forbids_a_column_stays_out_and_the_others_answer(tmp_pa
         for site in sites:
             site.start()
         with operator(here) as lead:
-            lead.ask_query("registry", section(**SECTION).first_question())
+            lead.ask_query("registry", Synthesis.model_validate(SECTION).first_question())
             for number in (1, 2, 3):
                 drive(here, lambda n=number: lead.query("registry", n).allowed == 4, sites=sites[:4])
                 # The fifth, who says nothing, has been waited for long enough.
@@ -202,7 +202,7 @@ def test_processes_that_are_killed_in_each_question_end_in_one_file(tmp_path: Pa
         stage.coordinator.wait_ready()
         with stage.coordinator.operator() as lead:
             open_study(lead, "ward", "Ward", chosen, stage.hospitals, stage.coordinator.origin, policy=policy)
-            lead.ask_query("ward", section(**TINY).first_question())
+            lead.ask_query("ward", Synthesis.model_validate(TINY).first_question())
         for name in names[1:]:
             stage.join(name, "ward")
         for hospital, worker in KILLED:
@@ -220,7 +220,9 @@ def test_processes_that_are_killed_in_each_question_end_in_one_file(tmp_path: Pa
             lead.move_study("ward", "stop")
             homes = {name: hospital.home for name, hospital in stage.hospitals.items()}
             assert laws.check(lead, "ward", homes).charged_queries == 3
-        records = made("ward", chosen.digest(), section(**TINY), [_signed(each) for each in results], results[0].key)
+        records = made(
+            "ward", chosen.digest(), Synthesis.model_validate(TINY), [_signed(each) for each in results], results[0].key
+        )
         write(tmp_path / "synthetic.parquet", records)
         verify(tmp_path / "synthetic.parquet")
 
