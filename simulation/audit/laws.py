@@ -38,7 +38,7 @@ _DRAWS = 499
 class LawResult:
     """p-values of the tests by name, two-sided. steps: how many were tested.
 
-    longest  length of the longest gradient before clipping, in clip norms. Up to 1 there is nothing to clip
+    longest  length of the longest gradient before clipping, in clip norms. Up to 1 no gradient is clipped
     """
 
     p_values: dict[str, float]

@@ -57,7 +57,7 @@ class TruePositives(_Report):
     rate, low, high  share of members found, and an interval of at least 95 % confidence that counts the error of the
                      threshold too (Clopper & Pearson 1934), of an effective number of trials, because attacks on one
                      patient or one study are not independent (Korn & Graubard 1998)
-    ceiling          the most that the certificate allows, rounded up. None: it states nothing of a patient
+    ceiling          the most that the certificate allows, rounded up. None: it states no ε of a patient
     passed           the certificate is refuted, with a chance of CHANCE at most where it holds
     """
 

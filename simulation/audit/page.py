@@ -1,4 +1,4 @@
-"""The page of an audit: one HTML file that needs nothing beside it, and the same figures as JSON."""
+"""The page of an audit: one HTML file that needs no other file, and the same figures as JSON."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class View(BaseModel):
     """What can be made of one kind of update, as means over the attacked records.
 
     seen    the coordinator of this study sees updates of this kind
-    cosine  of the reconstruction and the record, each less the mean record. 1: the record. 0: nothing of it
+    cosine  of the reconstruction and the record, each less the mean record. 1: the record. 0: no part of it
     error   length of their difference beside the record's own distance from the mean record
     rank    median place of the record among all records, by how well each explains the update. 1: it is found
     found   share of the records at place 1

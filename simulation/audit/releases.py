@@ -124,7 +124,7 @@ class Study:
     """A study to attack.
 
     watched  so many of the first clients are seen, each by itself
-    plant    changes what clients do, to test that a defect is found. Left out, nothing
+    plant    changes what clients do, to test that a defect is found. Left out, none
     """
 
     settings: StudySettings

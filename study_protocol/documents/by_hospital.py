@@ -177,7 +177,7 @@ def _estimated(
 
 
 def _one_at_the_worst(patients: float, account: CumulativeLimit, rounds: _Rounds) -> float:
-    """Return ε of so many patients if one of them has lost the most that can be, and the others nothing."""
+    """Return ε of so many patients if one of them has lost the most that can be, and the others none."""
     several = max(1.0, patients)
 
     def mean(weights: NDArray[np.float64]) -> float:

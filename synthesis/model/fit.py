@@ -49,7 +49,7 @@ class Crossed:
 def fitted(tables: Crossed, *, shrinks: bool = True) -> Floats:
     """Return the estimates, shape (t, rows, columns, k), with the margins and without a negative count.
 
-    shrinks: towards what is expected. Without it, estimates vary more, and nothing draws them to one side.
+    shrinks: towards what is expected. Without it, estimates vary more, and have no bias to one side.
     """
     totals = summed(tables.rows, 1)[:, None, None, :]
     independent = divided(

@@ -1,4 +1,4 @@
-"""Synthetic records beside the released answers that they are made of. They are post-processing and cost nothing."""
+"""Synthetic records beside the released answers that they are made of. They are post-processing, without a cost."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ _LIVE = ("waiting", "asked")
 def kept(tx: Transaction, study: StudyRow) -> list[QueryCost]:
     """Return the costs that are kept for questions of a synthesis that answers have not led to yet.
 
-    A question that failed keeps nothing, neither for itself nor for those after it, and the last one of the rule leaves
-    nothing to be kept.
+    A question that failed keeps no cost, neither for itself nor for those after it. After the last one of the rule none
+    is kept.
     """
     synthesis = rows.settings_of(study).synthesis
     if synthesis is None:
