@@ -239,16 +239,15 @@ def verify(path: Path) -> Provenance:
 
 
 def _read_parquet(path: Path) -> tuple[Provenance, str]:
-    arrow, table = import_module("pyarrow"), _parquet_table(path)
+    table = _parquet_table(path)
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     document = metadata.get(_KEY)
     if document is None:
         raise ValueError(f"{path.name} does not say where its records come from: `wardround synth` did not write it")
     provenance = _provenance(path, document)
     names = [variable.column for variable in provenance.synthesis.columns]
-    types = (arrow.string(), arrow.float64(), arrow.null())
     # Of two columns of one name, or where an index is declared, programs show different ones.
-    if table.column_names != names or len(metadata) > 1 or any(field.type not in types for field in table.schema):
+    if table.column_names != names or len(metadata) > 1 or not _has_own_types(table):
         raise ValueError(f"{path.name} was saved again by another program or changed: take the file as it was written")
     # No float that is written is NaN: a text, so that the digest differs.
     columns = {name: ["NaN" if value != value else value for value in table[name].to_pylist()] for name in names}
@@ -265,6 +264,11 @@ def _parquet_table(path: Path) -> Any:
         if not path.is_file():
             raise
         raise ValueError(f"{path.name} is no whole Parquet file: it was cut off or changed. Copy it again") from error
+
+
+def _has_own_types(table: Any) -> bool:
+    arrow = import_module("pyarrow")
+    return all(field.type in (arrow.string(), arrow.float64(), arrow.null()) for field in table.schema)
 
 
 def _read_csv(path: Path) -> tuple[Provenance, str]:

@@ -120,7 +120,7 @@ def judged(
 
 
 def _narrowed(study: Study, dimension: int, seed: int) -> Study:
-    """Return the study with so few patients that all their gradients can be looked at. Other patients hide none of them."""
+    """Return the study with so few patients that all their gradients can be looked at. Other patients hide none."""
     steps = min(study.settings.privacy.max_steps, _MOST_STEPS)
     most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
     draw = np.random.default_rng([seed, 37])

@@ -140,24 +140,24 @@ class Sites(HospitalQuestion):
         return Answer(tables=(*((impossible,) if outside else ()), alike, size))
 
     def compared(self, blocks: dict[str, NoisedSum]) -> Answer:
-        impossible = list(self._with_impossible_values(blocks))
+        impossible = [_impossible_found(*finding) for finding in self._with_impossible_values(blocks)]
         # Their other numbers are of selected patients, so that a difference there would be no second finding.
-        unsure = {hospital for hospital, *_ in impossible}
-        others = list(self._with_other_shares({name: block for name, block in blocks.items() if name not in unsure}))
-        found = [_impossible_found(*one) for one in impossible] + [_share_found(*one) for one in others]
+        unsure = {row[0] for row, _ in impossible}
+        compared = {name: block for name, block in blocks.items() if name not in unsure}
+        findings = impossible + [_share_found(*finding) for finding in self._with_other_shares(compared)]
         # A row that is not shown has no sentence either.
         least = max((block.least for block in blocks.values()), default=0)
-        notes = [note for row, note in found if row[3] >= least]
+        notes = [note for row, note in findings if row[3] >= least]
         if unsure:
             notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(
             name="findings",
             title="what stands out",
             columns=(HOSPITAL, "column", "what", PATIENTS, "share", "elsewhere", "chance"),
-            rows=tuple(row for row, _ in found),
+            rows=tuple(row for row, _ in findings),
             counts=PATIENTS,
         )
-        return Answer(tables=(table,), notes=(*notes, _LEVEL) if found else (_NOTHING,))
+        return Answer(tables=(table,), notes=(*notes, _LEVEL) if findings else (_NOTHING,))
 
     def in_words(self) -> str:
         columns = listed(variable.column for variable in self.variables)
