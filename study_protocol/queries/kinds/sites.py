@@ -143,8 +143,7 @@ class Sites(HospitalQuestion):
         impossible = [_impossible_found(*finding) for finding in self._with_impossible_values(blocks)]
         # Their other numbers are of selected patients, so that a difference there would be no second finding.
         unsure = {row[0] for row, _ in impossible}
-        compared = {name: block for name, block in blocks.items() if name not in unsure}
-        findings = impossible + [_share_found(*finding) for finding in self._with_other_shares(compared)]
+        findings = impossible + [_share_found(*finding) for finding in self._with_other_shares(blocks, unsure)]
         # A row that is not shown has no sentence either.
         least = max((block.least for block in blocks.values()), default=0)
         notes = [note for row, note in findings if row[3] >= least]
@@ -178,8 +177,9 @@ class Sites(HospitalQuestion):
             yield finding.hospital, cells[finding.cell], found[finding.cell][finding.hospital], finding.chance
 
     def _with_other_shares(
-        self, blocks: dict[str, NoisedSum]
+        self, blocks: dict[str, NoisedSum], unsure: set[str]
     ) -> Iterator[tuple[str, _Cell, NoisedShare, float, float]]:
+        blocks = {name: block for name, block in blocks.items() if name not in unsure}
         sums, cells = {name: self._shares(block) for name, block in blocks.items()}, self._properties
         shares = [{name: sums[name][place] for name in blocks} for place in range(len(cells))]
         named: dict[int, set[str]] = {}
