@@ -127,9 +127,9 @@ def values_of(variable: Variable) -> list[str | float | None]:
         return [None if label == MISSING and not variable.presence else label for label in variable.labels]
     edges = list(variable.edges)
     # Of one edge alone, wide enough to tell both sides apart.
-    alone = max(1.0, abs(edges[0]) * 2.0**-40)
-    first = edges[1] - edges[0] if len(edges) > 1 else alone
-    last = edges[-1] - edges[-2] if len(edges) > 1 else alone
+    lone_width = max(1.0, abs(edges[0]) * 2.0**-40)
+    first = edges[1] - edges[0] if len(edges) > 1 else lone_width
+    last = edges[-1] - edges[-2] if len(edges) > 1 else lone_width
     low = max(min(edges[0] - first, math.nextafter(edges[0], -math.inf)), -_LARGEST)
     return [*itertools.starmap(_middle, itertools.pairwise((low, *edges, min(edges[-1] + last, _LARGEST)))), None]
 
@@ -203,8 +203,8 @@ def provenance_of(path: Path) -> Provenance | None:
         metadata: dict[bytes, bytes] = import_module("pyarrow.parquet").read_schema(path).metadata or {}
         document = metadata.get(_KEY)
     else:
-        beside = provenance_path(path)
-        document = beside.read_bytes() if path.suffix == ".csv" and beside.is_file() else None
+        sidecar = provenance_path(path)
+        document = sidecar.read_bytes() if path.suffix == ".csv" and sidecar.is_file() else None
     return None if document is None else read_document(Provenance, document)
 
 
@@ -220,8 +220,8 @@ def verify(path: Path) -> Provenance:
         SigningError: an answer is not signed with the key that the file names.
         ValueError: the file holds other records, or is none of synthetic records.
     """
-    provenance, found = read(path)
-    again = made(
+    provenance, file_digest = read(path)
+    expected_provenance = made(
         provenance.study,
         provenance.settings_sha256,
         provenance.synthesis,
@@ -230,10 +230,10 @@ def verify(path: Path) -> Provenance:
         provenance.certificate_sha256,
         provenance.set_number,
     ).provenance
-    if again.records_sha256 != found:
+    if expected_provenance.records_sha256 != file_digest:
         versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
         raise ValueError(f"{path.name} holds other records than its answers and seed give (made with {versions})")
-    if again.model_copy(update={"versions": provenance.versions}) != provenance:
+    if expected_provenance.model_copy(update={"versions": provenance.versions}) != provenance:
         raise ValueError(f"{path.name} says other things of its records than its answers do")
     return provenance
 
@@ -272,14 +272,14 @@ def _has_own_types(table: Any) -> bool:
 
 
 def _read_csv(path: Path) -> tuple[Provenance, str]:
-    beside = provenance_path(path)
-    if not beside.exists():
-        raise ValueError(f"{beside.name} is missing: it stands beside a CSV file and says where its records come from")
-    provenance = _provenance(beside, beside.read_bytes())
+    sidecar = provenance_path(path)
+    if not sidecar.exists():
+        raise ValueError(f"{sidecar.name} is missing: it stands beside a CSV file and says where its records come from")
+    provenance = _provenance(sidecar, sidecar.read_bytes())
     columns = provenance.synthesis.columns
     lines = _csv_lines(path, provenance.synthesis.rows)
     if lines[0] != [variable.column for variable in columns] or any(len(line) != len(columns) for line in lines):
-        raise ValueError(f"{path.name} has other columns than {beside.name} names")
+        raise ValueError(f"{path.name} has other columns than {sidecar.name} names")
     cells = [[_cell(line[place], variable) for line in lines[1:]] for place, variable in enumerate(columns)]
     values = {variable.column: column for variable, column in zip(columns, cells, strict=True)}
     if _csv(values) != path.read_bytes():

@@ -63,32 +63,36 @@ def forecast(synthesis: Synthesis, patients: int, seed: int = 0) -> SynthesisFor
         raise ValueError("a forecast needs at least one patient")
     # Of few columns one table says little.
     tables = max(1, round(_COLUMNS / len(synthesis.columns)))
-    found = [_of_one_table(synthesis, patients, np.random.default_rng([seed, table])) for table in range(tables)]
-    variation, pairs, edges = np.mean(found, axis=0).tolist()
+    figures = [_of_one_table(synthesis, patients, np.random.default_rng([seed, table])) for table in range(tables)]
+    variation, pairs, edges = np.mean(figures, axis=0).tolist()
     return SynthesisForecast(patients, variation, round(pairs), edges)
 
 
 def _of_one_table(synthesis: Synthesis, patients: int, generator: np.random.Generator) -> tuple[float, int, int]:
     codes = typical_patients(synthesis, min(patients, _MOST_PATIENTS), generator)
-    found: dict[str, PublishedAnswer] = {}
-    while (chain := follow(synthesis, found.get)).document is not None:
-        found[chain.document.digest()] = simulated_answer(chain.document, codes, patients, generator)
+    answers: dict[str, PublishedAnswer] = {}
+    while (chain := follow(synthesis, answers.get)).document is not None:
+        answers[chain.document.digest()] = simulated_answer(chain.document, codes, patients, generator)
     fewer = synthesis.model_copy(update={"rows": min(synthesis.rows, _MOST_ROWS)})
     sizes = [len(variable.labels) for variable in synthesis.columns]
     counts = [sum(len(clique) == 3 for clique in question.cliques) for question in chain.questions]
     return mean_variation(sizes, codes, records_of(fewer, chain)), counts[1], sum(counts[2:])
 
 
-def mean_variation(sizes: list[int], left: Integers, right: Integers) -> float:
+def mean_variation(sizes: list[int], first_rows: Integers, second_rows: Integers) -> float:
     """Return the mean over all pairs of columns of the total variation between two sets of records (n, columns)."""
-    found: list[float] = []
-    for one, other in itertools.combinations(range(len(sizes)), 2):
+    distances: list[float] = []
+    for first_column, second_column in itertools.combinations(range(len(sizes)), 2):
         shares = [
-            np.bincount(rows[:, one] * sizes[other] + rows[:, other], minlength=sizes[one] * sizes[other]) / len(rows)
-            for rows in (left, right)
+            np.bincount(
+                rows[:, first_column] * sizes[second_column] + rows[:, second_column],
+                minlength=sizes[first_column] * sizes[second_column],
+            )
+            / len(rows)
+            for rows in (first_rows, second_rows)
         ]
-        found.append(float(np.abs(shares[0] - shares[1]).sum()) / 2)
-    return float(np.mean(found))
+        distances.append(float(np.abs(shares[0] - shares[1]).sum()) / 2)
+    return float(np.mean(distances))
 
 
 def typical_patients(synthesis: Synthesis, count: int, generator: np.random.Generator) -> Integers:

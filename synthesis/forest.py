@@ -39,7 +39,9 @@ class Column:
     variances: Sequence[int]
 
 
-def association(table: Whole, left: Column, right: Column, outcomes: Sequence[int], std: int, unit: int) -> Association:
+def association(
+    table: Whole, first_column: Column, second_column: Column, outcomes: Sequence[int], std: int, unit: int
+) -> Association:
     """Return how far one pair's noised table lies from independence within each outcome.
 
     Subtracted is what independent columns give on average: the noise of the table, that of the columns in the expected
@@ -47,42 +49,48 @@ def association(table: Whole, left: Column, right: Column, outcomes: Sequence[in
 
     Args:
         table: (groups, groups, outcomes).
-        left: the first column.
-        right: the second.
+        first_column: of the pair.
+        second_column: of the pair.
         outcomes: patients of each outcome. One without patients counts for nothing.
         std: of the noise in one cell of the table.
         unit: what one patient counts for, in all of them.
     """
     chi_squared = variance = 0
-    noises = [np.array(column.variances, object) for column in (left, right)]
+    noises = [np.array(column.variances, object) for column in (first_column, second_column)]
     for outcome, patients in enumerate(outcomes):
         if patients <= 0:
             continue
-        one, other = (np.maximum(column.counts[:, outcome], 0) for column in (left, right))
-        expected = np.multiply.outer(one, other) // patients
-        others = np.multiply.outer(np.maximum(patients - one, 0), np.maximum(patients - other, 0))
-        columns = np.multiply.outer(noises[0], other**2) + np.multiply.outer(one**2, noises[1])
-        spread = std**2 + expected * unit * others // patients**2 + columns // patients**2
-        least = np.maximum(expected, std)
-        chi_squared += int((((table[:, :, outcome] - expected) ** 2 - spread) // least).sum())
-        variance += int((2 * spread**2 // least**2).sum())
+        first_counts, second_counts = (
+            np.maximum(column.counts[:, outcome], 0) for column in (first_column, second_column)
+        )
+        expected = np.multiply.outer(first_counts, second_counts) // patients
+        complements = np.multiply.outer(np.maximum(patients - first_counts, 0), np.maximum(patients - second_counts, 0))
+        columns = np.multiply.outer(noises[0], second_counts**2) + np.multiply.outer(first_counts**2, noises[1])
+        spread = std**2 + expected * unit * complements // patients**2 + columns // patients**2
+        floor = np.maximum(expected, std)
+        chi_squared += int((((table[:, :, outcome] - expected) ** 2 - spread) // floor).sum())
+        variance += int((2 * spread**2 // floor**2).sum())
     return Association(chi_squared, variance)
 
 
-def spanning_forest(associations: Mapping[Pair, Association], cells: Mapping[Pair, int], most: int) -> list[Pair]:
+def spanning_forest(associations: Mapping[Pair, Association], cells: Mapping[Pair, int], budget: int) -> list[Pair]:
     """Return the pairs of a maximum spanning forest (Kruskal 1956), of those worth their noise, in rising order.
 
     Args:
         associations: of all pairs.
         cells: of their tables.
-        most: cells of all chosen tables. A pair that would pass it is left out, and weaker ones may still fit.
+        budget: cells of all chosen tables. A pair that would pass it is left out, and weaker ones may still fit.
     """
     tree_of: dict[int, int] = {column: column for pair in associations for column in pair}
-    chosen: list[Pair] = []
-    for left, right in sorted(associations, key=lambda pair: (-associations[pair].chi_squared, pair)):
-        joined, kept = tree_of[left], tree_of[right]
-        if joined != kept and cells[left, right] <= most and associations[left, right].is_worth_noise:
-            most -= cells[left, right]
-            chosen.append((left, right))
-            tree_of = {column: kept if tree == joined else tree for column, tree in tree_of.items()}
-    return sorted(chosen)
+    pairs: list[Pair] = []
+    for first_column, second_column in sorted(associations, key=lambda pair: (-associations[pair].chi_squared, pair)):
+        first_tree, second_tree = tree_of[first_column], tree_of[second_column]
+        if (
+            first_tree != second_tree
+            and cells[first_column, second_column] <= budget
+            and associations[first_column, second_column].is_worth_noise
+        ):
+            budget -= cells[first_column, second_column]
+            pairs.append((first_column, second_column))
+            tree_of = {column: second_tree if tree == first_tree else tree for column, tree in tree_of.items()}
+    return sorted(pairs)

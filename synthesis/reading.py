@@ -38,16 +38,16 @@ def read_tables(question: Question, answer: PublishedAnswer, outcome: int) -> Ma
         ValueError: the answer has not one array for each table of the question, a count is not shown, or grid or noise
             are not the question's.
     """
-    asked = _require_form(question, answer)
+    marginals = _require_form(question, answer)
     tables: dict[Clique, ReadTable] = {}
-    for clique, times, array in zip(asked.cliques, asked.times, answer.answer.arrays, strict=True):
+    for clique, times, array in zip(marginals.cliques, marginals.times, answer.answer.arrays, strict=True):
         if None in array.values:
             raise ValueError(f"the answer to query {answer.query} hides a count. Set statistics.suppress_below to 0")
         counts = np.empty(len(array.values), object)
         counts[:] = [(value or 0) * UNIT // array.steps for value in array.values]
-        others = tuple(column for column in clique if column != outcome)
+        other_columns = tuple(column for column in clique if column != outcome)
         moved = np.moveaxis(counts.reshape(array.shape), clique.index(outcome), -1)
-        tables[others] = ReadTable(moved, Fraction(answer.noise.present) * UNIT / times)
+        tables[other_columns] = ReadTable(moved, Fraction(answer.noise.present) * UNIT / times)
     return tables
 
 

@@ -26,12 +26,12 @@ def noised_of(synthesis: Synthesis, chain: Chain) -> Noised:
     groups: dict[int, Integers] = {}
     for question, answer in zip(chain.questions, chain.answers, strict=True):
         groups |= {column: np.array(cells, np.int64) for column, cells in enumerate(question.groups) if cells}
-        for others, read in read_tables(question, answer, synthesis.outcome_number).items():
-            if len(others) == 1:
-                columns.setdefault(others[0], []).append(_in_patients(read))
+        for clique, read in read_tables(question, answer, synthesis.outcome_number).items():
+            if len(clique) == 1:
+                columns.setdefault(clique[0], []).append(_in_patients(read))
             else:
                 # The second question has all pairs, the third one those of a forest.
-                (pairs if question is chain.questions[1] else edges)[others[0], others[1]] = _in_patients(read)
+                (pairs if question is chain.questions[1] else edges)[clique[0], clique[1]] = _in_patients(read)
     return Noised(
         sizes=tuple(len(variable.labels) for variable in synthesis.columns),
         outcome=synthesis.outcome_number,

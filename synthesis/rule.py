@@ -79,13 +79,18 @@ def _forest(
         for (column,), table in first.items()
     }
     outcomes = _outcomes(first)
-    found = {
-        (left, right): association(table.counts, coarse[left], coarse[right], outcomes, max(int(table.std), 1), UNIT)
-        for (left, right), table in read_tables(question, second, outcome).items()
+    associations = {
+        (first_column, second_column): association(
+            table.counts, coarse[first_column], coarse[second_column], outcomes, max(int(table.std), 1), UNIT
+        )
+        for (first_column, second_column), table in read_tables(question, second, outcome).items()
     }
     sizes = [len(variable.labels) for variable in synthesis.columns]
-    cells = {(left, right): sizes[left] * sizes[right] * sizes[outcome] for left, right in found}
-    cliques = [_with(outcome, *pair) for pair in spanning_forest(found, cells, synthesis.most_cells())]
+    cells = {
+        (first_column, second_column): sizes[first_column] * sizes[second_column] * sizes[outcome]
+        for first_column, second_column in associations
+    }
+    cliques = [_with(outcome, *pair) for pair in spanning_forest(associations, cells, synthesis.most_cells())]
     if not cliques:
         return None
     return synthesis.document(synthesis.shares[2], cliques, title="Synthesis 3: pairs of a tree by outcome", stage=3)

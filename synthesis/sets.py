@@ -109,22 +109,22 @@ def drawn_again(noised: Noised, records: Integers, words: RandomWords) -> Noised
     """
     totals = np.array([total_of(table.counts) for table in noised.columns.values()])
     patients = max(round(total_of(totals) / len(totals)), 1)
-    drawn = min(patients, _MOST_DRAWN)
-    chosen = np.minimum((words.uniform(drawn) * len(records)).astype(np.int64), len(records) - 1)
+    draws = min(patients, _MOST_DRAWN)
+    record_numbers = np.minimum((words.uniform(draws) * len(records)).astype(np.int64), len(records) - 1)
     # How often each record was drawn, less how often one expects it.
-    surplus = (np.bincount(chosen, minlength=len(records)) - drawn / len(records)) * np.sqrt(patients / drawn)
+    surplus = (np.bincount(record_numbers, minlength=len(records)) - draws / len(records)) * np.sqrt(patients / draws)
     grouped = np.stack([noised.groups_of(column)[cells] for column, cells in enumerate(records.T)], axis=1)
 
-    def again(table: NoisedTable, columns: tuple[int, ...], rows: Integers) -> NoisedTable:
+    def redraw(table: NoisedTable, columns: tuple[int, ...], rows: Integers) -> NoisedTable:
         shape = table.counts.shape
         cells = np.ravel_multi_index([rows[:, column] for column in (*columns, noised.outcome)], shape)
-        others = np.bincount(cells, surplus, table.counts.size).reshape(shape)
+        sampling_error = np.bincount(cells, surplus, table.counts.size).reshape(shape)
         noise = words.normal(table.counts.size).reshape(shape) * table.std
-        return NoisedTable(table.counts + others + noise, table.std)
+        return NoisedTable(table.counts + sampling_error + noise, table.std)
 
     return replace(
         noised,
-        columns={column: again(table, (column,), records) for column, table in noised.columns.items()},
-        pairs={pair: again(table, pair, grouped) for pair, table in noised.pairs.items()},
-        edges={pair: again(table, pair, records) for pair, table in noised.edges.items()},
+        columns={column: redraw(table, (column,), records) for column, table in noised.columns.items()},
+        pairs={pair: redraw(table, pair, grouped) for pair, table in noised.pairs.items()},
+        edges={pair: redraw(table, pair, records) for pair, table in noised.edges.items()},
     )

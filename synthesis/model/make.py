@@ -45,12 +45,12 @@ def edge_of(noised: Noised, margins: Margins, pair: Pair) -> Floats:
     counts, std = table.counts, table.std
     coarse = noised.pairs.get(pair)
     if coarse is not None:
-        left, right = (noised.groups_of(column) for column in pair)
-        cells = np.multiply.outer(np.bincount(left), np.bincount(right)).astype(np.float64)[:, :, None]
-        own = gathered(gathered(counts, left), right, axis=1)
+        first_groups, second_groups = (noised.groups_of(column) for column in pair)
+        cells = np.multiply.outer(np.bincount(first_groups), np.bincount(second_groups)).astype(np.float64)[:, :, None]
+        group_counts = gathered(gathered(counts, first_groups), second_groups, axis=1)
         variance = cells * table.variance
-        better = (own / variance + coarse.counts / coarse.variance) / (1 / variance + coarse.precision)
-        counts = counts + ((better - own) / cells)[left][:, right]
+        better = (group_counts / variance + coarse.counts / coarse.variance) / (1 / variance + coarse.precision)
+        counts = counts + ((better - group_counts) / cells)[first_groups][:, second_groups]
     expected = np.zeros_like(counts)
     estimate = fitted(
         Crossed(
@@ -72,12 +72,14 @@ def _weights(noised: Noised, margins: Margins, edges: Mapping[Pair, Floats], row
     """Return the weights of records, shape (n,), raked to pairs in groups and to the edges."""
     grouped = {column: noised.groups_of(column)[rows[:, column]] for column in noised.others}
     pairs = {
-        (left, right): _crossed(grouped[left], grouped[right], rows[:, noised.outcome], table.counts.shape)
-        for (left, right), table in noised.pairs.items()
+        (first_column, second_column): _crossed(
+            grouped[first_column], grouped[second_column], rows[:, noised.outcome], table.counts.shape
+        )
+        for (first_column, second_column), table in noised.pairs.items()
     }
     fine: list[Target] = [
-        (_crossed(rows[:, left], rows[:, right], rows[:, noised.outcome], table.shape), table.ravel())
-        for (left, right), table in edges.items()
+        (_crossed(rows[:, first_column], rows[:, second_column], rows[:, noised.outcome], table.shape), table.ravel())
+        for (first_column, second_column), table in edges.items()
     ]
     weights = np.full(len(rows), margins.patients / len(rows))
     for steps in (_FIRST, _SECOND):
@@ -86,9 +88,9 @@ def _weights(noised: Noised, margins: Margins, edges: Mapping[Pair, Floats], row
     return weights
 
 
-def _crossed(left: Integers, right: Integers, outcome: Integers, shape: tuple[int, ...]) -> NDArray[Any]:
+def _crossed(first_cells: Integers, second_cells: Integers, outcome: Integers, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the cell of every record in a table, in the fewest bytes, as there may be thousands of tables."""
-    cells = (left * shape[1] + right) * shape[2] + outcome
+    cells = (first_cells * shape[1] + second_cells) * shape[2] + outcome
     return cells.astype(np.min_scalar_type(math.prod(shape) - 1))
 
 

@@ -62,8 +62,8 @@ def _outcomes(noised: Noised, raw: Mapping[int, Floats]) -> Floats:
 
 def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
     """Return one column by outcome from every table that holds it, and about the standard error of a count."""
-    own = noised.columns[column]
-    counts, precision = own.counts * own.precision, own.precision
+    own_table = noised.columns[column]
+    counts, precision = own_table.counts * own_table.precision, own_table.precision
     for sums, variance in _sums(noised.edges, column):
         counts, precision = counts + sums / variance, precision + 1 / variance
     counts = counts / precision
@@ -83,12 +83,12 @@ def _least_squares(noised: Noised, column: int) -> tuple[Floats, float]:
 
 def _sums(tables: Mapping[Pair, NoisedTable], column: int) -> list[tuple[Floats, float]]:
     """Return this column by outcome from each pair with it, and the variance of one count."""
-    found: list[tuple[Floats, float]] = []
+    sums: list[tuple[Floats, float]] = []
     for pair, table in tables.items():
         if column in pair:
             axis = 1 - pair.index(column)
-            found.append((summed(table.counts, axis), table.variance * table.counts.shape[axis]))
-    return found
+            sums.append((summed(table.counts, axis), table.variance * table.counts.shape[axis]))
+    return sums
 
 
 def shares_of(counts: Floats) -> Floats:

@@ -26,8 +26,8 @@ def raked(weights: Floats, targets: Sequence[Target], steps: Iterable[bool]) -> 
     """
     for is_half in steps:
         for cells, patients in targets:
-            held = np.bincount(cells, weights, len(patients)).astype(np.float64)
-            factors = np.where(held > 0, np.clip(divided(patients, held), 1 / _MOST, _MOST), 1.0)
+            cell_weights = np.bincount(cells, weights, len(patients)).astype(np.float64)
+            factors = np.where(cell_weights > 0, np.clip(divided(patients, cell_weights), 1 / _MOST, _MOST), 1.0)
             weights = weights * (np.sqrt(factors) if is_half else factors)[cells]
     return weights
 
@@ -42,8 +42,8 @@ def resampled(rows: Integers, weights: Floats, words: RandomWords) -> Integers:
     running = np.cumsum(weights[order])
     ends = np.minimum(np.floor(running / running[-1] * count + words.uniform(1)), count).astype(np.int64)
     ends[-1] = count
-    kept = np.repeat(order, np.diff(ends, prepend=0))
-    return rows[kept[np.argsort(words.words(count), kind="stable")]]
+    record_numbers = np.repeat(order, np.diff(ends, prepend=0))
+    return rows[record_numbers[np.argsort(words.words(count), kind="stable")]]
 
 
 def scaled_to(weights: Floats, total: float) -> Floats:

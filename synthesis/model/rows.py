@@ -32,17 +32,17 @@ def drawn_rows(
     of_outcome = allotted(margins.outcomes[None], np.array([count], np.int64), words)[0]
     rows[:, outcome] = np.repeat(np.arange(sizes[outcome]), of_outcome)
     for column, parent in _from_roots(sorted(margins.columns), edges):
-        own = margins.columns[column].T
+        column_margin = margins.columns[column].T
         if parent is None:
-            given, shares = rows[:, outcome], own
+            group_numbers, shares = rows[:, outcome], column_margin
         else:
             table = edges[parent, column] if parent < column else edges[column, parent].transpose(1, 0, 2)
-            given = rows[:, outcome] * sizes[parent] + rows[:, parent]
+            group_numbers = rows[:, outcome] * sizes[parent] + rows[:, parent]
             shares = table.transpose(2, 0, 1).reshape(-1, sizes[column])
             # A parent's value without patients in the table can still be drawn where another table has some.
             empty = summed(shares, 1) <= 0
-            shares = np.where(empty[:, None], np.repeat(own, sizes[parent], axis=0), shares)
-        rows[:, column] = _dealt(given, shares, words)
+            shares = np.where(empty[:, None], np.repeat(column_margin, sizes[parent], axis=0), shares)
+        rows[:, column] = _dealt(group_numbers, shares, words)
     return rows
 
 
@@ -62,12 +62,12 @@ def allotted(shares: Floats, counts: Integers, words: RandomWords) -> Integers:
     return np.diff(ends, axis=1, prepend=0)
 
 
-def _dealt(given: Integers, shares: Floats, words: RandomWords) -> Integers:
+def _dealt(group_numbers: Integers, shares: Floats, words: RandomWords) -> Integers:
     """Return a value for every record: each group's values in the shares of its row, in random order."""
-    counts = allotted(shares, np.bincount(given, minlength=len(shares)), words)
+    counts = allotted(shares, np.bincount(group_numbers, minlength=len(shares)), words)
     values = np.repeat(np.arange(counts.size, dtype=np.int64) % shares.shape[1], counts.ravel())
-    order = np.lexsort((words.words(len(given)), given))
-    dealt = np.empty(len(given), np.int64)
+    order = np.lexsort((words.words(len(group_numbers)), group_numbers))
+    dealt = np.empty(len(group_numbers), np.int64)
     dealt[order] = values
     return dealt
 
@@ -75,14 +75,14 @@ def _dealt(given: Integers, shares: Floats, words: RandomWords) -> Integers:
 def _from_roots(columns: Sequence[int], edges: Mapping[Pair, Floats]) -> list[tuple[int, int | None]]:
     """Return each column with its parent, parents first."""
     neighbours: dict[int, list[int]] = {column: [] for column in columns}
-    for left, right in sorted(edges):
-        neighbours[left].append(right)
-        neighbours[right].append(left)
-    found: dict[int, int | None] = {}
+    for first_column, second_column in sorted(edges):
+        neighbours[first_column].append(second_column)
+        neighbours[second_column].append(first_column)
+    parents: dict[int, int | None] = {}
     for root in columns:
-        waiting: list[tuple[int, int | None]] = [] if root in found else [(root, None)]
+        waiting: list[tuple[int, int | None]] = [] if root in parents else [(root, None)]
         while waiting:
             column, parent = waiting.pop(0)
-            found[column] = parent
+            parents[column] = parent
             waiting += [(child, column) for child in neighbours[column] if child != parent]
-    return list(found.items())
+    return list(parents.items())
