@@ -388,10 +388,10 @@ class HospitalLedger(LedgerChain):
         paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
         return [body["model_sha256"] for body in paid if body.get("approval") == approval]
 
-    def _ready(self, study: str, round_number: int, what: BodyKind, sha256: str, size: int, charge: int | None) -> None:
+    def _ready(self, study: str, round_number: int, kind: BodyKind, sha256: str, size: int, charge: int | None) -> None:
         """Write a body down before its first byte leaves. A body that is made ready twice is one line."""
         self._connection.execute(
             "INSERT OR IGNORE INTO egress_log (study, round, what, sha256, bytes, charge, ready_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (study, round_number, what, sha256, size, charge, self._moment()),
+            (study, round_number, kind, sha256, size, charge, self._moment()),
         )

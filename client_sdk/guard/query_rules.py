@@ -56,7 +56,7 @@ def query_rules(
 ) -> Iterator[PolicyRule]:
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
-    most = question.cells if cells is None else cells
+    count = question.cells if cells is None else cells
     yield PolicyRule(
         rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered'
     )
@@ -79,9 +79,10 @@ def query_rules(
         f"{question.noise_multiplier:g}: ask with more noise, or lower the entry",
     )
     yield PolicyRule(
-        rules.most_cells is None or most <= rules.most_cells,
+        rules.most_cells is None or count <= rules.most_cells,
         "policy-cells",
-        f"[statistics] most_cells = {rules.most_cells}, and the question has {most}: ask for fewer, or raise the entry",
+        f"[statistics] most_cells = {rules.most_cells}, and the question has {count}: ask for fewer, or raise "
+        "the entry",
     )
     yield PolicyRule(
         policy.limits.client is None,

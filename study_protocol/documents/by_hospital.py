@@ -91,7 +91,7 @@ def fault_of_distances(settings: AnySettings) -> str | None:
 
 
 def certified(
-    found: DistanceBlocks,
+    distances: DistanceBlocks,
     account: CumulativeLimit,
     stated: float | None,
     *,
@@ -108,21 +108,21 @@ def certified(
         cancelled: rounds that cost nothing. A hospital may have measured them before.
     """
     # What a patient may have lost that was not measured counts at its worst.
-    rounds = _Rounds(in_full + sum(round_number > found.round for round_number in charged), cancelled)
-    spread = found.noise * math.sqrt(len(found.blocks))
-    pooled = _hospital(found.blocks.sum(axis=0), spread, account, rounds)
-    hospitals = [_hospital(block, found.noise, account, rounds) for block in found.blocks]
-    fewest = float(found.blocks.sum(axis=1).min())
+    rounds = _Rounds(in_full + sum(round_number > distances.round for round_number in charged), cancelled)
+    spread = distances.noise * math.sqrt(len(distances.blocks))
+    pooled = _hospital(distances.blocks.sum(axis=0), spread, account, rounds)
+    hospitals = [_hospital(block, distances.noise, account, rounds) for block in distances.blocks]
+    fewest = float(distances.blocks.sum(axis=1).min())
     one_at_the_worst = _one_at_the_worst(fewest, account, rounds)
     hospitals.sort(key=lambda hospital: (-hospital.epsilon, hospital.counts))
     return CertifiedDistances(
-        query=found.query,
-        round=found.round,
-        noise=found.noise,
+        query=distances.query,
+        round=distances.round,
+        noise=distances.noise,
         failure=account.failure,
         pooled=pooled,
         hospitals=hospitals,
-        words=_words(hospitals, pooled, stated, found.noise, one_at_the_worst),
+        words=_words(hospitals, pooled, stated, distances.noise, one_at_the_worst),
     )
 
 
@@ -161,13 +161,13 @@ def _estimated(
     lower = (0.0, *EDGES[:-1])
     middle = [(below + above) / 2 for below, above in zip(lower, EDGES, strict=True)]
 
-    def read(edges: Sequence[float], wanted: Literal["estimate", "low", "high"], beyond: int = 0) -> float:
+    def read(edges: Sequence[float], statistic: Literal["estimate", "low", "high"], beyond: int = 0) -> float:
         def mean(weights: NDArray[np.float64]) -> float:
             # Var(Σ w·count - r·Σ count) of the noise.
             spread = noise**2 * np.array([[np.sum(weights**2)], [-2 * np.sum(weights)], [float(len(weights))]])
             none, total = np.zeros(1), np.array([block.sum()])
-            found = ratios(np.array([weights @ block]), total, Quadratic(*spread), Quadratic(none, none, none))
-            return float(getattr(found, wanted)[0])
+            ratio = ratios(np.array([weights @ block]), total, Quadratic(*spread), Quadratic(none, none, none))
+            return float(getattr(ratio, statistic)[0])
 
         return account.estimate_of_shares(edges, mean, unmeasured=rounds.unmeasured, beyond=beyond)
 
@@ -178,10 +178,10 @@ def _estimated(
 
 def _one_at_the_worst(patients: float, account: CumulativeLimit, rounds: _Rounds) -> float:
     """Return ε of so many patients if one of them has lost the most that can be, and the others none."""
-    several = max(1.0, patients)
+    count = max(1.0, patients)
 
     def mean(weights: NDArray[np.float64]) -> float:
-        return float(weights[1] + (several - 1) * weights[0]) / several
+        return float(weights[1] + (count - 1) * weights[0]) / count
 
     return account.estimate_of_shares((0.0, 1.0), mean, unmeasured=rounds.unmeasured)
 
@@ -189,12 +189,12 @@ def _one_at_the_worst(patients: float, account: CumulativeLimit, rounds: _Rounds
 def _differs(hospital: CertifiedHospital, pooled: CertifiedHospital, stated: float | None) -> bool | None:
     """Return whether a hospital's number is surely further than DIFFERS from that of all. None: noise hides it."""
     low, high = hospital.estimate_low, hospital.estimate_high
-    least, most = pooled.estimate_low, pooled.estimate_high
-    if low > (1 + DIFFERS) * most or high < (1 - DIFFERS) * least:
+    pooled_low, pooled_high = pooled.estimate_low, pooled.estimate_high
+    if low > (1 + DIFFERS) * pooled_high or high < (1 - DIFFERS) * pooled_low:
         return True
     if stated is not None and low > (1 + DIFFERS) * stated:
         return True
-    return False if high <= (1 + DIFFERS) * least and low >= (1 - DIFFERS) * most else None
+    return False if high <= (1 + DIFFERS) * pooled_low and low >= (1 - DIFFERS) * pooled_high else None
 
 
 def _words(
@@ -205,14 +205,14 @@ def _words(
     one_at_the_worst: float,
 ) -> list[str]:
     differ = [_differs(hospital, pooled, stated) for hospital in hospitals]
-    far, hidden, several = differ.count(True), differ.count(None), len(hospitals)
+    far, hidden, count = differ.count(True), differ.count(None), len(hospitals)
     clipped = [
         f"{hospital.clipped_low:.0%} to {hospital.clipped_high:.0%}"
         for hospital in sorted(hospitals, key=lambda hospital: -hospital.clipped_high)
     ]
     written = "" if stated is None else f" The limit states {number(stated)}."
-    apart = (
-        f"At {far} of {several} hospitals the estimate differs by more than {DIFFERS:.0%} from that of all hospitals, "
+    far_text = (
+        f"At {far} of {count} hospitals the estimate differs by more than {DIFFERS:.0%} from that of all hospitals, "
     )
     return [
         f"Bounds: for a patient of the least favourable hospital alone ε is at most {number(hospitals[0].epsilon)}, of "
@@ -220,8 +220,8 @@ def _words(
         "few patients has a bound near the worst case for this reason alone.",
         "Estimates are of these patients alone and guarantee nothing. Their intervals count the noise and the bins, "
         "and each holds the number in 95 of 100 cases.",
-        f"{apart}or is above the stated number{': it does not speak for their patients' if far else ''}.",
-        *_hidden(hidden, several, one_at_the_worst),
+        f"{far_text}or is above the stated number{': it does not speak for their patients' if far else ''}.",
+        *_hidden(hidden, count, one_at_the_worst),
         f"Patients clipped in nearly every step, by hospital, in intervals of 95 %: {', '.join(clipped)}.",
         f"Each count has noise of standard deviation {number(noise)}. Patients whose own limit has no room for the "
         "question are not counted.",
@@ -229,11 +229,11 @@ def _words(
     ]
 
 
-def _hidden(hidden: int, several: int, one_at_the_worst: float) -> list[str]:
+def _hidden(hidden: int, count: int, one_at_the_worst: float) -> list[str]:
     if not hidden:
         return []
     return [
-        f"At {hidden} of {several} hospitals the noise hides whether it does. One patient at the worst case, and no "
+        f"At {hidden} of {count} hospitals the noise hides whether it does. One patient at the worst case, and no "
         f"other loss, would give the smallest hospital {one_at_the_worst:.2f}: noise that hides one patient hides "
         "such a difference."
     ]

@@ -173,9 +173,9 @@ def mean_of(averaged: Mapping[int, float], sha256: str, size: int) -> CertifiedM
     return CertifiedMean(sha256=sha256, bytes=size, rounds=list(averaged), weights=[] if is_plain_mean else weights)
 
 
-def model_info(named: NamedModel) -> ModelInfo:
+def model_info(model: NamedModel) -> ModelInfo:
     """Return the model as the ledger names it."""
-    return ModelInfo(version=named.version, sha256=named.sha256, bytes=named.bytes, clip_norm=named.clip_norm)
+    return ModelInfo(version=model.version, sha256=model.sha256, bytes=model.bytes, clip_norm=model.clip_norm)
 
 
 def issue_certificate(account: CertificateAccount, facts: Facts) -> Certificate:

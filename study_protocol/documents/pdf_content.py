@@ -171,11 +171,11 @@ def _chart_said(stated: Certificate) -> str:
 
 
 def _by_hospital(stated: Certificate) -> list[list[str]]:
-    found = stated.distances
-    if found is None:
+    distances = stated.distances
+    if distances is None:
         return []
-    named = [("All hospitals", found.pooled)]
-    named += [(f"Hospital {place}", hospital) for place, hospital in enumerate(found.hospitals, 1)]
+    entries = [("All hospitals", distances.pooled)]
+    entries += [(f"Hospital {place}", hospital) for place, hospital in enumerate(distances.hospitals, 1)]
     return [
         [
             name,
@@ -185,7 +185,7 @@ def _by_hospital(stated: Certificate) -> list[list[str]]:
             f"{max(0.0, sum(each.counts)):.0f}",
             f"{each.clipped_low:.0%} to {each.clipped_high:.0%}",
         ]
-        for name, each in named
+        for name, each in entries
     ]
 
 

@@ -55,7 +55,7 @@ class NoisedSum:
     std: float
     seed: int
     answered: frozenset[str] | None = None
-    least: int = 0
+    suppress_below: int = 0
 
     def generator(self) -> np.random.Generator:
         """Return a generator for intervals alone. No secret is drawn from it."""
@@ -133,8 +133,8 @@ class AnswerArray(Message):
 
     def suppressed(self, below: int) -> AnswerArray:
         """Return the array without the values of fewer patients than this."""
-        least = below * self.steps
-        values = tuple(None if value is None or value < least else value for value in self.values)
+        lower_bound = below * self.steps
+        values = tuple(None if value is None or value < lower_bound else value for value in self.values)
         return self.model_copy(update={"values": values})
 
 

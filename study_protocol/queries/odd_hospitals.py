@@ -4,7 +4,7 @@ All hospitals and columns together, a study without errors has a false finding w
 
 Impossible values are tested at two levels (as Benjamini, Bogomolov 2014 test selected families). First every hospital
 in every cell at `FIRST` in all (Bonferroni). In a cell where one hospital was found, the same error is likely at
-others: they are tested by Holm's rule at `FURTHER`, divided by the number of such cells. Noise is independent between
+others: they are tested by Holm's rule at `HOLM`, divided by the number of such cells. Noise is independent between
 hospitals, so the selection does not favour those who are tested then.
 
 Shares are compared with those of the others together. The one that differs most is named and taken out of the
@@ -21,7 +21,7 @@ import numpy as np
 
 from study_protocol.queries.counting import Floats
 
-FIRST, FURTHER, SHARES = 0.005, 0.04, 0.005
+FIRST, HOLM, SHARES = 0.005, 0.04, 0.005
 # So many patients of a hospital may lie outside of what a study declared, and it does not stand out.
 TOLERANCE = 0.01
 # A Poisson law with a larger mean is close to a normal one.
@@ -103,7 +103,7 @@ def outside_found(cells: list[Mapping[str, OutsideCount]]) -> list[OddHospital]:
     for place, cell in enumerate(chances):
         if not first[place]:
             continue
-        findings += [OddHospital(place, *entry) for entry in _with_others(cell, first[place], FURTHER / selected)]
+        findings += [OddHospital(place, *entry) for entry in _with_others(cell, first[place], HOLM / selected)]
     return findings
 
 
@@ -118,7 +118,7 @@ def _with_others(chances: dict[str, float], first: set[str], level: float) -> It
 
 def shares_found(cells: list[Mapping[str, NoisedShare]]) -> list[OddHospital]:
     """Return the hospitals whose share differs from that of the others that were not named before, in each cell."""
-    found: list[OddHospital] = []
+    findings: list[OddHospital] = []
     for place, cell in enumerate(cells):
         remaining, level = dict(cell), SHARES / max(1, sum(map(len, cells)))
         # Two differ from each other, and nothing says which one is odd: then the first is named beside the other.
@@ -126,9 +126,9 @@ def shares_found(cells: list[Mapping[str, NoisedShare]]) -> list[OddHospital]:
             chance, hospital = min((_difference(name, remaining), name) for name in remaining)
             if chance > level:
                 break
-            found.append(OddHospital(place, hospital, chance))
+            findings.append(OddHospital(place, hospital, chance))
             del remaining[hospital]
-    return found
+    return findings
 
 
 def together(shares: Mapping[str, NoisedShare], without: set[str]) -> NoisedShare:
@@ -142,15 +142,15 @@ def _difference(hospital: str, shares: Mapping[str, NoisedShare]) -> float:
     It is the smallest misfit of one common mean, a χ² with one degree of freedom also where a number of patients is
     mostly noise (Guggenberger, Kleibergen, Mavroeidis, Chen 2012, theorem 1).
     """
-    own, others = shares[hospital], together(shares, {hospital})
-    low, high, least = -1.0, 1.0, math.inf
+    share, rest = shares[hospital], together(shares, {hospital})
+    low, high, min_misfit = -1.0, 1.0, math.inf
     for _ in range(_FINER):
         means = np.linspace(low, high, _GRID)
-        misfits = own.misfit(means) + others.misfit(means)
+        misfits = share.misfit(means) + rest.misfit(means)
         best, width = int(np.argmin(misfits)), (high - low) / (_GRID - 1)
-        least = min(least, float(misfits[best]))
+        min_misfit = min(min_misfit, float(misfits[best]))
         low, high = max(-1.0, means[best] - width), min(1.0, means[best] + width)
-    return min(1.0, 2 * _above(math.sqrt(max(least, 0.0))))
+    return min(1.0, 2 * _above(math.sqrt(max(min_misfit, 0.0))))
 
 
 def _above(deviations: float) -> float:

@@ -89,14 +89,14 @@ class Synthesis(Message):
 
     @model_validator(mode="after")
     def _has_questions_that_fit(self) -> Self:
-        least = self.least_cells()
-        if least > MOST_CELLS:
+        cells = self.least_cells()
+        if cells > MOST_CELLS:
             raise ValueError(
-                f"synthesis.columns: a question would have {least} numbers, and at most {MOST_CELLS} can be asked. "
+                f"synthesis.columns: a question would have {cells} numbers, and at most {MOST_CELLS} can be asked. "
                 "Leave out columns, or join bins or categories"
             )
-        if self.max_cells is not None and least > self.max_cells:
-            raise ValueError(f"synthesis.max_cells must be at least {least}, as its first two questions have")
+        if self.max_cells is not None and cells > self.max_cells:
+            raise ValueError(f"synthesis.max_cells must be at least {cells}, as its first two questions have")
         return self
 
     @property
@@ -161,8 +161,8 @@ class Synthesis(Message):
     def _by_outcome(self, count: int) -> list[Clique]:
         """Return every choice of so many columns, each with the outcome."""
         outcome = self.outcome_number
-        others = (number for number in range(len(self.columns)) if number != outcome)
-        return [tuple(sorted((*chosen, outcome))) for chosen in itertools.combinations(others, count)]
+        inputs = (number for number in range(len(self.columns)) if number != outcome)
+        return [tuple(sorted((*numbers, outcome))) for numbers in itertools.combinations(inputs, count)]
 
     def stage_of(self, document: QueryDocument) -> int | None:
         """Return the place of this question in the rule, from 1, or None for a question that the rule never asks.
@@ -172,8 +172,8 @@ class Synthesis(Message):
         question = document.question
         if not isinstance(question, Marginals) or question.stage > STAGES:
             return None
-        again = (sum(self.shares[1:]),) if question.stage == STAGES - 1 else ()
-        noises = {self.noise_multiplier(percent) for percent in (self.shares[question.stage - 1], *again)}
+        repeat_shares = (sum(self.shares[1:]),) if question.stage == STAGES - 1 else ()
+        noises = {self.noise_multiplier(percent) for percent in (self.shares[question.stage - 1], *repeat_shares)}
         form = (question.variables, question.rows, question.where, document.data_version)
         is_ours = form == (self.columns, self.of_several, (), self.data_version) and question.noise_multiplier in noises
         return question.stage if is_ours else None
@@ -186,13 +186,13 @@ class Synthesis(Message):
         if stage > 1 and all(len(clique) <= 2 for clique in question.cliques):
             # Columns by outcome again, with few patients: nothing follows.
             return ()
-        asked = [self.noise_multiplier(percent) for percent in self.shares[:stage]]
-        left = Fraction(self.allowance) - sum(1 / Fraction(multiplier) ** 2 for multiplier in asked)
+        multipliers = [self.noise_multiplier(percent) for percent in self.shares[:stage]]
+        remainder = Fraction(self.allowance) - sum(1 / Fraction(multiplier) ** 2 for multiplier in multipliers)
         count = STAGES - stage
         if not count:
             return ()
         # Δ/s, up by more than all roundings of a question's own cost.
-        ratio = math.sqrt(left / count) * (1 + 1e-12)
+        ratio = math.sqrt(remainder / count) * (1 + 1e-12)
         return (QueryCost(_KEPT_STD, _KEPT_STD * ratio, self.most_cells()),) * count
 
     @property
@@ -218,8 +218,8 @@ class Synthesis(Message):
         Every column of a forest but its root has one edge to a parent, so no forest has more cells than the star
         around the column of the most cells.
         """
-        others, outcome = self._sizes()
-        forest = max(others) * (sum(others) - max(others)) * outcome
+        sizes, outcome = self._sizes()
+        forest = max(sizes) * (sum(sizes) - max(sizes)) * outcome
         return max(self._cells_of_columns(), self._cells_of_pairs(self.most_groups), min(forest, self.room))
 
     def _sizes(self) -> tuple[list[int], int]:
@@ -229,12 +229,12 @@ class Synthesis(Message):
         return sizes, outcome
 
     def _cells_of_columns(self) -> int:
-        others, outcome = self._sizes()
-        return sum(others) * outcome
+        sizes, outcome = self._sizes()
+        return sum(sizes) * outcome
 
     def _cells_of_pairs(self, groups: int) -> int:
-        others, outcome = self._sizes()
-        grouped = [min(size, groups) for size in others]
+        sizes, outcome = self._sizes()
+        grouped = [min(size, groups) for size in sizes]
         return (sum(grouped) ** 2 - sum(size**2 for size in grouped)) // 2 * outcome
 
 
@@ -275,8 +275,8 @@ def require_synthesis(
 
 
 def _require_room(synthesis: Synthesis, statistics: Statistics) -> None:
-    if (least := synthesis.least_cells()) > statistics.max_cells:
-        raise ValueError(f"statistics.max_cells must be at least {least}, as the first questions of synthesis have")
+    if (min_cells := synthesis.least_cells()) > statistics.max_cells:
+        raise ValueError(f"statistics.max_cells must be at least {min_cells}, as the first questions of synthesis have")
     if (cells := synthesis.most_cells()) > statistics.max_cells:
         raise ValueError(
             f"statistics.max_cells is {statistics.max_cells}, and a question of synthesis may have {cells} numbers: "

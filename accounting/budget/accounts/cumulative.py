@@ -131,8 +131,8 @@ class CumulativeLimit(LimitAccount):
             unmeasured: rounds that the losses do not count. Each counts at its worst for every patient.
             beyond: how many rounds at most the losses are shares of besides, which are charged to nobody here.
         """
-        values, most = self._losses_of_shares(edges, unmeasured, beyond)
-        moment = upper_mean(values, failure, method="betting", log_max=most, counts=counts.astype(np.float64))
+        values, max_loss = self._losses_of_shares(edges, unmeasured, beyond)
+        moment = upper_mean(values, failure, method="betting", log_max=max_loss, counts=counts.astype(np.float64))
         return self._epsilon_of_sums(moment)
 
     def estimate_of_shares(
@@ -142,20 +142,20 @@ class CumulativeLimit(LimitAccount):
 
         Args:
             edges: (bins,) one value of each bin of a patient's loss, as a share of the most it could be.
-            mean: from (bins,) e^(loss - most), within [0, 1], to their mean over patients.
+            mean: from (bins,) e^(loss - max_loss), within [0, 1], to their mean over patients.
             unmeasured, beyond: as `epsilon_of_shares`.
         """
-        values, most = self._losses_of_shares(edges, unmeasured, beyond)
-        found = mean(np.exp(values - most))
+        values, max_loss = self._losses_of_shares(edges, unmeasured, beyond)
+        estimate = mean(np.exp(values - max_loss))
         # Nobody who is trained on loses nothing: the part of ε that the order fixes is always there.
-        least = math.ulp(0.0) if self.rounds else 0.0
-        return self._epsilon_of_sums(max(most + math.log(found), least) if found > 0 else least)
+        min_sum = math.ulp(0.0) if self.rounds else 0.0
+        return self._epsilon_of_sums(max(max_loss + math.log(estimate), min_sum) if estimate > 0 else min_sum)
 
     def _losses_of_shares(self, edges: Sequence[float], unmeasured: int, beyond: int) -> tuple[FloatArray, float]:
         """Return the running sums that these shares are of, and the most that such a sum can be, in nats."""
         step = self._halves * self.mechanism.steps_per_round * float(self._growth[0]) * (1 + 1e-12)
-        most, later = step * self.rounds, step * min(unmeasured, self.rounds)
-        return np.minimum(np.asarray(edges) * (most - later + step * beyond) + later, most), most
+        max_loss, later = step * self.rounds, step * min(unmeasured, self.rounds)
+        return np.minimum(np.asarray(edges) * (max_loss - later + step * beyond) + later, max_loss), max_loss
 
     def _epsilon_of_sums(self, moment: float) -> float:
         worst = float(self._at_worst(self.rounds, self.published)[0])

@@ -27,7 +27,7 @@ from study_protocol.study.queries import Consent, Query, QueryDocument, QueryFor
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
 
-def forecast(coordinator: Coordinator, study: str, asked: QueryDocument) -> QueryForecast:
+def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> QueryForecast:
     """Return the cost that the query would have now. No hospital is asked.
 
     Raises:
@@ -37,7 +37,7 @@ def forecast(coordinator: Coordinator, study: str, asked: QueryDocument) -> Quer
 
     def work(tx: Transaction) -> QueryForecast:
         row = rows.find_study(tx, study)
-        document = _by_roster(tx, row, asked)
+        document = _by_roster(tx, row, request)
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
@@ -61,7 +61,7 @@ def forecast(coordinator: Coordinator, study: str, asked: QueryDocument) -> Quer
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
 
 
-def ask(coordinator: Coordinator, study: str, asked: QueryDocument) -> Written[Query]:
+def ask(coordinator: Coordinator, study: str, request: QueryDocument) -> Written[Query]:
     """Take the query in. The same one again gets the same answer, at no cost. One that failed is tried anew.
 
     Raises:
@@ -71,7 +71,7 @@ def ask(coordinator: Coordinator, study: str, asked: QueryDocument) -> Written[Q
 
     def work(tx: Transaction) -> Written[Query]:
         row = rows.lock_study(tx, study)
-        document = _by_roster(tx, row, asked)
+        document = _by_roster(tx, row, request)
         cost = _cost(row, document)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
@@ -162,25 +162,25 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
         raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
 
 
-def _by_roster(tx: Transaction, study: StudyRow, asked: QueryDocument) -> QueryDocument:
+def _by_roster(tx: Transaction, study: StudyRow, request: QueryDocument) -> QueryDocument:
     """Return the document with its blocks, one for each member now, where a question by hospital leaves them open."""
-    if not asked.question.is_by_hospital:
-        return asked
+    if not request.question.is_by_hospital:
+        return request
     members = [member.name for member in rows.clients(tx, study.id) if member.state == "active"]
-    if find_same(tx, study, asked) is not None:
-        return asked
+    if find_same(tx, study, request) is not None:
+        return request
     if len(members) < study.quorum:
         raise Rejected(
             "invalid-request",
             f"{len(members)} hospitals have joined, and a round needs {study.quorum}: ask by hospital once they have",
         )
-    named = asked.question.hospitals_asked
-    if named and set(named) != set(members):
+    hospitals = request.question.hospitals_asked
+    if hospitals and set(hospitals) != set(members):
         raise Rejected(
             "invalid-request", "hospitals: not the members of this study now. Leave them out, and they are filled in"
         )
     try:
-        return asked.of_hospitals(members)
+        return request.of_hospitals(members)
     except ValueError as error:
         raise Rejected("invalid-request", "too many hospitals and cells: ask for fewer cells") from error
 
@@ -209,15 +209,15 @@ def _kept_after(study: StudyRow, document: QueryDocument) -> tuple[QueryCost, ..
     return () if synthesis is None else synthesis.kept_after(document)
 
 
-def _require_fits(budget: Budget, cost: QueryCost, kept: int, later: Sequence[QueryCost]) -> None:
-    """Check that the query fits beside a round under way and beside all that is kept for `kept` other queries.
+def _require_fits(budget: Budget, cost: QueryCost, reserved_count: int, later: Sequence[QueryCost]) -> None:
+    """Check that the query fits beside a round under way and beside all kept for `reserved_count` other queries.
 
     later: costs of the questions that follow from it, which are admitted with it.
     """
     authorisation = budget.authorise_query(cost)
     if authorisation.is_allowed:
         return
-    undecided = f", with {kept} that hospitals have not decided" if kept else ""
+    undecided = f", with {reserved_count} that hospitals have not decided" if reserved_count else ""
     if authorisation.reason != "budget-exhausted":
         raise Rejected(
             "query-overspends", f"the study has as many queries as it may (statistics.max_queries){undecided}"

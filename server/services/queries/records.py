@@ -90,8 +90,8 @@ def _answers(tx: Transaction, coordinator: Coordinator, study: StudyRow) -> _Ans
     """Return what an answer cannot change without, and what is read without the answers themselves."""
     answered = (QueryRow.study_id == study.id, QueryRow.state == "answered")
     statement = select(QueryRow.number, QueryRow.sha256, QueryRow.round, QueryRow.created_at).where(*answered)
-    found = tx.session.execute(statement.order_by(QueryRow.number))
-    return coordinator.signer.public_key, study.name, study.created_at, tuple(tuple(row) for row in found)
+    answer_rows = tx.session.execute(statement.order_by(QueryRow.number))
+    return coordinator.signer.public_key, study.name, study.created_at, tuple(tuple(row) for row in answer_rows)
 
 
 def _followed(synthesis: Synthesis, answers: Mapping[str, PublishedAnswer]) -> SynthesisProgress:
@@ -129,10 +129,10 @@ def marginal(coordinator: Coordinator, study: str, column: str, by: str | None) 
 def _numbers(synthesis: Synthesis, column: str, by: str | None) -> list[int]:
     """Return the numbers of one column, or of two different ones."""
     names = [variable.column for variable in synthesis.columns]
-    wanted = [name for name in (column, by) if name is not None]
-    if column == by or not set(wanted) <= set(names):
+    selection = [name for name in (column, by) if name is not None]
+    if column == by or not set(selection) <= set(names):
         raise Rejected("invalid-request", "column, by: two different columns of the section synthesis, or one")
-    return [names.index(name) for name in wanted]
+    return [names.index(name) for name in selection]
 
 
 def interval(deviation: float) -> float:

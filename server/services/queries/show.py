@@ -83,9 +83,9 @@ def find(tx: Transaction, study: StudyRow, number: int, *, lock: bool = False) -
 def consents(tx: Transaction, study: StudyRow, query: int) -> ConsentTally:
     """Return the consents and refusals of the hospitals that are active now, and have a block if it is by hospital."""
     active = select(ClientRow.name).where(ClientRow.study_id == study.id, ClientRow.state == "active")
-    asked = QueryDocument.model_validate(find(tx, study, query).document).question.hospitals_asked
-    if asked:
-        active = active.where(ClientRow.name.in_(asked))
+    hospitals = QueryDocument.model_validate(find(tx, study, query).document).question.hospitals_asked
+    if hospitals:
+        active = active.where(ClientRow.name.in_(hospitals))
     answers = [(row.client, Consent.model_validate(row.consent).allowed) for row in said_of(tx, study, query)]
     return consents_of(tx.session.scalars(active).all(), answers, study.quorum)
 

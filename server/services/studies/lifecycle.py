@@ -290,9 +290,9 @@ def _require_synthesis(settings: AnySettings, budget: Budget) -> None:
     cost, later = first.cost(), settings.synthesis.kept_after(first)
     if budget.supposing(later).authorise_query(cost).is_allowed:
         return
-    least = min_noise_multiplier(budget, cost)
-    most = "none fits" if least is None else f"at most {0.999 / least**2:.3g} fits"
-    text = f"synthesis.allowance: {settings.synthesis.allowance:g} passes a limit of the study: {most}"
+    min_noise = min_noise_multiplier(budget, cost)
+    hint = "none fits" if min_noise is None else f"at most {0.999 / min_noise**2:.3g} fits"
+    text = f"synthesis.allowance: {settings.synthesis.allowance:g} passes a limit of the study: {hint}"
     raise Rejected("whole-plan-overspends", text)
 
 

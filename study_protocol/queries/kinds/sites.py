@@ -93,17 +93,17 @@ class Sites(HospitalQuestion):
         outside = [mask[included] for column in read for mask in column.outside]
         times = np.sum(outside, axis=0, dtype=np.float64) if outside else np.zeros(int(included.sum()))
         common = np.where(times > 0, _ELSE, 1.0) * _BELOW
-        alone = _OUTSIDE * _BELOW / np.sqrt(np.maximum(times, 1.0))
+        outside_weight = _OUTSIDE * _BELOW / np.sqrt(np.maximum(times, 1.0))
         signs = [sign[included] for column in read for sign in column.signs]
-        vectors = [a * common, *(mask * alone for mask in outside), *(b * sign * common for sign in signs)]
+        vectors = [a * common, *(mask * outside_weight for mask in outside), *(b * sign * common for sign in signs)]
         # Whole numbers before they are added: a sum of floats is rounded above 2⁵³.
         return np.array([np.rint(cells / spacing).astype(np.int64).sum() for cells in vectors], np.int64)
 
     def block_answer(self, noised: NoisedSum) -> Answer:
         outside, shares, patients = self._outside, self._shares(noised), self._patients(noised)
         everybody = counts(np.array([patients.patients]), np.array([patients.patients_variance]))
-        found = self._outside_sums(noised)
-        cells = counts(found, np.full(len(found), (noised.std / _OUTSIDE) ** 2))
+        sums = self._outside_sums(noised)
+        cells = counts(sums, np.full(len(sums), (noised.std / _OUTSIDE) ** 2))
         rates = join_estimates(
             [
                 shares_of(
@@ -121,14 +121,14 @@ class Sites(HospitalQuestion):
             name="outside",
             title="patients with values that were not declared",
             columns=("column", "what", ESTIMATE, *ERRORS),
-            rows=rows_of([(cell.column, cell.what) for cell in outside], cells.estimate, *cells.errors),
+            rows=rows_of([(cell.column, cell.label) for cell in outside], cells.estimate, *cells.errors),
             counts=ESTIMATE,
         )
-        alike = AnswerTable(
+        share_table = AnswerTable(
             name="shares",
             title="shares of patients",
             columns=("column", "what", ESTIMATE, *ERRORS),
-            rows=rows_of([(cell.column, cell.what) for cell in self._properties], rates.estimate, *rates.errors),
+            rows=rows_of([(cell.column, cell.label) for cell in self._properties], rates.estimate, *rates.errors),
         )
         size = AnswerTable(
             name="patients",
@@ -137,7 +137,7 @@ class Sites(HospitalQuestion):
             rows=rows_of([()], everybody.estimate, *everybody.errors),
             counts=ESTIMATE,
         )
-        return Answer(tables=(*((impossible,) if outside else ()), alike, size))
+        return Answer(tables=(*((impossible,) if outside else ()), share_table, size))
 
     def compared(self, blocks: dict[str, NoisedSum]) -> Answer:
         impossible = [_impossible_found(*finding) for finding in self._with_impossible_values(blocks)]
@@ -145,8 +145,8 @@ class Sites(HospitalQuestion):
         unsure = {row[0] for row, _ in impossible}
         findings = impossible + [_share_found(*finding) for finding in self._with_other_shares(blocks, unsure)]
         # A row that is not shown has no sentence either.
-        least = max((block.least for block in blocks.values()), default=0)
-        notes = [note for row, note in findings if row[3] >= least]
+        min_patients = max((block.suppress_below for block in blocks.values()), default=0)
+        notes = [note for row, note in findings if row[3] >= min_patients]
         if unsure:
             notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
         table = AnswerTable(
@@ -169,12 +169,12 @@ class Sites(HospitalQuestion):
         sums = {name: self._outside_sums(block) for name, block in blocks.items()}
         tolerated = {name: TOLERANCE * self._everybody(block) for name, block in blocks.items()}
         cells = self._outside
-        found = [
+        outside_counts = [
             {name: OutsideCount(sums[name][i], block.std / _OUTSIDE, tolerated[name]) for name, block in blocks.items()}
             for i in range(len(cells))
         ]
-        for finding in outside_found(list(found)):
-            yield finding.hospital, cells[finding.cell], found[finding.cell][finding.hospital], finding.chance
+        for finding in outside_found(list(outside_counts)):
+            yield finding.hospital, cells[finding.cell], outside_counts[finding.cell][finding.hospital], finding.chance
 
     def _with_other_shares(
         self, blocks: dict[str, NoisedSum], unsure: set[str]
@@ -182,16 +182,16 @@ class Sites(HospitalQuestion):
         blocks = {name: block for name, block in blocks.items() if name not in unsure}
         sums, cells = {name: self._shares(block) for name, block in blocks.items()}, self._properties
         shares = [{name: sums[name][place] for name in blocks} for place in range(len(cells))]
-        named: dict[int, set[str]] = {}
+        odd_hospitals: dict[int, set[str]] = {}
         for finding in shares_found(list(shares)):
-            before = named.setdefault(finding.cell, set())
+            before = odd_hospitals.setdefault(finding.cell, set())
             before.add(finding.hospital)
-            found = shares[finding.cell]
+            cell_shares = shares[finding.cell]
             yield (
                 finding.hospital,
                 cells[finding.cell],
-                found[finding.hospital],
-                together(found, before).value,
+                cell_shares[finding.hospital],
+                together(cell_shares, before).value,
                 finding.chance,
             )
 
@@ -214,7 +214,7 @@ class Sites(HospitalQuestion):
         shares: list[NoisedShare] = []
         present = everybody
         for cell, difference in zip(self._properties, sums, strict=True):
-            if cell.what == MISSING:
+            if cell.label == MISSING:
                 # Those with a value: half of all, less half of the difference.
                 present = _with_a_value(everybody, difference, variance)
                 shares.append(NoisedShare(difference, everybody.patients, variance, everybody.patients_variance))
@@ -231,23 +231,23 @@ def _with_a_value(everybody: NoisedShare, missing: float, variance: float) -> No
 _Row = tuple[str, str, str, float, float | None, float | None, float]
 
 
-def _impossible_found(hospital: str, cell: _Cell, found: OutsideCount, chance: float) -> tuple[_Row, str]:
+def _impossible_found(hospital: str, cell: _Cell, outside: OutsideCount, chance: float) -> tuple[_Row, str]:
     """Return the row of a finding and its sentence."""
-    row = (hospital, cell.column, cell.what, found.count, None, None, chance)
-    return row, _impossible_in_words(hospital, cell, found, chance)
+    row = (hospital, cell.column, cell.label, outside.count, None, None, chance)
+    return row, _impossible_in_words(hospital, cell, outside, chance)
 
 
 def _share_found(hospital: str, cell: _Cell, share: NoisedShare, elsewhere: float, chance: float) -> tuple[_Row, str]:
     patients = share.value * max(share.patients, 0.0)
     words = f"{share.value:.0%} of patients, elsewhere for {elsewhere:.0%}{_by_chance(chance)}"
-    row = (hospital, cell.column, cell.what, patients, share.value, elsewhere, chance)
+    row = (hospital, cell.column, cell.label, patients, share.value, elsewhere, chance)
     return row, f"{hospital}: {cell.column} {cell.words} for {words}"
 
 
-def _impossible_in_words(hospital: str, cell: _Cell, found: OutsideCount, chance: float) -> str:
-    interval = counts(np.array([found.count]), np.array([found.std**2]))
+def _impossible_in_words(hospital: str, cell: _Cell, outside: OutsideCount, chance: float) -> str:
+    interval = counts(np.array([outside.count]), np.array([outside.std**2]))
     return (
-        f"{hospital}: {cell.column} {cell.words} for about {found.count:.0f} patients ({interval.low[0]:.0f} to "
+        f"{hospital}: {cell.column} {cell.words} for about {outside.count:.0f} patients ({interval.low[0]:.0f} to "
         f"{interval.high[0]:.0f}), and hardly any should be{_by_chance(chance)}"
     )
 
@@ -273,7 +273,7 @@ class _Cell:
     """One number of a block. words: after the column's name and before a number of patients."""
 
     column: str
-    what: str
+    label: str
     words: str
 
 
@@ -305,8 +305,8 @@ class _Read:
 
 
 def _signs(missing: NDArray[np.bool_], properties: list[NDArray[np.bool_]]) -> list[Floats]:
-    first, *others = (np.where(has, 1.0, -1.0) for has in properties)
-    return [first, *(np.where(missing, 0.0, sign) for sign in others)]
+    first, *rest = (np.where(has, 1.0, -1.0) for has in properties)
+    return [first, *(np.where(missing, 0.0, sign) for sign in rest)]
 
 
 def _outside_of(variable: Range | Variable) -> Iterator[_Cell]:
