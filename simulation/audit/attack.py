@@ -24,7 +24,7 @@ from simulation.audit.one_run import (
     refutes,
     right_guesses,
 )
-from simulation.audit.releases import Gradients, Release, Study, law_of
+from simulation.audit.releases import AttackedStudy, RecordGradients, Release, law_of
 from simulation.engine import initial_weights
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class OneRun:
     refuted: bool
 
 
-def attack(study: Study, records: Records, *, canaries: int, delta: float, seed: int) -> OneRun:
+def attack(study: AttackedStudy, records: Records, *, canaries: int, delta: float, seed: int) -> OneRun:
     """Add canaries by coins, run the study once and guess the coins.
 
     Raises:
@@ -75,7 +75,7 @@ def attack(study: Study, records: Records, *, canaries: int, delta: float, seed:
         ClientStopped, DataError: as `Engine.run`.
     """
     settings, population = study.settings, study.population
-    gradients = Gradients(study.task, settings.training.task, grouped=population.dataset.grouped)
+    gradients = RecordGradients(study.task, settings.training.task, grouped=population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     dimension = sum(array.size for array in start.values())
     canaries = min(canaries, _MOST_NUMBERS // (8 * dimension))
@@ -119,7 +119,7 @@ def judged(
     )
 
 
-def _narrowed(study: Study, dimension: int, seed: int) -> Study:
+def _narrowed(study: AttackedStudy, dimension: int, seed: int) -> AttackedStudy:
     """Return the study with so few patients that all their gradients can be looked at. Other patients hide nobody."""
     steps = min(study.settings.privacy.max_steps, _MOST_STEPS)
     most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
@@ -131,7 +131,9 @@ def _narrowed(study: Study, dimension: int, seed: int) -> Study:
     return replace(study, population=replace(study.population, rows=rows))
 
 
-def _scores(run: Study, releases: Sequence[Release], gradients: Gradients, planted: TaskDataset) -> Floats:
+def _scores(
+    run: AttackedStudy, releases: Sequence[Release], gradients: RecordGradients, planted: TaskDataset
+) -> Floats:
     """Return (canaries,) log-likelihood ratios of a linear attack that knows all other records."""
     rate = run.settings.privacy.sampling_rate
     whole = run.population.dataset

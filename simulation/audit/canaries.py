@@ -13,7 +13,7 @@ from scipy import linalg as _linalg  # pyright: ignore[reportMissingTypeStubs]
 from private_learning.records import Records, Table
 from private_learning.tasks import Task, TaskDataset, dataset_of
 from private_learning.tasks.inputs import in_memory, joined
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 from simulation.population import Population
 from study_protocol.wire.tensors import Array
 
@@ -44,7 +44,7 @@ def candidates(task: Task, records: Records, rows_per_patient: int, count: int, 
 
 
 def chosen(
-    pool: TaskDataset, gradients: Gradients, weights: dict[str, Array], clip_norm: float, count: int
+    pool: TaskDataset, gradients: RecordGradients, weights: dict[str, Array], clip_norm: float, count: int
 ) -> TaskDataset:
     """Return at most `count` of the pool, no more than have independent gradients at these weights (pivoted QR)."""
     rows = gradients.of(pool, weights, clip_norm)

@@ -21,7 +21,7 @@ code { overflow-wrap: anywhere }
 
 
 @dataclass(frozen=True)
-class Section:
+class AuditSection:
     """One part of the page.
 
     key      in the JSON
@@ -57,7 +57,7 @@ class AuditReport:
 
     settings_sha256: str
     facts: Mapping[str, str | int]
-    sections: Sequence[Section]
+    sections: Sequence[AuditSection]
 
     @property
     def alarms(self) -> list[str]:
@@ -124,7 +124,7 @@ def bars(values: Mapping[str, float], *, unit: str) -> str:
     return f'<svg role="img" aria-label="{escape(unit)}" {size}>{"".join(shapes)}</svg>'
 
 
-def _section(section: Section) -> str:
+def _section(section: AuditSection) -> str:
     lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
     table = _table(section.columns, section.rows) if section.rows else ""
     return f"<h2>{escape(section.title)}</h2>{lines}{section.chart}{table}"

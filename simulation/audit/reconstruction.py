@@ -30,7 +30,7 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory
 from simulation.audit.cost import SECOND_PASS, seconds_of
 from simulation.audit.png import png
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 from simulation.engine import initial_weights
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -138,7 +138,7 @@ class _Scene:
 
     settings: StudySettings
     population: Population
-    gradients: Gradients
+    gradients: RecordGradients
     dataset: TaskDataset
     inputs: Floats
     bare: Floats
@@ -158,7 +158,7 @@ class _Scene:
                 f"{size:,} parameters and {len(dataset):,} patients are too many for one audit: give fewer records, "
                 f"at most {_MOST_NUMBERS // size:,}"
             )
-        gradients = Gradients(task, settings.training.task, grouped=dataset.grouped)
+        gradients = RecordGradients(task, settings.training.task, grouped=dataset.grouped)
         bare = gradients.of(dataset, weights, np.inf)
         norms = np.sqrt(np.square(bare).sum(axis=1))
         clipped = bare * np.minimum(1.0, settings.privacy.clip_norm / np.maximum(norms, 1e-300))[:, None]
@@ -293,7 +293,9 @@ def _rank_one(updates: Floats, weights: int, constants: int, outputs: int, input
         return rows[:, :-1] / rows[:, -1:]
 
 
-def _match(gradients: Gradients, updates: Tensor, targets: Tensor, start: Tensor, low: Tensor, high: Tensor) -> Floats:
+def _match(
+    gradients: RecordGradients, updates: Tensor, targets: Tensor, start: Tensor, low: Tensor, high: Tensor
+) -> Floats:
     """Return records whose gradients point where the updates do, by signed steps of Adam.
 
     Raises:

@@ -120,7 +120,7 @@ def law_of(settings: StudySettings) -> StudyLaw:
 
 
 @dataclass(frozen=True)
-class Study:
+class AttackedStudy:
     """A study to attack.
 
     watched  so many of the first clients are seen, each by itself
@@ -196,7 +196,7 @@ class _Watching(Loop):
         return decode_signed(part.words[UPDATE][: spec.length], scale_bits=spec.scale_bits)
 
 
-class Gradients:
+class RecordGradients:
     """Clipped gradients of single records at any weights."""
 
     def __init__(self, task: Task, name: str, *, grouped: bool) -> None:

@@ -25,7 +25,7 @@ from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
 from simulation.audit.cost import PASS, seconds_of
-from simulation.audit.releases import Gradients, changed, training_alone
+from simulation.audit.releases import RecordGradients, changed, training_alone
 from simulation.backends.base import Loop
 from simulation.baselines import BATCH, STEPS, fitted, metrics_of
 from simulation.engine import Engine
@@ -117,8 +117,8 @@ class ShadowStudies:
         inside = self._coins(draw)
         population = replace(self.population, rows=tuple(rows[inside[rows]] for rows in self.population.rows))
         weights, spent = self._trained(population, int(draw.integers(2**31)))
-        gradients = Gradients(self.task, "", grouped=self.population.dataset.grouped)
-        rows = Gradients(self.task, "", grouped=self.test.grouped)
+        gradients = RecordGradients(self.task, "", grouped=self.population.dataset.grouped)
+        rows = RecordGradients(self.task, "", grouped=self.test.grouped)
         losses, others = (
             np.nan_to_num(of.losses(records, weights), nan=_LARGEST_LOSS, posinf=_LARGEST_LOSS)
             for of, records in ((gradients, self.population.dataset), (rows, self.test))

@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory, joined, take_rows
 from simulation.audit.laws import LawResult, LawTests
-from simulation.audit.releases import Gradients, Release, Study, changed
+from simulation.audit.releases import AttackedStudy, RecordGradients, Release, changed
 from simulation.engine import initial_weights
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -31,7 +31,7 @@ _LARGEST_POWER, _STANDS_OUT = 10, 10.0
 _RATIO, _MOST_COPIES = 25.0, 20_000
 
 
-def check_steps(study: Study, seed: int, steps: int = STEPS) -> LawResult:
+def check_steps(study: AttackedStudy, seed: int, steps: int = STEPS) -> LawResult:
     """Run the study with copies of one record with a long gradient, as often as `steps` take, and test each step.
 
     Raises:
@@ -39,7 +39,7 @@ def check_steps(study: Study, seed: int, steps: int = STEPS) -> LawResult:
         ClientStopped, DataError: as `Engine.run`.
     """
     settings = study.settings
-    gradients = Gradients(study.task, settings.training.task, grouped=study.population.dataset.grouped)
+    gradients = RecordGradients(study.task, settings.training.task, grouped=study.population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     rows, noise = np.concatenate(study.population.rows[: study.watched]), study.noise
     few = _records(settings, sum(array.size for array in start.values()), noise)
@@ -75,7 +75,7 @@ class _Outsize:
 
 
 def _outsize(
-    own: TaskDataset, gradients: Gradients, weights: dict[str, Array], clip_norm: float, noise: float
+    own: TaskDataset, gradients: RecordGradients, weights: dict[str, Array], clip_norm: float, noise: float
 ) -> _Outsize:
     """Return a record of the study, its inputs multiplied, whose gradient stands out of the noise when not clipped."""
     few = _taken(own, np.arange(min(_CANDIDATES, len(own))))
@@ -123,7 +123,7 @@ def _still(settings: StudySettings, records: int) -> StudySettings:
     return changed(values)
 
 
-def _dealt(study: Study, own: TaskDataset, record: TaskDataset, copies: int) -> Population:
+def _dealt(study: AttackedStudy, own: TaskDataset, record: TaskDataset, copies: int) -> Population:
     """Return the clients with these records and the copies, dealt out to those that are watched. Others have one."""
     watched, count = study.watched, len(study.population)
     total = len(own) + copies
