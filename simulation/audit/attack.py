@@ -122,11 +122,11 @@ def judged(
 def _narrowed(study: AttackedStudy, dimension: int, seed: int) -> AttackedStudy:
     """Return the study with so few patients that all their gradients can be looked at. Other patients hide nobody."""
     steps = min(study.settings.privacy.max_steps, _MOST_STEPS)
-    most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
+    limit = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
     draw = np.random.default_rng([seed, 37])
     rows = tuple(
-        np.sort(draw.permutation(own)[: max(most, FEWEST)]) if place < study.watched else own
-        for place, own in enumerate(study.population.rows)
+        np.sort(draw.permutation(client_rows)[: max(limit, FEWEST)]) if place < study.watched else client_rows
+        for place, client_rows in enumerate(study.population.rows)
     )
     return replace(study, population=replace(study.population, rows=rows))
 
@@ -140,7 +140,7 @@ def _scores(
     rows = np.concatenate(run.population.rows[: run.watched])
     rows = rows[rows < len(whole) - len(planted)]
     index = torch.as_tensor(rows)
-    known = replace(
+    other_records = replace(
         whole,
         inputs=take_rows(whole.inputs, index),
         targets=whole.targets[index],
@@ -150,17 +150,21 @@ def _scores(
     whitens = len(releases) * (len(rows) + len(planted) + size) * size**2 <= _MOST_PRODUCTS
     scores = np.zeros(len(planted))
     for release in releases:
-        others = gradients.of(known, release.weights, release.clip_norm)
+        other_gradients = gradients.of(other_records, release.weights, release.clip_norm)
         signals = gradients.of(planted, release.weights, release.clip_norm)
-        centred = release.total - rate * others.sum(axis=0) - rate / 2 * signals.sum(axis=0)
+        centred = release.total - rate * other_gradients.sum(axis=0) - rate / 2 * signals.sum(axis=0)
         if whitens:
-            centred = _whitened(centred, others, signals, rate, release.noise)
+            centred = _whitened(centred, other_gradients, signals, rate, release.noise)
         scores += rate * (signals @ centred)
     return scores
 
 
-def _whitened(rest: Floats, known: Floats, signals: Floats, rate: float, noise: float) -> Floats:
+def _whitened(rest: Floats, other_gradients: Floats, signals: Floats, rate: float, noise: float) -> Floats:
     """Return Σ⁻¹ rest, with Σ of the noise, the batches and the other canaries' coins."""
     coins = rate / 2 * (1 - rate / 2)
-    spread: Floats = rate * (1 - rate) * known.T @ known + coins * signals.T @ signals + noise**2 * np.eye(len(rest))
+    spread: Floats = (
+        rate * (1 - rate) * other_gradients.T @ other_gradients
+        + coins * signals.T @ signals
+        + noise**2 * np.eye(len(rest))
+    )
     return np.asarray(np.linalg.solve(spread, rest), dtype=np.float64)

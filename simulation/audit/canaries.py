@@ -36,11 +36,11 @@ def candidates(task: Task, records: Records, rows_per_patient: int, count: int, 
         records = replace(records, columns=columns)
     dataset = dataset_of(task, records).by_patient(rows_per_patient)
     order = torch.as_tensor(draw.permutation(len(dataset)))
-    chosen = torch.as_tensor(draw.permutation(len(dataset))[: min(_CANDIDATES * count, _MOST)])
+    sample = torch.as_tensor(draw.permutation(len(dataset))[: min(_CANDIDATES * count, _MOST)])
     targets = dataset.targets if isinstance(records, Table) else dataset.targets[order]
-    inputs = in_memory(dataset.inputs)[chosen]
-    names = tuple(f"canary-{place}" for place in range(len(chosen)))
-    return TaskDataset(inputs, targets[chosen], names, grouped=dataset.grouped)
+    inputs = in_memory(dataset.inputs)[sample]
+    names = tuple(f"canary-{place}" for place in range(len(sample)))
+    return TaskDataset(inputs, targets[sample], names, grouped=dataset.grouped)
 
 
 def chosen(
@@ -66,9 +66,9 @@ def with_canaries(population: Population, canaries: TaskDataset, inside: NDArray
         whole.patients + canaries.patients,
         grouped=whole.grouped,
     )
-    taken = np.flatnonzero(inside) + start
+    members = np.flatnonzero(inside) + start
     rows = [
-        np.concatenate([own, taken[place::clients]]) if place < clients else own
-        for place, own in enumerate(population.rows)
+        np.concatenate([client_rows, members[place::clients]]) if place < clients else client_rows
+        for place, client_rows in enumerate(population.rows)
     ]
     return Population(dataset, tuple(rows), population.names)
