@@ -97,7 +97,7 @@ def test_a_release_is_the_sum_of_clipped_gradients_and_the_noise_of_the_certific
 
 
 def test_a_run_can_end_early() -> None:
-    assert len(study().run(seed=1, most=2)) == 2
+    assert len(study().run(seed=1, limit=2)) == 2
 
 
 def test_gradients_are_clipped_and_have_the_closed_form_of_logistic_regression() -> None:
