@@ -77,9 +77,9 @@ class AuditReport:
     def page(self) -> str:
         """Return the HTML. It holds its figures as JSON, so that its digest is theirs too."""
         facts = [[name, str(value)] for name, value in self.facts.items()]
-        found = ", ".join(self.alarms)
+        alarms = ", ".join(self.alarms)
         missing = ", ".join(section.title for section in self.sections if not section.attacked)
-        verdict = f'<p class="alarm">Alarm: {escape(found)}.</p>' if found else "<p>No alarm.</p>"
+        verdict = f'<p class="alarm">Alarm: {escape(alarms)}.</p>' if alarms else "<p>No alarm.</p>"
         verdict += f"<p>Not attacked: {escape(missing)}.</p>" if missing else ""
         data = json.dumps(self.figures(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
         return "\n".join(

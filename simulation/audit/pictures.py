@@ -57,8 +57,8 @@ def _attack_rows(report: MembershipReport) -> list[Sequence[str]]:
     for models in report.models:
         quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
         for attack in models.attacks:
-            found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
-            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
+            rates = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
+            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *rates))
     return rows
 
 

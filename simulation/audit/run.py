@@ -78,48 +78,48 @@ class AuditInputs:
             )
 
 
-def one_run_section(found: OneRun) -> AuditSection:
+def one_run_section(result: OneRun) -> AuditSection:
     """Return the section of the guesses."""
-    certified, proven = significant(found.certified, 3), significant(found.proven, 3, round_down=True)
-    shown = {
+    certified, proven = significant(result.certified, 3), significant(result.proven, 3, round_down=True)
+    heights = {
         "by the account": float(certified),
         "proven by this run": float(proven),
-        "expected of a sound run": found.expected,
-        f"most that {found.canaries:,} canaries can prove": found.most,
+        "expected of a sound run": result.expected,
+        f"most that {result.canaries:,} canaries can prove": result.most,
     }
     lines = [
-        f"{found.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
-        f"{found.steps:,} noised sums an attacker who knows all other records guessed {found.guesses:,} of the coins, "
-        f"{found.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
-        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
+        f"{result.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
+        f"{result.steps:,} noised sums an attacker who knows all other records guessed {result.guesses:,} of the "
+        f"coins, {result.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
+        f"{result.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
         f"states {certified}. The certificate may state more: the limit, where a filter keeps it.",
-        f"A model with {found.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
-        f"{found.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
+        f"A model with {result.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
+        f"{result.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
     ]
-    alarms = ["the guesses refute the account"] if found.refuted else []
+    alarms = ["the guesses refute the account"] if result.refuted else []
     return AuditSection(
-        "one_run", "One run with canaries", asdict(found), lines, chart=bars(shown, unit="ε"), alarms=alarms
+        "one_run", "One run with canaries", asdict(result), lines, chart=bars(heights, unit="ε"), alarms=alarms
     )
 
 
-def steps_section(found: LawResult) -> AuditSection:
+def steps_section(result: LawResult) -> AuditSection:
     """Return the section of the tests of single steps."""
-    alarms = found.alarms(CHANCE)
+    alarms = result.alarms(CHANCE)
     lines = [
-        f"{found.steps} steps ran with a model that stands still. Most records were copies of one whose gradient is "
-        f"{found.longest:.3g} times the clip norm. Every step was compared with 499 draws of the law that the "
+        f"{result.steps} steps ran with a model that stands still. Most records were copies of one whose gradient is "
+        f"{result.longest:.3g} times the clip norm. Every step was compared with 499 draws of the law that the "
         f"certificate counts on. A sound study raises an alarm here with a chance of {CHANCE:.1%}, over all tests.",
     ]
-    if found.longest <= 1:
+    if result.longest <= 1:
         lines.append("No gradient was longer than the clip norm, so that clipping could not be tested.")
     rows = [
         [_MEANINGS[name], f"{value:.2g}", "ALARM" if name in alarms else "no alarm"]
-        for name, value in found.p_values.items()
+        for name, value in result.p_values.items()
     ]
     return AuditSection(
         "steps",
         "The law of single steps",
-        asdict(found),
+        asdict(result),
         lines,
         ("test", "p-value", "result"),
         rows,
@@ -128,8 +128,8 @@ def steps_section(found: LawResult) -> AuditSection:
 
 
 def _one_run(inputs: AuditInputs) -> AuditSection:
-    found = attack(inputs.study, inputs.records, canaries=inputs.canaries, delta=inputs.delta, seed=inputs.seed)
-    return one_run_section(found)
+    result = attack(inputs.study, inputs.records, canaries=inputs.canaries, delta=inputs.delta, seed=inputs.seed)
+    return one_run_section(result)
 
 
 def _steps(inputs: AuditInputs) -> AuditSection:
@@ -139,15 +139,15 @@ def _steps(inputs: AuditInputs) -> AuditSection:
 def _membership(inputs: AuditInputs) -> AuditSection:
     if inputs.test is None:
         raise ConfigurationError("no records were held out")
-    found = membership(
+    report = membership(
         inputs.settings, inputs.task, inputs.population, inputs.test, studies=inputs.studies, seed=inputs.seed
     )
-    return membership_section(found)
+    return membership_section(report)
 
 
 def _reconstruction(inputs: AuditInputs) -> AuditSection:
-    found = reconstruction(inputs.settings, inputs.task, inputs.population, seed=inputs.seed)
-    return reconstruction_section(found if inputs.pictures else found.model_copy(update={"picture": None}))
+    report = reconstruction(inputs.settings, inputs.task, inputs.population, seed=inputs.seed)
+    return reconstruction_section(report if inputs.pictures else report.model_copy(update={"picture": None}))
 
 
 @dataclass(frozen=True, repr=False)
