@@ -97,8 +97,8 @@ class ClassAutoencoder(ClassifiedArrays):
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Return those of the classes, and the mean squared error of reconstructed pixels, as parts of their range."""
         metrics = super().metrics(self._scores(outputs), targets)
-        drawn, images = outputs[:, 2 * self.parameters.latent :].double().chunk(2, dim=1)
-        error = drawn.sigmoid() - (images + 1) / 2
+        decoded, images = outputs[:, 2 * self.parameters.latent :].double().chunk(2, dim=1)
+        error = decoded.sigmoid() - (images + 1) / 2
         return metrics | {"reconstruction_error": error.square().mean().item()}
 
     def _scores(self, outputs: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import numpy as np
 from research.attacks.audit import Canaries
 from simulation.audit.attack import CHANCE, OneRun, judged
 from simulation.audit.one_run import plan_guesses, right_guesses
-from simulation.audit.releases import Study, audited, law_of
+from simulation.audit.releases import AttackedStudy, audited, law_of
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings
@@ -51,7 +51,7 @@ def attacked(seed: int, canaries: int) -> OneRun:
     chosen, task = named_study(canaries), Canaries(canaries)
     inside = np.random.default_rng(seed).random(canaries) < 0.5
     population = Population.of({"hospital-1": task.of(np.flatnonzero(inside)), "hospital-2": task.of(np.array([0]))})
-    releases = Study(chosen, task, population, watched=1).run(seed)
+    releases = AttackedStudy(chosen, task, population, watched=1).run(seed)
     law = law_of(chosen)
     plan = plan_guesses(law, DELTA, canaries=canaries, chance=CHANCE)
     # A canary that takes part adds −1, the clip norm, to its own coordinate of each sum.

@@ -39,7 +39,7 @@ from simulation.audit.one_run import (
     refutes,
     right_guesses,
 )
-from simulation.audit.releases import Study
+from simulation.audit.releases import AttackedStudy
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
 
@@ -139,7 +139,7 @@ def ours(records: int, inside: NDArray[np.bool_]) -> dict[str, Any]:
         population = Population.split(
             task.dataset(Examples.of(features, np.ones(len(features), np.int64))), [np.arange(len(features))]
         )
-        releases = Study(settings, task, population, 1).run(seed)
+        releases = AttackedStudy(settings, task, population, 1).run(seed)
         # The constant comes first. The other records move it alone.
         sums.append(np.array([release.total[1:] / settings.privacy.expected_batch_size for release in releases]))
     public = (settings.privacy.expected_batch_size, rate)

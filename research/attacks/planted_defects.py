@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from private_learning.tasks import load
 from simulation.audit.attack import CHANCE
-from simulation.audit.releases import Plant, Study, audited
+from simulation.audit.releases import AttackedStudy, Plant, audited
 from simulation.audit.step_laws import check_steps
 from simulation.local_work import LocalWork
 from simulation.population import Population
@@ -152,14 +152,14 @@ def cases() -> dict[str, AuditedCase]:
     return {name: AuditedCase(audited(each), each.privacy.honest_adders) for name, each in chosen.items()}
 
 
-def study_of(case: AuditedCase, plant: Plant, seed: int) -> Study:
+def study_of(case: AuditedCase, plant: Plant, seed: int) -> AttackedStudy:
     """Return the study, broken by this plant."""
     task = load(case.settings.training.task, case.settings.training.task_parameters)
     hospitals = round(case.settings.privacy.expected_clients)
     population = Population.of(
         {f"h{i}": task.dataset(records(PATIENTS, seed=100 * seed + i)) for i in range(hospitals)}
     )
-    return Study(case.settings, task, population, case.watched, plant)
+    return AttackedStudy(case.settings, task, population, case.watched, plant)
 
 
 def found(case: AuditedCase, seeds: range) -> dict[str, Any]:

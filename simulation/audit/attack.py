@@ -24,7 +24,7 @@ from simulation.audit.one_run import (
     refutes,
     right_guesses,
 )
-from simulation.audit.releases import Gradients, Release, Study, law_of
+from simulation.audit.releases import AttackedStudy, RecordGradients, Release, law_of
 from simulation.engine import initial_weights
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class OneRun:
     refuted: bool
 
 
-def attack(study: Study, records: Records, *, canaries: int, delta: float, seed: int) -> OneRun:
+def attack(study: AttackedStudy, records: Records, *, canaries: int, delta: float, seed: int) -> OneRun:
     """Add canaries by coins, run the study once and guess the coins.
 
     Raises:
@@ -75,7 +75,7 @@ def attack(study: Study, records: Records, *, canaries: int, delta: float, seed:
         ClientStopped, DataError: as `Engine.run`.
     """
     settings, population = study.settings, study.population
-    gradients = Gradients(study.task, settings.training.task, grouped=population.dataset.grouped)
+    gradients = RecordGradients(study.task, settings.training.task, grouped=population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     dimension = sum(array.size for array in start.values())
     canaries = min(canaries, _MOST_NUMBERS // (8 * dimension))
@@ -119,26 +119,28 @@ def judged(
     )
 
 
-def _narrowed(study: Study, dimension: int, seed: int) -> Study:
+def _narrowed(study: AttackedStudy, dimension: int, seed: int) -> AttackedStudy:
     """Return the study with so few patients that all their gradients can be looked at. Other patients hide none."""
     steps = min(study.settings.privacy.max_steps, _MOST_STEPS)
-    most = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
+    limit = min(_MOST_NUMBERS // 2, _MOST_NUMBERS_OF_ALL_STEPS // steps) // dimension // study.watched
     draw = np.random.default_rng([seed, 37])
     rows = tuple(
-        np.sort(draw.permutation(own)[: max(most, FEWEST)]) if place < study.watched else own
-        for place, own in enumerate(study.population.rows)
+        np.sort(draw.permutation(client_rows)[: max(limit, FEWEST)]) if place < study.watched else client_rows
+        for place, client_rows in enumerate(study.population.rows)
     )
     return replace(study, population=replace(study.population, rows=rows))
 
 
-def _scores(run: Study, releases: Sequence[Release], gradients: Gradients, planted: TaskDataset) -> Floats:
+def _scores(
+    run: AttackedStudy, releases: Sequence[Release], gradients: RecordGradients, planted: TaskDataset
+) -> Floats:
     """Return (canaries,) log-likelihood ratios of a linear attack that knows all other records."""
     rate = run.settings.privacy.sampling_rate
     whole = run.population.dataset
     rows = np.concatenate(run.population.rows[: run.watched])
     rows = rows[rows < len(whole) - len(planted)]
     index = torch.as_tensor(rows)
-    known = replace(
+    other_records = replace(
         whole,
         inputs=take_rows(whole.inputs, index),
         targets=whole.targets[index],
@@ -148,17 +150,21 @@ def _scores(run: Study, releases: Sequence[Release], gradients: Gradients, plant
     whitens = len(releases) * (len(rows) + len(planted) + size) * size**2 <= _MOST_PRODUCTS
     scores = np.zeros(len(planted))
     for release in releases:
-        others = gradients.of(known, release.weights, release.clip_norm)
+        other_gradients = gradients.of(other_records, release.weights, release.clip_norm)
         signals = gradients.of(planted, release.weights, release.clip_norm)
-        centred = release.total - rate * others.sum(axis=0) - rate / 2 * signals.sum(axis=0)
+        centred = release.total - rate * other_gradients.sum(axis=0) - rate / 2 * signals.sum(axis=0)
         if whitens:
-            centred = _whitened(centred, others, signals, rate, release.noise)
+            centred = _whitened(centred, other_gradients, signals, rate, release.noise)
         scores += rate * (signals @ centred)
     return scores
 
 
-def _whitened(rest: Floats, known: Floats, signals: Floats, rate: float, noise: float) -> Floats:
+def _whitened(rest: Floats, other_gradients: Floats, signals: Floats, rate: float, noise: float) -> Floats:
     """Return Σ⁻¹ rest, with Σ of the noise, the batches and the other canaries' coins."""
     coins = rate / 2 * (1 - rate / 2)
-    spread: Floats = rate * (1 - rate) * known.T @ known + coins * signals.T @ signals + noise**2 * np.eye(len(rest))
+    spread: Floats = (
+        rate * (1 - rate) * other_gradients.T @ other_gradients
+        + coins * signals.T @ signals
+        + noise**2 * np.eye(len(rest))
+    )
     return np.asarray(np.linalg.solve(spread, rest), dtype=np.float64)

@@ -13,7 +13,7 @@ from scipy import linalg as _linalg  # pyright: ignore[reportMissingTypeStubs]
 from private_learning.records import Records, Table
 from private_learning.tasks import Task, TaskDataset, dataset_of
 from private_learning.tasks.inputs import in_memory, joined
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 from simulation.population import Population
 from study_protocol.wire.tensors import Array
 
@@ -36,15 +36,15 @@ def candidates(task: Task, records: Records, rows_per_patient: int, count: int, 
         records = replace(records, columns=columns)
     dataset = dataset_of(task, records).by_patient(rows_per_patient)
     order = torch.as_tensor(draw.permutation(len(dataset)))
-    chosen = torch.as_tensor(draw.permutation(len(dataset))[: min(_CANDIDATES * count, _MOST)])
+    sample = torch.as_tensor(draw.permutation(len(dataset))[: min(_CANDIDATES * count, _MOST)])
     targets = dataset.targets if isinstance(records, Table) else dataset.targets[order]
-    inputs = in_memory(dataset.inputs)[chosen]
-    names = tuple(f"canary-{place}" for place in range(len(chosen)))
-    return TaskDataset(inputs, targets[chosen], names, grouped=dataset.grouped)
+    inputs = in_memory(dataset.inputs)[sample]
+    names = tuple(f"canary-{place}" for place in range(len(sample)))
+    return TaskDataset(inputs, targets[sample], names, grouped=dataset.grouped)
 
 
 def chosen(
-    pool: TaskDataset, gradients: Gradients, weights: dict[str, Array], clip_norm: float, count: int
+    pool: TaskDataset, gradients: RecordGradients, weights: dict[str, Array], clip_norm: float, count: int
 ) -> TaskDataset:
     """Return at most `count` of the pool, no more than have independent gradients at these weights (pivoted QR)."""
     rows = gradients.of(pool, weights, clip_norm)
@@ -66,9 +66,9 @@ def with_canaries(population: Population, canaries: TaskDataset, inside: NDArray
         whole.patients + canaries.patients,
         grouped=whole.grouped,
     )
-    taken = np.flatnonzero(inside) + start
+    members = np.flatnonzero(inside) + start
     rows = [
-        np.concatenate([own, taken[place::clients]]) if place < clients else own
-        for place, own in enumerate(population.rows)
+        np.concatenate([client_rows, members[place::clients]]) if place < clients else client_rows
+        for place, client_rows in enumerate(population.rows)
     ]
     return Population(dataset, tuple(rows), population.names)

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory, take_rows
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 
 # Operations in a second on one core that small models reach at least, as measured.
 _SPEED = 8e9
@@ -17,7 +17,7 @@ PASS, SECOND_PASS = 3, 12
 
 def seconds_of(task: Task, dataset: TaskDataset) -> float:
     """Return the seconds on one core of a forward pass of one record, counted by its multiplications and additions."""
-    model = Gradients(task, "", grouped=dataset.grouped).model
+    model = RecordGradients(task, "", grouped=dataset.grouped).model
     inputs = in_memory(take_rows(dataset.inputs, torch.arange(1)))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(inputs)

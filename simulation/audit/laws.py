@@ -64,9 +64,9 @@ class LawTests:
     def __init__(self, gradients: Floats, copied: Floats, copies: int, *, rate: float, noise: float, seed: int) -> None:
         self._draw, self._rate, self._noise, self._copies = np.random.default_rng([seed, 17]), rate, noise, copies
         stacked = np.concatenate([gradients, copied[None] * copies**0.5])
-        left, sizes, self._axes = np.linalg.svd(stacked, full_matrices=False)
+        left_vectors, sizes, self._axes = np.linalg.svd(stacked, full_matrices=False)
         # (records, axes) and (axes,): what a record and a copy add to each axis of the gradients' space.
-        self._each, self._copied = (left * sizes)[:-1], (left * sizes)[-1] / copies**0.5
+        self._each, self._copied = (left_vectors * sizes)[:-1], (left_vectors * sizes)[-1] / copies**0.5
         self._mean = rate * (self._each.sum(axis=0) + copies * self._copied)
         self._drawn = rate * (1 - rate) * sizes**2
         self._outside = len(copied) - len(self._copied)
@@ -96,18 +96,21 @@ class LawTests:
         if self._rate < 1:
             self._rank("batches", float(inside @ along) ** 2, (draws @ along) ** 2)
         if self._count:
-            again = 1 + 1 / self._count
+            growth = 1 + 1 / self._count
             if self._rate < 1:
-                self._resemblance("same batches", inside, beyond, draws, self._drawn / 4, variance * again)
-            self._resemblance("same noise", inside, beyond, draws, self._drawn * again, variance / 4)
+                self._resemblance("same batches", inside, beyond, draws, self._drawn / 4, variance * growth)
+            self._resemblance("same noise", inside, beyond, draws, self._drawn * growth, variance / 4)
         self._count, self._inside, self._beyond = self._count + 1, self._inside + inside, self._beyond + beyond
 
     def _resemblance(
-        self, name: str, inside: Floats, beyond: Floats, draws: Floats, drawn: Floats, variance: float
+        self, name: str, inside: Floats, beyond: Floats, draws: Floats, batch_variance: Floats, variance: float
     ) -> None:
-        """Compare with the mean of the rests before. drawn, variance: those of a rest around it, if it resembles."""
+        """Compare with the mean of the rests before.
+
+        batch_variance, variance: those of a rest around it, if it resembles.
+        """
         mean, mean_beyond = self._inside / self._count, self._beyond / self._count
-        spread, near = self._drawn + self._noise**2, drawn + variance
+        spread, near = self._drawn + self._noise**2, batch_variance + variance
         length = float(np.sqrt(mean_beyond @ mean_beyond))
 
         def ratio(rest: Floats, size: Floats, along: Floats) -> Floats:
@@ -119,8 +122,8 @@ class LawTests:
         if self._outside > 0:
             along = self._noise * self._draw.normal(size=_DRAWS)
             size = along**2 + self._noise**2 * self._chi_squared(self._outside - 1)
-        seen = np.array([beyond @ mean_beyond / length if length > 0 else 0.0])
-        (value,) = ratio(inside[None], np.array([beyond @ beyond]), seen)
+        projection = np.array([beyond @ mean_beyond / length if length > 0 else 0.0])
+        (value,) = ratio(inside[None], np.array([beyond @ beyond]), projection)
         self._rank(name, float(value), ratio(draws, size, along))
 
     def _chi_squared(self, degrees: int) -> Floats:

@@ -101,7 +101,7 @@ class MembershipReport(_Report):
     def alarms(self) -> tuple[str, ...]:
         """Return the attacks that find more members than the certificate allows."""
         of_study = (attack for models in self.models if models.name == STUDY for attack in models.attacks)
-        return tuple(attack.attack for attack in of_study if any(found.passed for found in attack.at))
+        return tuple(attack.attack for attack in of_study if any(point.passed for point in attack.at))
 
 
 def membership(
@@ -148,7 +148,7 @@ def attacked(name: str, task: Task, shadows: Shadows) -> AttackedModels:
     scores: Mapping[Any, Floats] = {
         "LiRA online": likelihood_ratios(confident, shadows.inside),
         "LiRA offline": likelihood_ratios(confident, shadows.inside, online=False),
-        "RMIA": relative_likelihoods(shadows.losses, shadows.others, shadows.inside),
+        "RMIA": relative_likelihoods(shadows.losses, shadows.other_losses, shadows.inside),
     }
     metric = next(iter(shadows.metrics[0]), None) if "accuracy" not in shadows.metrics[0] else "accuracy"
     return AttackedModels(
@@ -182,26 +182,26 @@ def likelihood_ratios(confident: Floats, inside: Booleans, *, online: bool = Tru
     return outside - np.square(confident - member) / within
 
 
-def _others_means(values: Floats, chosen: Booleans) -> Floats:
+def _others_means(values: Floats, mask: Booleans) -> Floats:
     """Return, for each study and patient, the mean over the other studies where the patient is chosen."""
-    sums, counts = (values * chosen).sum(axis=0), chosen.sum(axis=0)
-    return (sums - values * chosen) / np.maximum(counts - chosen, 1)
+    sums, counts = (values * mask).sum(axis=0), mask.sum(axis=0)
+    return (sums - values * mask) / np.maximum(counts - mask, 1)
 
 
-def _common_variance(values: Floats, chosen: Booleans) -> float:
-    means = (values * chosen).sum(axis=0) / np.maximum(chosen.sum(axis=0), 1)
-    freedom = np.maximum(chosen.sum(axis=0) - 1, 0).sum()
-    return float((np.square(values - means) * chosen).sum() / max(freedom, 1)) + 1e-12
+def _common_variance(values: Floats, mask: Booleans) -> float:
+    means = (values * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1)
+    freedom = np.maximum(mask.sum(axis=0) - 1, 0).sum()
+    return float((np.square(values - means) * mask).sum() / max(freedom, 1)) + 1e-12
 
 
-def relative_likelihoods(losses: Floats, others: Floats, inside: Booleans) -> Floats:
+def relative_likelihoods(losses: Floats, other_losses: Floats, inside: Booleans) -> Floats:
     """Return (studies, patients) scores of RMIA."""
     count = len(losses)
-    likely, of_others = np.exp(-losses), np.exp(-others)
+    likely, of_others = np.exp(-losses), np.exp(-other_losses)
     usual = (_others_means(likely, inside) + _others_means(likely, ~inside)) / 2
     ratios = -losses - np.log(np.maximum(usual, 1e-300))
     usual_others = (of_others.sum(axis=0) - of_others) / (count - 1)
-    compared = np.sort(-others - np.log(np.maximum(usual_others, 1e-300)), axis=1)
+    compared = np.sort(-other_losses - np.log(np.maximum(usual_others, 1e-300)), axis=1)
     beaten = np.zeros(ratios.shape)
     for place, row in enumerate(compared):
         beaten[place] = np.searchsorted(row, ratios[place] - math.log(_GAMMA))
@@ -234,8 +234,8 @@ def _area(members: Floats, strangers: Floats) -> float:
 
 def _threshold(strangers: Floats, share: float) -> float:
     """Return the least score above which at most this share of the strangers lies."""
-    allowed = math.floor(share * len(strangers))
-    return -math.inf if allowed >= len(strangers) else float(strangers[len(strangers) - 1 - allowed])
+    allowance = math.floor(share * len(strangers))
+    return -math.inf if allowance >= len(strangers) else float(strangers[len(strangers) - 1 - allowance])
 
 
 def _above(ascending: Floats, threshold: float) -> int:
@@ -277,10 +277,10 @@ def _rates_at(scores: Floats, inside: Booleans, strangers: Floats, share: float,
         effect: by how much they count less than independent ones.
     """
     tail, count = (1 - CONFIDENCE) / 4, len(strangers)
-    fewest = math.floor(effect * _stats.binom.ppf(tail, count // effect, share))
-    most = math.ceil(effect * (_stats.binom.isf(tail, count // effect, share) + 1))
-    above = math.inf if fewest < 1 else strangers[count - fewest]
-    below = -math.inf if most > count else strangers[count - most]
+    smallest = math.floor(effect * _stats.binom.ppf(tail, count // effect, share))
+    largest = math.ceil(effect * (_stats.binom.isf(tail, count // effect, share) + 1))
+    above = math.inf if smallest < 1 else strangers[count - smallest]
+    below = -math.inf if largest > count else strangers[count - largest]
     # At the lower threshold a score that is equal counts too.
     return _interval(scores > above, inside, 2 * tail)[0], _interval(scores >= below, inside, 2 * tail)[1]
 
@@ -288,37 +288,37 @@ def _rates_at(scores: Floats, inside: Booleans, strangers: Floats, share: float,
 def ceiling(false_positives: float, epsilon: float, delta: float) -> float:
     """Return the largest true-positive rate that (ε, δ)-DP allows, rounded up."""
     growth = math.exp(min(epsilon, 700.0))
-    most = min(1.0, growth * false_positives + delta, 1 - (1 - delta - false_positives) / growth)
-    return min(1.0, most * (1 + 1e-12) + 1e-15)
+    bound = min(1.0, growth * false_positives + delta, 1 - (1 - delta - false_positives) / growth)
+    return min(1.0, bound * (1 + 1e-12) + 1e-15)
 
 
-def _interval(says: Booleans, asked: Booleans, chance: float) -> tuple[float, float]:
-    """Return an interval of the share of those asked of whom the attack says "member". It misses with `chance`."""
-    hits, trials = int((says & asked).sum()), int(asked.sum())
-    effect = _effect(says, asked)
+def _interval(says: Booleans, sample: Booleans, chance: float) -> tuple[float, float]:
+    """Return an interval of the share of the sample of whom the attack says "member". It misses with `chance`."""
+    hits, trials = int((says & sample).sum()), int(sample.sum())
+    effect = _effect(says, sample)
     right, count = hits / effect, trials / effect
     low = 0.0 if hits == 0 else float(_stats.beta.ppf(chance / 2, right, count - right + 1))
     high = 1.0 if hits == trials else float(_stats.beta.ppf(1 - chance / 2, right + 1, count - right))
     return low, high
 
 
-def _effect(says: Booleans, asked: Booleans) -> float:
+def _effect(says: Booleans, sample: Booleans) -> float:
     """Return how much larger the variance of a share is than that of independent trials, at least 1.
 
     A variance of a mean over groups, of patients or of studies, is compared with it.
     """
-    rate = int((says & asked).sum()) / int(asked.sum())
-    return max(1.0, *(_design_effect(says, asked, rate, axis) for axis in (0, 1)))
+    rate = int((says & sample).sum()) / int(sample.sum())
+    return max(1.0, *(_design_effect(says, sample, rate, axis) for axis in (0, 1)))
 
 
-def _design_effect(says: Booleans, asked: Booleans, rate: float, axis: int) -> float:
+def _design_effect(says: Booleans, sample: Booleans, rate: float, axis: int) -> float:
     """Return how much larger the variance of the rate is than that of independent trials, by groups along an axis."""
-    groups = asked.shape[1 - axis]
+    groups = sample.shape[1 - axis]
     if groups < 2 or not 0 < rate < 1:
         return 1.0
-    rests = ((says - rate) * asked).sum(axis=axis)
+    rests = ((says - rate) * sample).sum(axis=axis)
     variance = float(np.square(rests).sum()) * groups / (groups - 1)
-    return variance / (rate * (1 - rate) * int(asked.sum()))
+    return variance / (rate * (1 - rate) * int(sample.sum()))
 
 
 def strongest(attacks: Sequence[AttackResult]) -> AttackResult:

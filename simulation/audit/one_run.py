@@ -101,8 +101,8 @@ def refutes(profile: PrivacyProfile, *, canaries: int, guesses: int, right: int,
 
 def _least_wrong(rights: float, shrink: FloatArray, growth: FloatArray, deltas: FloatArray) -> float:
     """Return the least x with 1 − f(x) ≥ rights: of min(e^ε x + δ, 1 − e^{−ε}(1 − δ − x)) over the profile."""
-    least = np.maximum((rights - deltas) * shrink, 1 - deltas - growth * (1 - rights))
-    return max(0.0, float(least.max()))
+    bounds = np.maximum((rights - deltas) * shrink, 1 - deltas - growth * (1 - rights))
+    return max(0.0, float(bounds.max()))
 
 
 def proven_epsilon(law: StudyLaw, delta: float, *, canaries: int, guesses: int, right: int, chance: float) -> float:
@@ -182,7 +182,7 @@ def plan_guesses(law: StudyLaw, delta: float, *, canaries: int, chance: float) -
     A canary's score is N(0, 1) without it and N(μ, 1) with it, with the μ of the study's law.
     """
     mu, draw = min(law.profile().mu(), 100.0), np.random.default_rng(0)
-    best, least = GuessPlan(canaries, 0.0), 0.0
+    best, worst_case = GuessPlan(canaries, 0.0), 0.0
     rehearsed: dict[int, list[int]] = {}
     for _ in range(_REHEARSALS):
         inside = draw.random(canaries) < 0.5
@@ -195,12 +195,12 @@ def plan_guesses(law: StudyLaw, delta: float, *, canaries: int, chance: float) -
             proven_epsilon(law, delta, canaries=canaries, guesses=guesses, right=right, chance=chance)
             for right in (min(rights), int(np.median(rights)))
         ]
-        if proven[0] > least or (least == 0.0 and proven[1] > best.expected):
-            best, least = GuessPlan(guesses, proven[1]), proven[0]
+        if proven[0] > worst_case or (worst_case == 0.0 and proven[1] > best.expected):
+            best, worst_case = GuessPlan(guesses, proven[1]), proven[0]
     return best
 
 
 def right_guesses(scores: FloatArray, inside: np.ndarray, guesses: int) -> int:
     """Return how many of the `guesses` scores farthest from 0 have the right sign: above 0 says "in"."""
-    chosen = np.argsort(-np.abs(scores), kind="stable")[:guesses]
-    return int(((scores > 0) == inside)[chosen].sum())
+    picks = np.argsort(-np.abs(scores), kind="stable")[:guesses]
+    return int(((scores > 0) == inside)[picks].sum())

@@ -21,7 +21,7 @@ code { overflow-wrap: anywhere }
 
 
 @dataclass(frozen=True)
-class Section:
+class AuditSection:
     """One part of the page.
 
     key      in the JSON
@@ -57,7 +57,7 @@ class AuditReport:
 
     settings_sha256: str
     facts: Mapping[str, str | int]
-    sections: Sequence[Section]
+    sections: Sequence[AuditSection]
 
     @property
     def alarms(self) -> list[str]:
@@ -77,9 +77,9 @@ class AuditReport:
     def page(self) -> str:
         """Return the HTML. It holds its figures as JSON, so that its digest is theirs too."""
         facts = [[name, str(value)] for name, value in self.facts.items()]
-        found = ", ".join(self.alarms)
+        alarms = ", ".join(self.alarms)
         missing = ", ".join(section.title for section in self.sections if not section.attacked)
-        verdict = f'<p class="alarm">Alarm: {escape(found)}.</p>' if found else "<p>No alarm.</p>"
+        verdict = f'<p class="alarm">Alarm: {escape(alarms)}.</p>' if alarms else "<p>No alarm.</p>"
         verdict += f"<p>Not attacked: {escape(missing)}.</p>" if missing else ""
         data = json.dumps(self.figures(), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
         return "\n".join(
@@ -124,7 +124,7 @@ def bars(values: Mapping[str, float], *, unit: str) -> str:
     return f'<svg role="img" aria-label="{escape(unit)}" {size}>{"".join(shapes)}</svg>'
 
 
-def _section(section: Section) -> str:
+def _section(section: AuditSection) -> str:
     lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
     table = _table(section.columns, section.rows) if section.rows else ""
     return f"<h2>{escape(section.title)}</h2>{lines}{section.chart}{table}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from simulation.audit.membership import STUDY, MembershipReport, strongest
-from simulation.audit.page import Section
+from simulation.audit.page import AuditSection
 from simulation.audit.reconstruction import ReconstructionReport
 from study_protocol.wire.rounded import significant
 
@@ -17,7 +17,7 @@ _DASHES = ("4 4", "none", "10 4", "1 5")
 _CEILING, _GUESSING = "most that the certificate allows", "guessing"
 
 
-def membership_section(report: MembershipReport) -> Section:
+def membership_section(report: MembershipReport) -> AuditSection:
     """Return the section with its table, and one picture of the strongest attack on each kind of model."""
     lines = [
         "An attacker has a patient's record and the finished model, and asks whether the patient took part. The study "
@@ -40,7 +40,7 @@ def membership_section(report: MembershipReport) -> Section:
         curves[_CEILING] = report.ceiling
     curves[_GUESSING] = [(share, share) for share, _ in report.models[0].attacks[0].curve]
     alarms = [f"{attack} finds more members of {STUDY} than the certificate allows" for attack in report.alarms]
-    return Section(
+    return AuditSection(
         "membership",
         "Membership inference",
         report.model_dump(mode="json"),
@@ -57,8 +57,8 @@ def _attack_rows(report: MembershipReport) -> list[Sequence[str]]:
     for models in report.models:
         quality = "" if models.value is None else f"{models.metric} {models.value:.3f}"
         for attack in models.attacks:
-            found = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
-            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *found))
+            rates = [f"{each.rate:.2%} ({each.low:.2%} to {each.high:.2%})" for each in attack.at]
+            rows.append((f"{models.name}, {models.studies} runs", quality, attack.attack, f"{attack.auc:.3f}", *rates))
     return rows
 
 
@@ -99,7 +99,7 @@ def _up(share: float) -> float:
     return 10 - _SIZE * math.log10(min(max(share, _LEAST), 1.0)) / 3
 
 
-def reconstruction_section(report: ReconstructionReport) -> Section:
+def reconstruction_section(report: ReconstructionReport) -> AuditSection:
     """Return the section with its table, and the picture of images."""
     lines = [
         "An update is computed from patients' records. The table shows how much of one record the coordinator can "
@@ -127,4 +127,4 @@ def reconstruction_section(report: ReconstructionReport) -> Section:
         source = f"data:image/png;base64,{report.picture}"
         picture = f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
     figures = report.model_dump(exclude={"picture"})
-    return Section("reconstruction", "Reconstruction", figures, lines, columns, rows, chart=picture)
+    return AuditSection("reconstruction", "Reconstruction", figures, lines, columns, rows, chart=picture)

@@ -30,7 +30,7 @@ from private_learning.tasks import Task, TaskDataset
 from private_learning.tasks.inputs import in_memory
 from simulation.audit.cost import SECOND_PASS, seconds_of
 from simulation.audit.png import png
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 from simulation.engine import initial_weights
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -115,8 +115,8 @@ def reconstruction(
     for name, update in updates.items():
         guess = attack(update)
         rows.append(guess)
-        seen = name == (MASKED if masked else NOISED_HOSPITAL)
-        views.append(scene.view(name, seen, guess, update))
+        visible = name == (MASKED if masked else NOISED_HOSPITAL)
+        views.append(scene.view(name, visible, guess, update))
     return ReconstructionReport(
         method=method,
         records=len(targets),
@@ -138,7 +138,7 @@ class _Scene:
 
     settings: StudySettings
     population: Population
-    gradients: Gradients
+    gradients: RecordGradients
     dataset: TaskDataset
     inputs: Floats
     bare: Floats
@@ -158,31 +158,31 @@ class _Scene:
                 f"{size:,} parameters and {len(dataset):,} patients are too many for one audit: give fewer records, "
                 f"at most {_MOST_NUMBERS // size:,}"
             )
-        gradients = Gradients(task, settings.training.task, grouped=dataset.grouped)
+        gradients = RecordGradients(task, settings.training.task, grouped=dataset.grouped)
         bare = gradients.of(dataset, weights, np.inf)
         norms = np.sqrt(np.square(bare).sum(axis=1))
         clipped = bare * np.minimum(1.0, settings.privacy.clip_norm / np.maximum(norms, 1e-300))[:, None]
         inputs = in_memory(dataset.inputs).double().numpy()
         # A gradient of zero, such as that of a failed record, shows nothing.
-        held = np.unique(np.concatenate(population.rows))
-        held = held[norms[held] > 0]
-        if not len(held):
+        places = np.unique(np.concatenate(population.rows))
+        places = places[norms[places] > 0]
+        if not len(places):
             raise ConfigurationError("all gradients of the first step are zero: there is nothing to reconstruct from")
-        targets = draw.permutation(held)[: min(records, _affordable(task, dataset))]
+        targets = draw.permutation(places)[: min(records, _affordable(task, dataset))]
         return cls(settings, population, gradients, dataset, inputs, bare, clipped, targets, draw)
 
     def updates(self) -> dict[str, Floats]:
         """Return name of a view -> (targets, coordinates): what is seen, less what other patients add on average."""
         privacy = self.settings.privacy
-        own = [next(rows for rows in self.population.rows if target in rows) for target in self.targets]
+        hospital_rows = [next(rows for rows in self.population.rows if target in rows) for target in self.targets]
         everybody = np.concatenate(self.population.rows)
         noise = privacy.noise_multiplier * privacy.clip_norm
-        alone = [np.array([target]) for target in self.targets]
+        single_rows = [np.array([target]) for target in self.targets]
         return {
-            PATIENT: self._sums(self.bare, alone, 0.0),
-            HOSPITAL: self._sums(self.bare, own, 0.0),
-            NOISED_PATIENT: self._sums(self.clipped, alone, noise * privacy.honest_adders**0.5),
-            NOISED_HOSPITAL: self._sums(self.clipped, own, noise),
+            PATIENT: self._sums(self.bare, single_rows, 0.0),
+            HOSPITAL: self._sums(self.bare, hospital_rows, 0.0),
+            NOISED_PATIENT: self._sums(self.clipped, single_rows, noise * privacy.honest_adders**0.5),
+            NOISED_HOSPITAL: self._sums(self.clipped, hospital_rows, noise),
             MASKED: self._sums(self.clipped, [everybody] * len(self.targets), noise * len(self.population) ** 0.5),
         }
 
@@ -190,9 +190,9 @@ class _Scene:
         rate, usual = self.settings.privacy.sampling_rate, each.mean(axis=0)
         sums = np.zeros((len(pools), each.shape[1]))
         for place, (target, pool) in enumerate(zip(self.targets, pools, strict=True)):
-            others = pool[pool != target]
-            batch = others[self.draw.random(len(others)) < rate]
-            sums[place] = each[target] + each[batch].sum(axis=0) - rate * len(others) * usual
+            rest = pool[pool != target]
+            batch = rest[self.draw.random(len(rest)) < rate]
+            sums[place] = each[target] + each[batch].sum(axis=0) - rate * len(rest) * usual
         return sums + noise * self.draw.normal(size=sums.shape)
 
     def attack(self, bare: Floats) -> tuple[Callable[[Floats], Floats], Literal["closed form", "gradient matching"]]:
@@ -221,15 +221,17 @@ class _Scene:
 
     def _cosines(self, guess: Floats) -> Floats:
         mean = self.inputs.mean(axis=0)
-        left, right = ((each - mean).reshape(len(guess), -1) for each in (guess, self.inputs[self.targets]))
-        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-        return (left * right).sum(axis=1) / np.maximum(lengths, 1e-300)
+        guess_offsets, true_offsets = (
+            (each - mean).reshape(len(guess), -1) for each in (guess, self.inputs[self.targets])
+        )
+        lengths = np.linalg.norm(guess_offsets, axis=1) * np.linalg.norm(true_offsets, axis=1)
+        return (guess_offsets * true_offsets).sum(axis=1) / np.maximum(lengths, 1e-300)
 
-    def view(self, name: str, seen: bool, guess: Floats, updates: Floats) -> View:
+    def view(self, name: str, visible: bool, guess: Floats, updates: Floats) -> View:
         """Return how near the guesses are."""
         true, mean = self.inputs[self.targets], self.inputs.mean(axis=0)
         distances = np.linalg.norm((guess - true).reshape(len(true), -1), axis=1)
-        own = np.linalg.norm((true - mean).reshape(len(true), -1), axis=1)
+        spreads = np.linalg.norm((true - mean).reshape(len(true), -1), axis=1)
         each = self.bare if name in (PATIENT, HOSPITAL) else self.clipped
         scores = updates @ each.T - np.square(each).sum(axis=1) / 2
         # Equal records share a place, up to rounding.
@@ -237,9 +239,9 @@ class _Scene:
         ranks = 1 + (scores > scores[np.arange(len(true)), self.targets][:, None] + margin).sum(axis=1)
         return View(
             name=name,
-            seen=seen,
+            seen=visible,
             cosine=float(self._cosines(guess).mean()),
-            error=float((distances / np.maximum(own, 1e-300)).mean()),
+            error=float((distances / np.maximum(spreads, 1e-300)).mean()),
             rank=float(np.median(ranks)),
             found=float((ranks == 1).mean()),
         )
@@ -293,7 +295,9 @@ def _rank_one(updates: Floats, weights: int, constants: int, outputs: int, input
         return rows[:, :-1] / rows[:, -1:]
 
 
-def _match(gradients: Gradients, updates: Tensor, targets: Tensor, start: Tensor, low: Tensor, high: Tensor) -> Floats:
+def _match(
+    gradients: RecordGradients, updates: Tensor, targets: Tensor, start: Tensor, low: Tensor, high: Tensor
+) -> Floats:
     """Return records whose gradients point where the updates do, by signed steps of Adam.
 
     Raises:
@@ -311,8 +315,8 @@ def _match(gradients: Gradients, updates: Tensor, targets: Tensor, start: Tensor
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _STEPS)
 
     def slopes() -> Tensor:
-        found = each(fixed, x, targets)
-        flat = torch.cat([found[name].flatten(1) for name in names], dim=1)
+        by_name = each(fixed, x, targets)
+        flat = torch.cat([by_name[name].flatten(1) for name in names], dim=1)
         distance = 1 - nn.functional.cosine_similarity(flat, updates, dim=1)
         return torch.autograd.grad((distance + _SMOOTH * _roughness(x)).sum(), x)[0]
 

@@ -91,9 +91,9 @@ def audited(settings: StudySettings) -> StudySettings:
             )
     values = training_alone(settings)
     # What belongs to several local steps has no place in one.
-    several = ("learning_rate", "learning_rate_schedule", "local_optimiser")
-    kept = {name: value for name, value in values["training"].items() if name not in several}
-    values["training"] = kept | {"algorithm": "fedsgd", "local_steps": 1}
+    step_entries = ("learning_rate", "learning_rate_schedule", "local_optimiser")
+    entries = {name: value for name, value in values["training"].items() if name not in step_entries}
+    values["training"] = entries | {"algorithm": "fedsgd", "local_steps": 1}
     return changed(values)
 
 
@@ -120,7 +120,7 @@ def law_of(settings: StudySettings) -> StudyLaw:
 
 
 @dataclass(frozen=True)
-class Study:
+class AttackedStudy:
     """A study to attack.
 
     watched  so many of the first clients are seen, each by itself
@@ -138,13 +138,13 @@ class Study:
         """Standard deviation of each number of the watched clients' noised sum, in gradients' units."""
         return self.settings.privacy.noise_multiplier * self.settings.privacy.clip_norm * self.watched**0.5
 
-    def run(self, seed: int, most: int | None = None, weights: Mapping[str, Array] | None = None) -> list[Release]:
+    def run(self, seed: int, limit: int | None = None, weights: Mapping[str, Array] | None = None) -> list[Release]:
         """Run it and return the steps in which all watched clients took part.
 
         A study that pauses because the coordinator refuses updates is judged by the steps before.
 
         Args:
-            most: end after so many steps.
+            limit: end after so many steps.
             weights: to begin with. Left out, the task's own.
 
         Raises:
@@ -156,7 +156,7 @@ class Study:
             return _Watching(self.plant(work), work, self.watched, releases)
 
         def count(_: object) -> None:
-            if len(releases) == most:
+            if len(releases) == limit:
                 raise _Enough
 
         with suppress(_Enough, StudyPaused):
@@ -182,10 +182,10 @@ class _Watching(Loop):
         orders = replace(orders, longest=math.inf)
         sums = WordSums(orders.vectors)
         parts = [sums.take(self._work.part(task, orders)) for task in tasks]
-        seen = [part for task, part in zip(tasks, parts, strict=True) if task.place < self._watched]
-        if len(seen) == self._watched:
+        watched_parts = [part for task, part in zip(tasks, parts, strict=True) if task.place < self._watched]
+        if len(watched_parts) == self._watched:
             privacy = self._settings.privacy
-            total = np.sum([self._update(part, orders) for part in seen], axis=0) * privacy.expected_batch_size
+            total = np.sum([self._update(part, orders) for part in watched_parts], axis=0) * privacy.expected_batch_size
             self._releases.append(Release(orders.weights, total, self._noise, privacy.clip_norm))
         return _done(parts, sums)
 
@@ -196,7 +196,7 @@ class _Watching(Loop):
         return decode_signed(part.words[UPDATE][: spec.length], scale_bits=spec.scale_bits)
 
 
-class Gradients:
+class RecordGradients:
     """Clipped gradients of single records at any weights."""
 
     def __init__(self, task: Task, name: str, *, grouped: bool) -> None:

@@ -11,10 +11,10 @@ from private_learning.tasks import Task, TaskDataset
 from simulation.audit.attack import CHANCE, FEWEST, OneRun, attack
 from simulation.audit.laws import LawResult
 from simulation.audit.membership import membership
-from simulation.audit.page import AuditReport, Section, bars
+from simulation.audit.page import AuditReport, AuditSection, bars
 from simulation.audit.pictures import membership_section, reconstruction_section
 from simulation.audit.reconstruction import reconstruction
-from simulation.audit.releases import Study, audited
+from simulation.audit.releases import AttackedStudy, audited
 from simulation.audit.step_laws import STEPS, check_steps
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -61,10 +61,10 @@ class AuditInputs:
         )
 
     @property
-    def study(self) -> Study:
+    def study(self) -> AttackedStudy:
         """The study with one step a round, seen where its certificate counts. Raises ConfigurationError: `audited`."""
         settings = audited(self.settings)
-        return Study(settings, self.task, self.population, self.settings.privacy.honest_adders)
+        return AttackedStudy(settings, self.task, self.population, self.settings.privacy.honest_adders)
 
     def require_enough(self) -> None:
         """Raise ConfigurationError: there are too few patients, or hospitals."""
@@ -78,46 +78,48 @@ class AuditInputs:
             )
 
 
-def one_run_section(found: OneRun) -> Section:
+def one_run_section(result: OneRun) -> AuditSection:
     """Return the section of the guesses."""
-    certified, proven = significant(found.certified, 3), significant(found.proven, 3, round_down=True)
-    shown = {
+    certified, proven = significant(result.certified, 3), significant(result.proven, 3, round_down=True)
+    heights = {
         "by the account": float(certified),
         "proven by this run": float(proven),
-        "expected of a sound run": found.expected,
-        f"most that {found.canaries:,} canaries can prove": found.most,
+        "expected of a sound run": result.expected,
+        f"most that {result.canaries:,} canaries can prove": result.most,
     }
     lines = [
-        f"{found.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
-        f"{found.steps:,} noised sums an attacker who knows all other records guessed {found.guesses:,} of the coins, "
-        f"{found.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
-        f"{found.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
+        f"{result.canaries:,} made-up records (canaries) in the study's own columns each took part by a coin. From the "
+        f"{result.steps:,} noised sums an attacker who knows all other records guessed {result.guesses:,} of the "
+        f"coins, {result.right:,} of them rightly. This proves ε ≥ {proven} of steps of this kind at δ = "
+        f"{result.delta:g}, with confidence {1 - CHANCE:.1%} (Mahloujifar, Melis and Chaudhuri 2025). Their account "
         f"states {certified}. The certificate may state more: the limit, where a filter keeps it.",
-        f"A model with {found.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
-        f"{found.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
+        f"A model with {result.dimension:,} parameters holds no more canaries apart than that. So many can prove ε = "
+        f"{result.most:.3g} at most, even without any noise. A small number here is no praise of the study.",
     ]
-    alarms = ["the guesses refute the account"] if found.refuted else []
-    return Section("one_run", "One run with canaries", asdict(found), lines, chart=bars(shown, unit="ε"), alarms=alarms)
+    alarms = ["the guesses refute the account"] if result.refuted else []
+    return AuditSection(
+        "one_run", "One run with canaries", asdict(result), lines, chart=bars(heights, unit="ε"), alarms=alarms
+    )
 
 
-def steps_section(found: LawResult) -> Section:
+def steps_section(result: LawResult) -> AuditSection:
     """Return the section of the tests of single steps."""
-    alarms = found.alarms(CHANCE)
+    alarms = result.alarms(CHANCE)
     lines = [
-        f"{found.steps} steps ran with a model that stands still. Most records were copies of one whose gradient is "
-        f"{found.longest:.3g} times the clip norm. Every step was compared with 499 draws of the law that the "
+        f"{result.steps} steps ran with a model that stands still. Most records were copies of one whose gradient is "
+        f"{result.longest:.3g} times the clip norm. Every step was compared with 499 draws of the law that the "
         f"certificate counts on. A sound study raises an alarm here with a chance of {CHANCE:.1%}, over all tests.",
     ]
-    if found.longest <= 1:
+    if result.longest <= 1:
         lines.append("No gradient was longer than the clip norm, so that clipping could not be tested.")
     rows = [
         [_MEANINGS[name], f"{value:.2g}", "ALARM" if name in alarms else "no alarm"]
-        for name, value in found.p_values.items()
+        for name, value in result.p_values.items()
     ]
-    return Section(
+    return AuditSection(
         "steps",
         "The law of single steps",
-        asdict(found),
+        asdict(result),
         lines,
         ("test", "p-value", "result"),
         rows,
@@ -125,50 +127,50 @@ def steps_section(found: LawResult) -> Section:
     )
 
 
-def _one_run(inputs: AuditInputs) -> Section:
-    found = attack(inputs.study, inputs.records, canaries=inputs.canaries, delta=inputs.delta, seed=inputs.seed)
-    return one_run_section(found)
+def _one_run(inputs: AuditInputs) -> AuditSection:
+    result = attack(inputs.study, inputs.records, canaries=inputs.canaries, delta=inputs.delta, seed=inputs.seed)
+    return one_run_section(result)
 
 
-def _steps(inputs: AuditInputs) -> Section:
+def _steps(inputs: AuditInputs) -> AuditSection:
     return steps_section(check_steps(inputs.study, inputs.seed, STEPS))
 
 
-def _membership(inputs: AuditInputs) -> Section:
+def _membership(inputs: AuditInputs) -> AuditSection:
     if inputs.test is None:
         raise ConfigurationError("no records were held out")
-    found = membership(
+    report = membership(
         inputs.settings, inputs.task, inputs.population, inputs.test, studies=inputs.studies, seed=inputs.seed
     )
-    return membership_section(found)
+    return membership_section(report)
 
 
-def _reconstruction(inputs: AuditInputs) -> Section:
-    found = reconstruction(inputs.settings, inputs.task, inputs.population, seed=inputs.seed)
-    return reconstruction_section(found if inputs.pictures else found.model_copy(update={"picture": None}))
+def _reconstruction(inputs: AuditInputs) -> AuditSection:
+    report = reconstruction(inputs.settings, inputs.task, inputs.population, seed=inputs.seed)
+    return reconstruction_section(report if inputs.pictures else report.model_copy(update={"picture": None}))
 
 
 @dataclass(frozen=True, repr=False)
-class Part:
+class AuditPart:
     """One attack. run: returns its section, of this key and title, or raises WardroundError where it does not go."""
 
     key: str
     title: str
-    run: Callable[[AuditInputs], Section]
+    run: Callable[[AuditInputs], AuditSection]
 
-    def refused(self, reason: WardroundError) -> Section:
+    def refused(self, reason: WardroundError) -> AuditSection:
         """Return the section that says why there was no attack."""
-        return Section(
+        return AuditSection(
             self.key, self.title, {"not_attacked": str(reason)}, [f"Not attacked: {reason}."], attacked=False
         )
 
 
 # The parts of the page, in order.
-PARTS: Sequence[Part] = (
-    Part("one_run", "One run with canaries", _one_run),
-    Part("steps", "The law of single steps", _steps),
-    Part("membership", "Membership inference", _membership),
-    Part("reconstruction", "Reconstruction", _reconstruction),
+PARTS: Sequence[AuditPart] = (
+    AuditPart("one_run", "One run with canaries", _one_run),
+    AuditPart("steps", "The law of single steps", _steps),
+    AuditPart("membership", "Membership inference", _membership),
+    AuditPart("reconstruction", "Reconstruction", _reconstruction),
 )
 
 
@@ -184,7 +186,7 @@ def audit(inputs: AuditInputs, on_part: Callable[[int], object] = lambda _: None
         DataError: as `Engine.run`.
     """
     inputs.require_enough()
-    sections: list[Section] = []
+    sections: list[AuditSection] = []
     refusals: list[WardroundError] = []
     for part in PARTS:
         try:

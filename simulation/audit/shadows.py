@@ -25,7 +25,7 @@ from private_learning.tasks.dataset import present
 from private_learning.tasks.inputs import in_memory, take_rows
 from private_learning.training.weights import weights_of
 from simulation.audit.cost import PASS, seconds_of
-from simulation.audit.releases import Gradients, changed, training_alone
+from simulation.audit.releases import RecordGradients, changed, training_alone
 from simulation.backends.base import Loop
 from simulation.baselines import BATCH, STEPS, fitted, metrics_of
 from simulation.engine import Engine
@@ -53,16 +53,16 @@ _LARGEST_LOSS = 1e6
 class Shadows:
     """What an attacker learns of many studies.
 
-    inside   (studies, patients) who took part
-    losses   (studies, patients) of the model that a study comes to
-    others   (studies, others) losses of records that took part in no study
-    metrics  of each study on the other records
-    spent    (ε, δ) that the studies state at worst for one patient. None: no classical limit covers a patient
+    inside        (studies, patients) who took part
+    losses        (studies, patients) of the model that a study comes to
+    other_losses  (studies, others) losses of records that took part in no study
+    metrics       of each study on the other records
+    spent         (ε, δ) that the studies state at worst for one patient. None: no classical limit covers a patient
     """
 
     inside: Booleans
     losses: Floats
-    others: Floats
+    other_losses: Floats
     metrics: tuple[Mapping[str, float], ...]
     spent: tuple[float, float] | None
 
@@ -94,10 +94,10 @@ class ShadowStudies:
         """
         workers = min(workers or len(os.sched_getaffinity(0)), studies)
         results = self._all(seed, range(studies), workers)
-        inside, losses, others, metrics, spent = zip(*results, strict=True)
+        inside, losses, other_losses, metrics, spent = zip(*results, strict=True)
         stated = [each for each in spent if each is not None]
         whole = max(stated) if len(stated) == len(spent) else None
-        return Shadows(np.array(inside), np.array(losses), np.array(others), metrics, whole)
+        return Shadows(np.array(inside), np.array(losses), np.array(other_losses), metrics, whole)
 
     def _all(self, seed: int, numbers: Sequence[int], workers: int) -> list[Any]:
         if workers == 1:
@@ -117,15 +117,15 @@ class ShadowStudies:
         inside = self._coins(draw)
         population = replace(self.population, rows=tuple(rows[inside[rows]] for rows in self.population.rows))
         weights, spent = self._trained(population, int(draw.integers(2**31)))
-        gradients = Gradients(self.task, "", grouped=self.population.dataset.grouped)
-        rows = Gradients(self.task, "", grouped=self.test.grouped)
-        losses, others = (
+        gradients = RecordGradients(self.task, "", grouped=self.population.dataset.grouped)
+        rows = RecordGradients(self.task, "", grouped=self.test.grouped)
+        losses, other_losses = (
             np.nan_to_num(of.losses(records, weights), nan=_LARGEST_LOSS, posinf=_LARGEST_LOSS)
             for of, records in ((gradients, self.population.dataset), (rows, self.test))
         )
         # The weights are loaded.
-        metrics = metrics_of(self.task, rows.model, self.test) if np.isfinite(others).all() else {}
-        return inside, losses, others, metrics, spent
+        metrics = metrics_of(self.task, rows.model, self.test) if np.isfinite(other_losses).all() else {}
+        return inside, losses, other_losses, metrics, spent
 
     def _coins(self, draw: np.random.Generator) -> Booleans:
         for _ in range(_TRIES):
@@ -181,22 +181,22 @@ def held_out(population: Population, seed: int) -> tuple[Population, TaskDataset
     if not len(aside):
         raise ConfigurationError("every hospital has fewer than five patients: none can be held out")
     rest = tuple(np.sort(order[end:]) for order, end in zip(orders, ends, strict=True))
-    chosen = torch.as_tensor(aside)
-    inputs, targets = take_rows(population.dataset.inputs, chosen), population.dataset.targets[chosen]
+    aside_index = torch.as_tensor(aside)
+    inputs, targets = take_rows(population.dataset.inputs, aside_index), population.dataset.targets[aside_index]
     if population.dataset.grouped:
         real = present(targets, 2)
         inputs, targets = in_memory(inputs)[real], targets[real]
     names = tuple(map(str, range(len(targets))))
-    kept = np.unique(np.concatenate(rest))
+    remaining = np.unique(np.concatenate(rest))
     whole = population.dataset
-    places = torch.as_tensor(kept)
+    places = torch.as_tensor(remaining)
     dataset = replace(
         whole,
         inputs=take_rows(whole.inputs, places),
         targets=whole.targets[places],
-        patients=tuple(whole.patients[int(row)] for row in kept),
+        patients=tuple(whole.patients[int(row)] for row in remaining),
     )
-    rows = tuple(np.searchsorted(kept, each) for each in rest)
+    rows = tuple(np.searchsorted(remaining, each) for each in rest)
     return Population(dataset, rows, population.names), TaskDataset(inputs, targets, names)
 
 

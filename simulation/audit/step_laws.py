@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory, joined, take_rows
 from simulation.audit.laws import LawResult, LawTests
-from simulation.audit.releases import Gradients, Release, Study, changed
+from simulation.audit.releases import AttackedStudy, RecordGradients, Release, changed
 from simulation.engine import initial_weights
 from simulation.population import Population
 from study_protocol.study.settings import StudySettings
@@ -31,7 +31,7 @@ _LARGEST_POWER, _STANDS_OUT = 10, 10.0
 _RATIO, _MOST_COPIES = 25.0, 20_000
 
 
-def check_steps(study: Study, seed: int, steps: int = STEPS) -> LawResult:
+def check_steps(study: AttackedStudy, seed: int, steps: int = STEPS) -> LawResult:
     """Run the study with copies of one record with a long gradient, as often as `steps` take, and test each step.
 
     Raises:
@@ -39,21 +39,23 @@ def check_steps(study: Study, seed: int, steps: int = STEPS) -> LawResult:
         ClientStopped, DataError: as `Engine.run`.
     """
     settings = study.settings
-    gradients = Gradients(study.task, settings.training.task, grouped=study.population.dataset.grouped)
+    gradients = RecordGradients(study.task, settings.training.task, grouped=study.population.dataset.grouped)
     start = initial_weights(settings, seed, study.task)
     rows, noise = np.concatenate(study.population.rows[: study.watched]), study.noise
-    few = _records(settings, sum(array.size for array in start.values()), noise)
-    own = _taken(study.population.dataset, np.random.default_rng([seed, 31]).permutation(rows)[:few])
-    outsize = _outsize(own, gradients, start, settings.privacy.clip_norm, noise)
-    copies = _copies(len(own), settings.privacy.sampling_rate, noise / settings.privacy.clip_norm)
+    count = _records(settings, sum(array.size for array in start.values()), noise)
+    records = _taken(study.population.dataset, np.random.default_rng([seed, 31]).permutation(rows)[:count])
+    outsize = _outsize(records, gradients, start, settings.privacy.clip_norm, noise)
+    copies = _copies(len(records), settings.privacy.sampling_rate, noise / settings.privacy.clip_norm)
     still = replace(
-        study, settings=_still(settings, len(own) + copies), population=_dealt(study, own, outsize.record, copies)
+        study,
+        settings=_still(settings, len(records) + copies),
+        population=_dealt(study, records, outsize.record, copies),
     )
-    each = gradients.of(own, start, settings.privacy.clip_norm)
+    each = gradients.of(records, start, settings.privacy.clip_norm)
     copied = gradients.of(outsize.record, start, settings.privacy.clip_norm)[0]
     runs: list[list[Release]] = []
-    while (left := steps - sum(map(len, runs))) > 0:
-        runs.append(still.run(seed + len(runs), left, start))
+    while (remaining := steps - sum(map(len, runs))) > 0:
+        runs.append(still.run(seed + len(runs), remaining, start))
         if not runs[-1]:
             raise ConfigurationError("no step had all hospitals of the certificate: the audit saw none")
     # The engine's own, with the room that it leaves for roundings.
@@ -75,26 +77,26 @@ class _Outsize:
 
 
 def _outsize(
-    own: TaskDataset, gradients: Gradients, weights: dict[str, Array], clip_norm: float, noise: float
+    records: TaskDataset, gradients: RecordGradients, weights: dict[str, Array], clip_norm: float, noise: float
 ) -> _Outsize:
     """Return a record of the study, its inputs multiplied, whose gradient stands out of the noise when not clipped."""
-    few = _taken(own, np.arange(min(_CANDIDATES, len(own))))
-    inputs, targets = in_memory(few.inputs), few.targets
+    sample = _taken(records, np.arange(min(_CANDIDATES, len(records))))
+    inputs, targets = in_memory(sample.inputs), sample.targets
     exchanged = replace(
-        few,
+        sample,
         inputs=torch.cat([inputs, inputs]),
         targets=torch.cat([targets, targets.flip(0)]),
-        patients=few.patients + tuple(f"exchanged-{name}" for name in few.patients),
+        patients=sample.patients + tuple(f"exchanged-{name}" for name in sample.patients),
     )
-    wanted = clip_norm + _STANDS_OUT * max(noise, clip_norm)
-    best = _Outsize(_taken(few, np.arange(1)), 0.0)
+    target = clip_norm + _STANDS_OUT * max(noise, clip_norm)
+    best = _Outsize(_taken(sample, np.arange(1)), 0.0)
     for power in range(_LARGEST_POWER if inputs.is_floating_point() else 1):
         scaled = replace(exchanged, inputs=in_memory(exchanged.inputs) * 4**power)
         lengths = np.sqrt(np.square(gradients.of(scaled, weights, np.inf)).sum(axis=1))
         place = int(lengths.argmax())
         if lengths[place] > best.length:
             best = _Outsize(_taken(scaled, np.array([place])), float(lengths[place]))
-        if best.length >= wanted:
+        if best.length >= target:
             break
     return best
 
@@ -109,8 +111,8 @@ def _copies(records: int, rate: float, noise_multiplier: float) -> int:
     """Return so many that the size of a batch shows through the noise, and that most records are copies."""
     if rate == 1:
         return 3 * records
-    shown = max(_RATIO * noise_multiplier**2 / (rate * (1 - rate)), 9 * records)
-    return min(int(np.ceil(shown)), _MOST_COPIES)
+    needed = max(_RATIO * noise_multiplier**2 / (rate * (1 - rate)), 9 * records)
+    return min(int(np.ceil(needed)), _MOST_COPIES)
 
 
 def _still(settings: StudySettings, records: int) -> StudySettings:
@@ -123,16 +125,16 @@ def _still(settings: StudySettings, records: int) -> StudySettings:
     return changed(values)
 
 
-def _dealt(study: Study, own: TaskDataset, record: TaskDataset, copies: int) -> Population:
+def _dealt(study: AttackedStudy, records: TaskDataset, record: TaskDataset, copies: int) -> Population:
     """Return the clients with these records and the copies, dealt out to those that are watched. Others have one."""
     watched, count = study.watched, len(study.population)
-    total = len(own) + copies
+    total = len(records) + copies
     copied = _taken(record, np.zeros(copies + count, dtype=np.int64))
     dataset = TaskDataset(
-        joined([in_memory(own.inputs), in_memory(copied.inputs)]),
-        torch.cat([own.targets, copied.targets]),
+        joined([in_memory(records.inputs), in_memory(copied.inputs)]),
+        torch.cat([records.targets, copied.targets]),
         tuple(f"record-{place}" for place in range(total + count)),
-        grouped=own.grouped,
+        grouped=records.grouped,
     )
     rows = [
         np.arange(place, total, watched) if place < watched else np.array([total + place]) for place in range(count)

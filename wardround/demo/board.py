@@ -153,7 +153,7 @@ class Board:
             _line("this study", accuracies.study, accuracies.mean),
             _line("its last model alone", accuracies.last, "with the noise of the last round"),
         ]
-        if (own_accuracy := accuracies.own) is not None:
+        if (own_accuracy := accuracies.own_patients) is not None:
             lines.append(_line("the same, on own patients", own_accuracy.accuracy, own_accuracy.in_words()))
         for kind, words in (("alone", "alone, no privacy"), ("private", "alone, same limits")):
             hospital_accuracies: Mapping[str, float] = baselines.get(kind, {})
@@ -179,9 +179,9 @@ class Board:
 class Accuracies:
     """On the evaluation set. study: of the mean of the models of the rounds `averaged`; last: of the last one.
 
-    mean    in words
-    rounds  of training
-    own  of the last one on the hospitals' own patients, where a query asked for it
+    mean          in words
+    rounds        of training
+    own_patients  of the last one on the hospitals' own patients, where a query asked for it
     """
 
     study: float | None
@@ -189,7 +189,7 @@ class Accuracies:
     averaged: Sequence[int]
     mean: str
     rounds: int
-    own: OwnPatients | None = None
+    own_patients: OwnPatients | None = None
 
 
 def _limit(level: str, definition: str, epsilon: float, delta: float) -> str:

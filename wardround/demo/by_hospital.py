@@ -38,8 +38,8 @@ def question(study: StudySettings) -> QueryDocument | None:
 def certified(operator: Client, study: str) -> tuple[bytes, list[str]]:
     """Return the signed certificate, and what it says by hospital: empty if the question was not answered."""
     raw = operator.send(calls.certificate(study))
-    found = SignedCertificate.model_validate_json(raw).certificate.distances
-    return raw, [] if found is None else found.words
+    distances = SignedCertificate.model_validate_json(raw).certificate.distances
+    return raw, [] if distances is None else distances.words
 
 
 def _asking(noise: float) -> QueryDocument:

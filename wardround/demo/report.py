@@ -48,7 +48,7 @@ def write(
                 "by_round": by_round,
                 "study": accuracies.study,
                 "averaged_rounds": list(accuracies.averaged),
-                "own_patients": None if accuracies.own is None else asdict(accuracies.own),
+                "own_patients": None if accuracies.own_patients is None else asdict(accuracies.own_patients),
                 "baselines": baselines,
             },
         ),
@@ -94,7 +94,7 @@ def _page(
     lines.append(
         f"| this study, {accuracies.mean} | {'—' if accuracies.study is None else f'{accuracies.study:.4f}'} |"
     )
-    if (own_accuracy := accuracies.own) is not None:
+    if (own_accuracy := accuracies.own_patients) is not None:
         lines.append(f"| its last model, {own_accuracy.in_words()} | {own_accuracy.accuracy:.4f} |")
     lines.append(f"| pooled, no privacy | {baselines['pooled']:.4f} |")
     for kind, sentence in (("private", "alone, same limits"), ("alone", "alone, no privacy")):

@@ -172,11 +172,11 @@ def _follow(
     _start_evaluator(coordinator, stage.scenario, stage.evaluation)
     board.heading()
     follower, accuracies = Follower(operator, STUDY, joined.check), dict[int, float]()
-    for seen in follower.rounds():
-        board.round(seen.view, seen.limits)
-        if seen.view.metrics is not None:
-            accuracies[seen.view.round] = seen.view.metrics.values["accuracy"]
-        joined.round_over(seen.view.round)
+    for moment in follower.rounds():
+        board.round(moment.view, moment.limits)
+        if moment.view.metrics is not None:
+            accuracies[moment.view.round] = moment.view.metrics.values["accuracy"]
+        joined.round_over(moment.view.round)
         if question is not None and not follower.trains_again:
             operator.ask_query(STUDY, question)
     joined.wait()

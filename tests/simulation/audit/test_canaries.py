@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.audit.canaries import candidates, chosen, with_canaries
-from simulation.audit.releases import Gradients
+from simulation.audit.releases import RecordGradients
 from simulation.engine import initial_weights
 from tests.factories.hospitals import records
 from tests.simulation.audit.studies import study
@@ -23,7 +23,7 @@ def test_candidates_have_the_columns_of_different_patients() -> None:
 
 def test_no_more_are_chosen_than_have_independent_gradients() -> None:
     attacked = study()
-    gradients = Gradients(attacked.task, "logistic-regression", grouped=False)
+    gradients = RecordGradients(attacked.task, "logistic-regression", grouped=False)
     weights = initial_weights(attacked.settings, 1, attacked.task)
     pool = candidates(attacked.task, records(40), 1, 10, seed=1)
     taken = chosen(pool, gradients, weights, 1.0, 10)

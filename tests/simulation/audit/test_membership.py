@@ -89,7 +89,7 @@ def test_published_records_are_all_found_and_refute_every_certificate() -> None:
     for scores in (
         likelihood_ratios(confidences(task, shadows.losses), inside),
         likelihood_ratios(confidences(task, shadows.losses), inside, online=False),
-        relative_likelihoods(shadows.losses, shadows.others, inside),
+        relative_likelihoods(shadows.losses, shadows.other_losses, inside),
     ):
         found = result("RMIA", scores, inside, shadows.spent)
         assert found.auc == 1.0
@@ -195,5 +195,5 @@ def test_every_study_has_its_own_half_and_hospitals_keep_a_patient() -> None:
     assert all(inside[rows].any() for inside in shadows.inside for rows in population.rows)
     assert 0.2 < shadows.inside.mean() < 0.8
     assert shadows.losses.shape == (8, 6)
-    assert shadows.others.shape == (8, 5)
+    assert shadows.other_losses.shape == (8, 5)
     assert shadows.spent is None

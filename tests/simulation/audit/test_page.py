@@ -6,11 +6,11 @@ import hashlib
 import json
 import re
 
-from simulation.audit.page import AuditReport, Section, bars
+from simulation.audit.page import AuditReport, AuditSection, bars
 
 
 def _report(*alarms: str) -> AuditReport:
-    section = Section("one", "A <b> part", {"value": 0.5}, ["text & more"], ("head",), [["<cell>"]], alarms=alarms)
+    section = AuditSection("one", "A <b> part", {"value": 0.5}, ["text & more"], ("head",), [["<cell>"]], alarms=alarms)
     return AuditReport("ab" * 32, {"hospitals": 4}, [section])
 
 

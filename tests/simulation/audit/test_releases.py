@@ -11,7 +11,7 @@ import pytest
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import load
 from private_learning.tasks.registry import EXAMPLES
-from simulation.audit.releases import Gradients, audited, law_of
+from simulation.audit.releases import RecordGradients, audited, law_of
 from simulation.audit.shadows import halved
 from simulation.engine import initial_weights
 from study_protocol.study.settings import StudySettings
@@ -70,7 +70,7 @@ def test_settings_that_no_study_can_have_are_refused_in_words() -> None:
 def test_a_model_that_cannot_be_vectorised_has_gradients_and_losses() -> None:
     task = load("sequence", SEQUENCE)
     dataset = task.dataset(task.synthetic_records(8, 1))
-    gradients = Gradients(task, "sequence", grouped=False)
+    gradients = RecordGradients(task, "sequence", grouped=False)
     weights = initial_weights(settings(training={"task": "sequence", "task_parameters": SEQUENCE}), 1, task)
     assert 0 < np.square(gradients.of(dataset, weights, 0.5)).sum(axis=1).max() <= 0.25 * (1 + 1e-9)
     assert np.isfinite(gradients.losses(dataset, weights)).all()
@@ -82,7 +82,7 @@ def test_a_release_is_the_sum_of_clipped_gradients_and_the_noise_of_the_certific
     attacked = study(scheme, sampling_rate=1.0, expected_batch_size=40.0, max_steps=15)
     releases = attacked.run(seed=5)
     assert len(releases) == 15
-    gradients = Gradients(attacked.task, "logistic-regression", grouped=False)
+    gradients = RecordGradients(attacked.task, "logistic-regression", grouped=False)
     rests: list[float] = []
     for release in releases:
         known = [
@@ -97,12 +97,12 @@ def test_a_release_is_the_sum_of_clipped_gradients_and_the_noise_of_the_certific
 
 
 def test_a_run_can_end_early() -> None:
-    assert len(study().run(seed=1, most=2)) == 2
+    assert len(study().run(seed=1, limit=2)) == 2
 
 
 def test_gradients_are_clipped_and_have_the_closed_form_of_logistic_regression() -> None:
     attacked = study()
-    gradients = Gradients(attacked.task, "logistic-regression", grouped=False)
+    gradients = RecordGradients(attacked.task, "logistic-regression", grouped=False)
     weights = initial_weights(attacked.settings, 1, attacked.task)
     dataset = attacked.population.records_of(0)
     whole = gradients.of(dataset, weights, np.inf)

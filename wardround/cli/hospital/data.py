@@ -84,7 +84,7 @@ def check(
     with plain_errors():
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
-        study, asked = _asked_of(settings, question)
+        study, questions = _asked_of(settings, question)
         declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not as_json:
             declaration.show_proposal()
@@ -94,14 +94,16 @@ def check(
             file = backbone_file(backbone, backbone_program)
             checked = check_data(read, rules, study, device=device, backbone=file)
             report = _report_study(checked, study, show=not as_json) | report
-        if asked:
-            report["questions"] = [_report_question(path, one, read, rules, show=not as_json) for path, one in asked]
+        if questions:
+            report["questions"] = [
+                _report_question(path, entry, read, rules, show=not as_json) for path, entry in questions
+            ]
         if declaration.new is not None:
             report["confirmed"] = declaration.keep(declaration.new, confirm, home, quiet=as_json)
         if as_json:
             print_json(report)
         else:
-            declaration.say_read(len(read), records_only=study is None and not asked)
+            declaration.say_read(len(read), records_only=study is None and not questions)
 
 
 def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
@@ -225,13 +227,13 @@ def _asked_of(
     """Return the study to train, where there is one, and every question with the file that asks it."""
     from client_sdk.api.questions import read_question
 
-    asked: list[tuple[Path, Question]] = [(path, read_question(path).question) for path in questions]
+    entries: list[tuple[Path, Question]] = [(path, read_question(path).question) for path in questions]
     if settings is None:
-        return None, asked
+        return None, entries
     study, synthesis = _study_of(settings)
     if synthesis is not None:
-        asked.append((settings, synthesis.first_question().question))
-    return study, asked
+        entries.append((settings, synthesis.first_question().question))
+    return study, entries
 
 
 def _study_of(file: Path) -> tuple[StudySettings | None, Synthesis | None]:

@@ -202,8 +202,8 @@ def _by(document: QueryDocument, by: str | None) -> QueryDocument:
         raise ConfigurationError(f"a question of kind {question.kind} is never by hospital. Leave --by out")
     if getattr(question, "by", None) not in (None, HOSPITAL):
         raise ConfigurationError("this question is by a column. Leave that out of it, or leave --by out")
-    asked = question.model_dump(mode="json") | {"by": HOSPITAL}
-    return type(document).model_validate(document.model_dump(mode="json") | {"question": asked})
+    entries = question.model_dump(mode="json") | {"by": HOSPITAL}
+    return type(document).model_validate(document.model_dump(mode="json") | {"question": entries})
 
 
 def _in_form_of(client: Client, study: str, document: QueryDocument) -> QueryDocument:

@@ -79,9 +79,9 @@ def audit(
         from simulation.records import Dealer, HowSplit, Source
 
         task = of_study(study_settings.training, backbone_file(backbone, backbone_program))
-        source, how = Source.read([data], None, read), HowSplit.parse(split)
-        count = None if how.way == "column" and clients is None else clients or _hospitals(study_settings)
-        dealer = Dealer(source, how, count, _TEST_SHARE)
+        source, how_split = Source.read([data], None, read), HowSplit.parse(split)
+        count = None if how_split.way == "column" and clients is None else clients or _hospitals(study_settings)
+        dealer = Dealer(source, how_split, count, _TEST_SHARE)
         dealer.check(task, study_settings)
         dealt = dealer.deal(task, study_settings, seed)
         inputs = AuditInputs(

@@ -111,9 +111,9 @@ def _verify(file: Path, as_json: bool) -> None:
     if as_json:
         print_json({"study": provenance.study, "records_sha256": provenance.records_sha256, "coordinator_key": key})
         return
-    which = "" if provenance.set_number is None else f" (set {provenance.set_number})"
+    set_note = "" if provenance.set_number is None else f" (set {provenance.set_number})"
     rows = f"{provenance.synthesis.rows:,} synthetic records"
-    say(f"{file.name}: {rows} of study {provenance.study}{which}, made again here")
+    say(f"{file.name}: {rows} of study {provenance.study}{set_note}, made again here")
     say(f"{len(provenance.answers)} answers, signed with the key {key}. Compare it with the coordinator's")
     say(f"ledger up to entry {provenance.ledger_entries}: {provenance.ledger_sha256}")
     if provenance.certificate_sha256 is not None:

@@ -127,8 +127,8 @@ def _guess(
     for name in inputs:
         if name in guessed.left_out:
             raise ConfigurationError(f"--keep {name}: it cannot be an input ({guessed.left_out[name]})")
-    asked = {name: text for name, text in guessed.lines.items() if name not in inputs}
-    leaks = giveaways(asked, guessed.table, guessed_task)
+    candidates = {name: text for name, text in guessed.lines.items() if name not in inputs}
+    leaks = giveaways(candidates, guessed.table, guessed_task)
     lines = {name: text for name, text in guessed.lines.items() if name not in leaks}
     guessed = replace(guessed, lines=lines, left_out={**guessed.left_out, **leaks})
     require_inputs(guessed.lines, guessed.left_out)
@@ -143,8 +143,8 @@ def _named_columns(
 
     left_out = [known_column(read, name) for name in leave_out]
     inputs = [known_column(read, name) for name in keep]
-    if both := sorted({*inputs} & {*left_out, *guessed_task.targets}):
-        raise ConfigurationError(f"--keep {both[0]}: the column is also left out or predicted. Name it once")
+    if clashes := sorted({*inputs} & {*left_out, *guessed_task.targets}):
+        raise ConfigurationError(f"--keep {clashes[0]}: the column is also left out or predicted. Name it once")
     return left_out, inputs
 
 
@@ -213,17 +213,17 @@ def _stopped() -> typer.Exit:
 def _planned(records: Table, settings: TrialSettings, end: float) -> tuple[Trial, int]:
     """Return a trial and its number of seeds, so that 3 end in time: of fewer patients if need be."""
     people = len(set(records.patients))
-    most = min(people, max(_MAX_CELLS // settings.width, _FEW_PATIENTS))
+    limit = min(people, max(_MAX_CELLS // settings.width, _FEW_PATIENTS))
     while True:
-        trial = _trial_of(_narrowed(records, most), settings)
+        trial = _trial_of(_narrowed(records, limit), settings)
         each = trial.seconds()
         affordable = int((end - time.monotonic()) / each)
-        if affordable >= _MIN_SEEDS or most <= _FEW_PATIENTS:
+        if affordable >= _MIN_SEEDS or limit <= _FEW_PATIENTS:
             break
         # Rather too few than to time a third size.
-        most = max(int(0.8 * most * max(affordable, 0.5) / _MIN_SEEDS), _FEW_PATIENTS)
-    if most < people:
-        say(f"note: {most:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
+        limit = max(int(0.8 * limit * max(affordable, 0.5) / _MIN_SEEDS), _FEW_PATIENTS)
+    if limit < people:
+        say(f"note: {limit:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
     if settings.rows > 1:
         say(
             f"note: of each patient one row is trained on. In the study it is up to {settings.rows}, which is no worse",
@@ -244,14 +244,14 @@ def _trial_of(records: Table, settings: TrialSettings) -> Trial:
     return Trial(dealer, cache(replace(settings, rows=1).of_size), quickest, settings.rows)
 
 
-def _narrowed(records: Table, most: int) -> Table:
+def _narrowed(records: Table, limit: int) -> Table:
     import numpy as np
 
     patients = list(dict.fromkeys(records.patients))
-    if len(patients) <= most:
+    if len(patients) <= limit:
         return records
     sample: set[str] = {
-        patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:most].tolist()
+        patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:limit].tolist()
     }
     return records.take([row for row, name in enumerate(records.patients) if name in sample])
 
@@ -282,9 +282,9 @@ def _show(trial: Trial, seeds: int, epsilon: float, helps: list[str]) -> None:
         say(f"no model was released, or it has no metric ({', '.join(whole.measured[STUDY][0]) or 'none'})")
         return
     heads = ["", *(f"{each.hospitals} hospitals of {each.patients:,} patients" for each in (dealt, whole))]
-    counted = f"{seeds} seeds" if seeds > 1 else "1 seed"
+    seed_count = f"{seeds} seeds" if seeds > 1 else "1 seed"
     for metric in whole.metrics:
-        table(f"{metric} on held-out patients, {counted}", heads, list(_rows(dealt, whole, metric, epsilon)))
+        table(f"{metric} on held-out patients, {seed_count}", heads, list(_rows(dealt, whole, metric, epsilon)))
     say(
         f"first column: your records dealt out to {dealt.hospitals} hospitals. Second: every hospital as large as yours"
         ", with the same patients. What other hospitals' patients would add cannot be seen in it"
@@ -347,8 +347,8 @@ def _of_no_use(whole: TrialResult, metric: str, sign: int, *, gain: float) -> st
 
     is_learnable = _is_clear(whole, POOLED, metric, sign)
     cure = "more hospitals, a higher ε or fewer columns" if is_learnable else "other columns"
-    how, constant = "no" if gain <= 0 else "not clearly", _constant_in_words(metric)
-    return f'warning: the model is {how} better than "{constant}". What would help: {cure}'
+    degree, constant = "no" if gain <= 0 else "not clearly", _constant_in_words(metric)
+    return f'warning: the model is {degree} better than "{constant}". What would help: {cure}'
 
 
 def _is_clear(whole: TrialResult, row: str, metric: str, sign: int) -> bool:
@@ -356,7 +356,7 @@ def _is_clear(whole: TrialResult, row: str, metric: str, sign: int) -> bool:
     from simulation.trial import CONSTANT
 
     pairs = zip(whole.measured[row], whole.measured[CONSTANT], strict=True)
-    gains = [sign * (one[metric] - other[metric]) for one, other in pairs]
+    gains = [sign * (model_metrics[metric] - base_metrics[metric]) for model_metrics, base_metrics in pairs]
     error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
     return fmean(gains) > 2 * error
 
