@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dp_accounting
 import numpy as np
+import pandas as pd
 import pytest
 
 from accounting.budget.budget import replay
@@ -196,7 +197,11 @@ def test_processes_that_are_killed_in_each_question_end_in_one_file(tmp_path: Pa
     policy = 'studies = ["ward"]\nlargest_delta = 1e-3\n[statistics]\nqueries = "ask"\n'
     url = nullcontext(None) if database == "sqlite" else embedded_postgres()
     with url as address, ForkedProcesses() as processes:
-        stage = Stage(tmp_path, address, processes, dict.fromkeys(names, 40))
+        stage = Stage(tmp_path, address, processes, dict.fromkeys(names, 400))
+        for hospital in stage.hospitals.values():
+            # One column follows the other, so that this pair is worth its noise, and a third question is asked.
+            records = pd.read_csv(hospital.data)
+            records.assign(x1=records["x0"]).to_csv(hospital.data, index=False)
         stage.coordinator.prepare()
         stage.serve()
         stage.coordinator.wait_ready()
