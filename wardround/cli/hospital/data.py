@@ -91,8 +91,7 @@ def check(
         read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
         report: dict[str, Any] = declaration.report() | _report_change(read, directory, dataset)
         if study is not None:
-            file = backbone_file(backbone, backbone_program)
-            checked = check_data(read, rules, study, device=device, backbone=file)
+            checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report_study(checked, study, show=not as_json) | report
         if questions:
             report["questions"] = [
