@@ -104,8 +104,11 @@ def questions(studies: Saved, study: str) -> Iterator[tuple[str, Hospital | None
         if "get" not in methods or route in WITHOUT_DATA or ("secure-sum" in route and study != "masked"):
             continue
         path = route.format(**places)
-        waits = route.endswith(("/assignment", "/secure-sum", "/events"))
-        yield (f"{path}?wait=0" if waits else path), me if "secure-sum" in route or "/assignment" in route else None
+        if route.endswith(("/assignment", "/secure-sum", "/events")):
+            path += "?wait=0"
+        elif route.endswith("/synthesis/shares.json"):
+            path += "?column=0"
+        yield path, me if "secure-sum" in route or "/assignment" in route else None
     for more in ("rounds/2", "models/0", "roster?round=1"):
         yield f"/v1/studies/{study}/{more}", me
     for more in ("", "/budget"):
