@@ -60,7 +60,9 @@ def policy_of(study: str, settings: AnySettings) -> str:
     answers = '[statistics]\nqueries = "allow"\n'
     if isinstance(settings, StatisticsSettings):
         return f'studies = ["{study}"]\n{answers}'
-    return site_policy(study, settings) + (answers if settings.statistics else "")
+    policy = site_policy(study, settings)
+    # That of a Bayesian study has the section already, for the question by hospital.
+    return policy if "[statistics]" in policy or settings.statistics is None else policy + answers
 
 
 def _masking(clients: int) -> dict[str, Any]:

@@ -239,13 +239,14 @@ def site_policy(study: str, settings: StudySettings) -> str:
     """A hospital's policy.toml for one study."""
     privacy = settings.privacy
     plain = privacy.bayesian is not None and privacy.disclosure == "plain"
+    asks = privacy.bayesian is not None and settings.statistics is not None
     return (
         f'studies = ["{study}"]\n'
         f"least_noise_multiplier = {guaranteed_noise_multiplier(settings)!r}\n"
         f"plain_disclosure = {str(plain).lower()}\n"
         f"unnoised_updates = {str(privacy.rules.central).lower()}\n"
         # Of the question by hospital: here no person is asked.
-        + ('[statistics]\nqueries = "allow"\nby_hospital = "allow"\n' if settings.statistics is not None else "")
+        + ('[statistics]\nqueries = "allow"\nby_hospital = "allow"\n' if asks else "")
     )
 
 
