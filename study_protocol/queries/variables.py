@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Self
@@ -205,6 +206,13 @@ class Condition(Message):
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         return (numbers >= low) & (numbers < high)
+
+
+def require_columns_once(variables: Sequence[Variable | Range]) -> None:
+    """Raises ValueError: two of the variables are of one column."""
+    twice = [name for name, times in Counter(variable.column for variable in variables).items() if times > 1]
+    if twice:
+        raise ValueError(f"column {twice[0]}: stands twice")
 
 
 def column_of(patients: Patients, name: str) -> Column:

@@ -7,7 +7,6 @@ whole numbers, one array for each clique, because an object for each of many tho
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from study_protocol.queries.counting import counts
 from study_protocol.queries.kinds.tables import root_up
 from study_protocol.queries.phrases import listed
 from study_protocol.queries.question import BaseQuestion
-from study_protocol.queries.variables import Patients, Variable
+from study_protocol.queries.variables import Patients, Variable, require_columns_once
 from study_protocol.versions import MARGINALS
 from study_protocol.wire.values import Whole
 
@@ -57,9 +56,7 @@ class Marginals(BaseQuestion):
     @field_validator("variables")
     @classmethod
     def _have_each_column_once(cls, variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        twice = [name for name, times in Counter(each.column for each in variables).items() if times > 1]
-        if twice:
-            raise ValueError(f"column {twice[0]}: stands twice")
+        require_columns_once(variables)
         return variables
 
     @field_validator("cliques")

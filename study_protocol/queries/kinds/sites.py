@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -25,7 +24,15 @@ from study_protocol.queries.odd_hospitals import (
     together,
 )
 from study_protocol.queries.phrases import listed
-from study_protocol.queries.variables import MISSING, Patients, Range, Variable, column_of, plain
+from study_protocol.queries.variables import (
+    MISSING,
+    Patients,
+    Range,
+    Variable,
+    column_of,
+    plain,
+    require_columns_once,
+)
 
 # Of a patient with an impossible value: the weight of it, and of everything else. Their squares add up to 1.
 _OUTSIDE, _ELSE = math.sqrt(63) / 8, 1 / 8
@@ -52,9 +59,7 @@ class Sites(HospitalQuestion):
     @field_validator("variables")
     @classmethod
     def _have_each_column_once(cls, variables: tuple[Range | Variable, ...]) -> tuple[Range | Variable, ...]:
-        twice = [name for name, times in Counter(each.column for each in variables).items() if times > 1]
-        if twice:
-            raise ValueError(f"column {twice[0]}: stands twice")
+        require_columns_once(variables)
         return variables
 
     @property
@@ -144,11 +149,8 @@ class Sites(HospitalQuestion):
         # Their other numbers are of selected patients, so that a difference there would be no second finding.
         unsure = {row[0] for row, _ in impossible}
         findings = impossible + [_share_found(*finding) for finding in self._with_other_shares(blocks, unsure)]
-        # A row that is not shown has no sentence either.
         min_patients = max((block.suppress_below for block in blocks.values()), default=0)
-        notes = [note for row, note in findings if row[3] >= min_patients]
-        if unsure:
-            notes.append(f"{listed(sorted(unsure))}: {_UNSURE}")
+        notes = _sentences(findings, unsure, min_patients)
         table = AnswerTable(
             name="findings",
             title="what stands out",
@@ -242,6 +244,15 @@ def _share_found(hospital: str, cell: _Cell, share: NoisedShare, elsewhere: floa
     words = f"{share.value:.0%} of patients, elsewhere for {elsewhere:.0%}{_by_chance(chance)}"
     row = (hospital, cell.column, cell.label, patients, share.value, elsewhere, chance)
     return row, f"{hospital}: {cell.column} {cell.words} for {words}"
+
+
+def _sentences(findings: list[tuple[_Row, str]], unsure: set[str], min_patients: float) -> list[str]:
+    """Return the sentences of the rows that are shown. A row that is not shown has none."""
+    visible = [(row[0], sentence) for row, sentence in findings if row[3] >= min_patients]
+    sentences = [sentence for _, sentence in visible]
+    if hospitals := sorted(unsure & {hospital for hospital, _ in visible}):
+        sentences.append(f"{listed(hospitals)}: {_UNSURE}")
+    return sentences
 
 
 def _impossible_in_words(hospital: str, cell: _Cell, outside: OutsideCount, chance: float) -> str:

@@ -165,6 +165,7 @@ def test_no_sentence_names_fewer_patients_than_a_study_shows() -> None:
     for suppress_below, count in ((0, 1), (100, 0)):
         notes = answer_of(document, noise, total.astype(np.float64), suppress_below).notes
         assert sum("is below 30 for about" in note for note in notes) == count
+        assert sum("west" in note for note in notes) == 2 * count
 
 
 def test_it_is_always_by_hospital_and_has_each_column_once() -> None:
