@@ -1,0 +1,26 @@
+"""The tables of the working database in which a cohort's patients and events are gathered.
+
+OMOP databases and FHIR files fill the same tables, and the cohort's columns are computed from them by one piece of
+code. So the same patients give the same bytes, whichever source they came from.
+
+    person   one row for each patient. `patient` is the identifier as text, `sex` an OMOP gender concept or 0, the day
+             of birth perhaps without month and day, `died` the day of death
+    event    one row for each visit, condition, drug, measurement or observation. `ends` is of visits. `value`,
+             `value_concept` and `unit` are of measurements and observations, as they are stored
+    covered  one row for each concept that a concept of the settings covers: itself, and its descendants where they
+             count
+"""
+
+from __future__ import annotations
+
+TABLES = """
+CREATE TABLE person (
+    patient VARCHAR NOT NULL, sex BIGINT NOT NULL, birth_year INTEGER, birth_month INTEGER, birth_day INTEGER,
+    died DATE
+);
+CREATE TABLE event (
+    domain VARCHAR NOT NULL, patient VARCHAR NOT NULL, concept BIGINT NOT NULL, day DATE NOT NULL, time TIMESTAMP,
+    ends DATE, value DOUBLE, value_concept BIGINT, unit BIGINT
+);
+CREATE TABLE covered (named BIGINT NOT NULL, concept BIGINT NOT NULL);
+"""
