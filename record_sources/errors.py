@@ -6,4 +6,4 @@ from study_protocol.cells import DataError
 
 
 class SourceError(DataError):
-    """A source, its description or its rows cannot be used. The text names tables, columns and counts, never a value."""
+    """A source or its rows cannot be used. The text names tables, columns and counts, never a value."""
