@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Executable, create_engine
+from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -35,7 +35,7 @@ _FIRST: Mapping[str, Sequence[str]] = {
     "postgresql": ("SET LOCAL statement_timeout = {milliseconds}",),
     # One state of the database for all tables.
     "sqlite": ("PRAGMA query_only = ON", "BEGIN"),
-    "duckdb": ("BEGIN TRANSACTION",),
+    "duckdb": (),
     "mysql": (
         "SET SESSION max_execution_time = {milliseconds}",
         "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -84,15 +84,16 @@ class ReadOnlyDatabase:
                 result = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
             else:
                 result = connection.execute(statement)
-        names = tuple(map(str, result.keys()))
+        # A cursor of psycopg that finds its connection lost closes only the second time.
+        closing = [result.close, cast("Any", result.cursor).close]
         try:
-            # The driver's own rows of a text: nothing is converted, so that SQLAlchemy would only take time.
-            source: Any = result.cursor if isinstance(statement, str) else result
-            yield Query(names, self._fetched(source, text, watchdog))
+            yield Query(tuple(map(str, result.keys())), self._fetched(result, text, watchdog))
         finally:
             watchdog.stop()
-            with contextlib.suppress(Exception):
-                result.close()
+            for close in closing:
+                # Of a lost connection.
+                with contextlib.suppress(Exception):
+                    close()
 
     def expected_rows(self, query: str) -> int | None:
         """Return about how many rows a query has, or None where finding out takes as long as the query.
@@ -117,11 +118,11 @@ class ReadOnlyDatabase:
     def _scalar(self, text: str) -> Any:
         return self.connection.execution_options(no_parameters=True).exec_driver_sql(text).scalar_one()
 
-    def _fetched(self, source: Any, text: str, watchdog: Watchdog) -> Iterator[Sequence[Any]]:
+    def _fetched(self, result: CursorResult[Any], text: str, watchdog: Watchdog) -> Iterator[Sequence[Any]]:
         while True:
             with self._in_words(text, watchdog):
                 watchdog.check()
-                chunk = source.fetchmany(_FETCHED)
+                chunk = result.fetchmany(_FETCHED)
             if not chunk:
                 return
             yield from chunk
