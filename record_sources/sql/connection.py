@@ -8,6 +8,7 @@ import os
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,9 +131,9 @@ class ReadOnlyDatabase:
     @contextmanager
     def _watched(self, text: str, offset: int = 0) -> Generator[Watchdog]:
         """Start the time of a statement. It runs on after the block, until it is stopped."""
-        own_timeout = DATABASES[self.kind].file
-        seconds = self.timeout + (0 if own_timeout else _GRACE_SECONDS)
-        watchdog = Watchdog(seconds, _interrupter(self.kind, self.connection.connection.driver_connection))
+        grace = 0 if DATABASES[self.kind].file else _GRACE_SECONDS
+        interrupt = _interrupter(self.kind, self.connection.connection.driver_connection)
+        watchdog = Watchdog(self.timeout, grace, interrupt)
         try:
             with self._in_words(text, watchdog, offset):
                 yield watchdog
@@ -146,34 +147,40 @@ class ReadOnlyDatabase:
             yield
         except _errors_of(self.connection.engine) as error:
             raise SourceError(
-                fault_of(TimeoutError("interrupt") if watchdog.expired else error, text, offset)
+                fault_of(TimeoutError("interrupted") if watchdog.expired else error, text, offset)
             ) from None
 
 
 class Watchdog:
     """Ends a statement that takes too long, from a thread of its own.
 
-    Attributes:
-        expired: whether it did.
+    Args:
+        seconds: for the statement and for fetching its rows.
+        grace: further seconds, in which the server or `check` may end it.
+        interrupt: ends it.
     """
 
-    def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
-        self.expired, self._interrupt = False, interrupt
-        self._timer = threading.Timer(seconds, self._end)
+    def __init__(self, seconds: float, grace: float, interrupt: Callable[[], None]) -> None:
+        self._end_time, self._interrupt = time.monotonic() + seconds, interrupt
+        self._timer = threading.Timer(seconds + grace, self._end)
         self._timer.daemon = True
         self._timer.start()
 
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._end_time
+
     def check(self) -> None:
-        """Raise TimeoutError if the time is over: a statement that was not running could not be ended."""
+        """Raise TimeoutError if the time is over: a statement between two chunks cannot be ended."""
         if self.expired:
-            raise TimeoutError("interrupt")
+            raise TimeoutError
 
     def stop(self) -> None:
         """Let the statement be."""
         self._timer.cancel()
 
     def _end(self) -> None:
-        self.expired = True
         # A connection that is closed already has nothing to be ended.
         with contextlib.suppress(Exception):
             self._interrupt()

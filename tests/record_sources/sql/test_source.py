@@ -110,7 +110,7 @@ def test_a_connection_that_is_ended_while_rows_come_leaves_nothing(
     tmp_path: Path, opened: Open, postgres: Postgres
 ) -> None:
     url = opened("postgresql")
-    path = described(tmp_path, url, "SELECT i AS patient, repeat('x', 500) AS note FROM generate_series(1, 300000) i")
+    path = described(tmp_path, url, "SELECT i AS patient, repeat('x', 900) AS note FROM generate_series(1, 30000) i")
     name = url.rpartition("/")[2].partition("?")[0]
     ended = threading.Event()
 
@@ -131,7 +131,7 @@ def test_a_server_that_does_not_answer_is_given_up(
     monkeypatch.setattr("record_sources.sql.connection._GRACE_SECONDS", 0)
     url = opened("postgresql")
     path = described(
-        tmp_path, url, "SELECT i AS patient, repeat('x', 500) AS note FROM generate_series(1, 300000) i", timeout=1
+        tmp_path, url, "SELECT i AS patient, repeat('x', 900) AS note FROM generate_series(1, 30000) i", timeout=1
     )
     with ExitStack() as stack:
         frozen = threading.Event()
