@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import duckdb
+
 from record_sources.arrow import pa
 from record_sources.column_types import DUCKDB_TYPES, Kind, TypedColumn
 from record_sources.errors import SourceError
@@ -105,6 +106,12 @@ class Workspace:
         if faults:
             raise SourceError("\n".join(f"table {table}: {fault}" for fault in faults))
         return count
+
+    def types(self, table: str) -> dict[str, str]:
+        """Return DuckDB's type of each column, by its name, in their order."""
+        return dict(
+            self.connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {quoted(table)})").fetchall()
+        )
 
     def insert(self, table: str, batch: Any) -> None:
         """Add the rows of a table of pyarrow, by the names of its columns."""
