@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import duckdb
+
 from record_sources.arrow import pa
 from record_sources.column_types import DUCKDB_TYPES, Kind, TypedColumn
 from record_sources.errors import SourceError
