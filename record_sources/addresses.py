@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def checked_address(url: str, folder: Path) -> str:
     if (known := DATABASES.get(kind)) is None or driver not in ("", known.driver):
         names = ", ".join(name if each.file else f"{name}+{each.driver}" for name, each in DATABASES.items())
         raise ValueError(f"this database is not read. An address begins with one of {names}")
-    entries = {name: cast("Any", text) for name, text in address.query.items()}
+    entries = dict(address.query)
     if address.password is not None or any(_SECRET.search(f"{name}={text}") for name, text in entries.items()):
         raise ValueError(f"a password stands in the address. {_USE}")
     if known.file:

@@ -129,7 +129,7 @@ class TypedColumn:
                 self._note_cell(cell)
         self._require_exact([cell for cell in cells if type(cell) is int])
 
-    def _note_cell(self, cell: Any) -> None:
+    def _note_cell(self, cell: object) -> None:
         if isinstance(cell, datetime) and cell.tzinfo is not None:
             self._zoned += 1
         elif (kind := "moment" if isinstance(cell, datetime) else _KINDS.get(type(cell))) is not None:

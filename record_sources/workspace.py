@@ -107,6 +107,12 @@ class Workspace:
             raise SourceError("\n".join(f"table {table}: {fault}" for fault in faults))
         return count
 
+    def types(self, table: str) -> dict[str, str]:
+        """Return DuckDB's type of each column, by its name, in their order."""
+        return dict(
+            self.connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {quoted(table)})").fetchall()
+        )
+
     def insert(self, table: str, batch: Any) -> None:
         """Add the rows of a table of pyarrow, by the names of its columns."""
         self.connection.register("batch", batch)
