@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from record_sources.errors import SourceError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=255)]
-Path_ = Annotated[str, Field(min_length=1, max_length=10_000)]
+Text = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
 class _Part(BaseModel):
     # Titles, descriptions and tags change no row. A misspelled `forEach` would, and `Select` refuses it.
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, alias_generator=to_camel)
 
 
 class Column(_Part):
     """One column: a FHIRPath expression with a name. `type` is a FHIR type, or its address."""
 
     name: Name
-    path: Path_
+    path: Text
     type: str | None = None
     collection: bool = False
 
@@ -31,7 +32,7 @@ class Column(_Part):
 class Filter(_Part):
     """A condition that a resource must meet."""
 
-    path: Path_
+    path: Text
 
 
 class Constant(BaseModel):
@@ -62,20 +63,19 @@ class Constant(BaseModel):
 class Select(_Part):
     """Columns, nested selections and unions, once or for each element of an expression."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
     id: str | None = None
     extension: list[Any] | None = None
-    modifierExtension: None = None
     column: list[Column] = []
     select: list[Select] = []
-    unionAll: list[Select] = []
-    forEach: Path_ | None = None
-    forEachOrNull: Path_ | None = None
-    repeat: list[Path_] | None = Field(default=None, min_length=1)
+    union_all: list[Select] = []
+    for_each: Text | None = None
+    for_each_or_null: Text | None = None
+    repeat: list[Text] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _require_one_iteration(self) -> Select:
-        if sum(way is not None for way in (self.forEach, self.forEachOrNull, self.repeat)) > 1:
+        if sum(way is not None for way in (self.for_each, self.for_each_or_null, self.repeat)) > 1:
             raise ValueError("use one of forEach, forEachOrNull and repeat")
         return self
 
@@ -83,17 +83,17 @@ class Select(_Part):
 class ViewDefinition(_Part):
     """One view: rows made of the resources of one type."""
 
-    resourceType: str = Field(default="ViewDefinition", pattern="^ViewDefinition$")
+    resource_type: str = Field(default="ViewDefinition", pattern="^ViewDefinition$")
     name: Name | None = None
     resource: str = Field(pattern="^[A-Z][A-Za-z]+$")
-    fhirVersion: list[str] | None = None
+    fhir_version: list[str] | None = None
     constant: list[Constant] = []
     where: list[Filter] = []
     select: list[Select] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _require_release(self) -> ViewDefinition:
-        if self.fhirVersion is not None and not any(version.startswith("4.") for version in self.fhirVersion):
+        if self.fhir_version is not None and not any(version.startswith("4.") for version in self.fhir_version):
             raise ValueError("fhirVersion must name a version of FHIR R4, for example 4.0.1")
         return self
 
@@ -125,7 +125,7 @@ def read_definitions(path: Path) -> list[ViewDefinition]:
     for file in files:
         try:
             content: Any = json.loads(file.read_text("utf-8-sig"))
-            definition = parse_definition(cast("Any", content))
+            definition = parse_definition(content)
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, SourceError) else "it is no JSON in UTF-8"
             raise SourceError(f"{file.name}: {reason}") from None

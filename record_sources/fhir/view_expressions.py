@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 from antlr4 import CommonTokenStream, InputStream, ParseTreeWalker, Token
 from antlr4.error.ErrorListener import ErrorListener
-from fhirpathpy.engine import do_eval
-from fhirpathpy.engine.invocations import invocation_registry
-from fhirpathpy.engine.invocations.constants import constants as clock
-from fhirpathpy.engine.nodes import FP_DateTime, FP_Type, ResourceNode, TypeInfo
-from fhirpathpy.engine.util import get_data
-from fhirpathpy.models import models
 from fhirpathpy.parser.ASTPathListener import ASTPathListener
 from fhirpathpy.parser.generated.FHIRPathLexer import FHIRPathLexer
 from fhirpathpy.parser.generated.FHIRPathParser import FHIRPathParser
@@ -21,9 +16,17 @@ from fhirpathpy.parser.generated.FHIRPathParser import FHIRPathParser
 from record_sources.errors import SourceError
 from record_sources.fhir.view_boundaries import boundary
 
-_R4: dict[str, Any] = models["r4"]
+# The library has no types, and pyright takes the members of a module imported so for Any.
+_engine = import_module("fhirpathpy.engine")
+_invocations = import_module("fhirpathpy.engine.invocations")
+_clock = import_module("fhirpathpy.engine.invocations.constants").constants
+_nodes = import_module("fhirpathpy.engine.nodes")
+_content: Callable[[Any], Any] = import_module("fhirpathpy.engine.util").get_data
+_R4: dict[str, Any] = import_module("fhirpathpy.models").models["r4"]
 # An instant is a dateTime of full precision. The library would compare it as text, without its zone.
-TypeInfo.type_to_class_with_check_string["instant"] = FP_DateTime
+_TEMPORAL: dict[str, Any] = _nodes.TypeInfo.type_to_class_with_check_string
+_TEMPORAL["instant"] = _nodes.FP_DateTime
+
 # Names that FHIRPath and the specification of views define. A view adds its constants.
 _VARIABLES: Mapping[str, Any] = {
     "context": None,
@@ -39,13 +42,13 @@ VARIABLES = frozenset(_VARIABLES)
 
 def constant_node(kind: str, content: Any) -> Any:
     """Return a constant of a view. Days and times become elements of their FHIR type, so that they compare as such."""
-    return ResourceNode(content, kind) if kind in TypeInfo.type_to_class_with_check_string else content
+    return _nodes.ResourceNode(content, kind) if kind in _TEMPORAL else content
 
 
 def plain(element: Any) -> Any:
     """Return an element as FHIR's JSON has it. Numbers with a decimal point are Decimal."""
-    content = get_data(element)
-    return str(content) if isinstance(content, FP_Type) else content
+    content = _content(element)
+    return str(content) if isinstance(content, _nodes.FP_Type) else content
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,8 +65,8 @@ class Expression:
             SourceError: the expression does not fit this resource. The text has no value of it.
         """
         # The library keeps the model of types in a class.
-        TypeInfo.model = _R4
-        clock.reset()
+        _nodes.TypeInfo.model = _R4
+        _clock.reset()
         named = {**_VARIABLES, "context": focus, "resource": resource, "rootResource": resource, **variables}
         context = {
             "dataRoot": [focus],
@@ -73,9 +76,9 @@ class Expression:
             "userInvocationTable": _FUNCTIONS,
         }
         try:
-            found: list[Any] = do_eval(context, [focus], self._tree)
+            found: list[Any] = _engine.do_eval(context, [focus], self._tree)
         # The library raises plain exceptions, and their texts may show values.
-        except Exception:
+        except Exception:  # noqa: BLE001
             raise SourceError(
                 f"the FHIRPath expression {self.text} cannot be evaluated. A part of it has several values where one "
                 "is needed, or another type than its functions take"
@@ -102,13 +105,13 @@ def parse_expression(text: str, variables: frozenset[str]) -> Expression:
     try:
         tree = parser.expression()
         # The rule stops at the first token that does not continue an expression.
-        if parser.getTokenStream().LA(1) != Token.EOF:
+        if cast("Any", parser.getTokenStream()).LA(1) != Token.EOF:
             raise SourceError(f"{text} is no FHIRPath expression. Its end is not understood")
         ParseTreeWalker().walk(listener, tree)
     except RecursionError:
         raise SourceError("a FHIRPath expression is nested too deeply") from None
-    root = cast("dict[str, Any]", listener.parentStack[0])["children"][0]
-    for node in _nodes(root):
+    root: dict[str, Any] = cast("Any", listener).parentStack[0]["children"][0]
+    for node in _walk(root):
         _check_names(node, text, variables)
     return Expression(text, root)
 
@@ -117,11 +120,13 @@ class _Refusal(ErrorListener):
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> None:
+    def syntaxError(  # noqa: N802
+        self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any
+    ) -> None:
         raise SourceError(f"{self._text} is no FHIRPath expression. See its character {column + 1}")
 
 
-def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -132,7 +137,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _check_names(node: dict[str, Any], text: str, variables: frozenset[str]) -> None:
     if node["type"] == "Functn":
         name = node["children"][0]["text"]
-        if name not in invocation_registry and name not in _FUNCTIONS:
+        if name not in _invocations.invocation_registry and name not in _FUNCTIONS:
             raise SourceError(f"{text} uses the function {name}, which is not known")
     elif node["type"] == "ExternalConstantTerm":
         name = node["children"][0]["children"][0]["text"].strip("`'\"")
@@ -142,20 +147,20 @@ def _check_names(node: dict[str, Any], text: str, variables: frozenset[str]) -> 
 
 def _is_extension_only(element: Any) -> bool:
     """Return whether an element has extensions in place of a value, as a date of birth that is not known."""
-    content = element.data if isinstance(element, ResourceNode) else element
+    content = _content(element)
     return isinstance(content, dict) and list(cast("dict[str, Any]", content)) == ["extension"]
 
 
 def _resource_keys(_context: Any, elements: list[Any]) -> list[Any]:
-    return [content["id"] for element in elements if "id" in (content := get_data(element))]
+    return [content["id"] for element in elements if "id" in (content := _content(element))]
 
 
-def _reference_keys(_context: Any, elements: list[Any], resource: TypeInfo | None = None) -> list[str]:
+def _reference_keys(_context: Any, elements: list[Any], resource: Any = None) -> list[str]:
     """Return the identifiers that relative references name. References of another form give none."""
     keys: list[str] = []
     for element in elements:
-        content = get_data(element)
-        reference = content.get("reference") if isinstance(content, dict) else None
+        content = _content(element)
+        reference: Any = cast("dict[str, Any]", content).get("reference") if isinstance(content, dict) else None
         parts = reference.split("/_history/")[0].split("/") if isinstance(reference, str) else []
         if len(parts) >= 2 and (resource is None or resource.name == parts[-2]):
             keys.append(parts[-1])
@@ -174,7 +179,7 @@ def _join(_context: Any, elements: list[Any], separator: str = "") -> str:
 
 
 def _text(element: Any) -> str:
-    content = get_data(element)
+    content = _content(element)
     if not isinstance(content, str):
         raise TypeError("join takes texts")
     return content
@@ -182,7 +187,8 @@ def _text(element: Any) -> str:
 
 def _bound(high: bool) -> Callable[[Any, list[Any]], list[Any]]:
     def bound(_context: Any, elements: list[Any]) -> list[Any]:
-        found = (boundary(get_data(element), TypeInfo.from_value(element).name, high) for element in elements)
+        kinds = [getattr(_nodes.TypeInfo.from_value(element), "name", "") for element in elements]
+        found = (boundary(_content(element), kind, high) for element, kind in zip(elements, kinds, strict=True))
         return [limit for limit in found if limit is not None]
 
     return bound

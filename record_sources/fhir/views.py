@@ -16,6 +16,8 @@ from record_sources.fhir.view_definitions import Column, Select, ViewDefinition
 from record_sources.fhir.view_expressions import VARIABLES, Expression, constant_node, parse_expression, plain
 
 Row = tuple[Any, ...]
+# Is called with the bytes read since the last call.
+Progress = Callable[[int], None]
 _INTEGERS = {"integer", "integer64", "positiveInt", "unsignedInt"}
 
 
@@ -130,11 +132,9 @@ def _require_cells(view: View, rows: list[Row]) -> None:
 def _prepare(select: Select, variables: frozenset[str]) -> _Selection:
     columns = tuple(_prepare_column(column, variables) for column in select.column)
     selects = tuple(_prepare(nested, variables) for nested in select.select)
-    unions = tuple(_prepare(part, variables) for part in select.unionAll)
+    unions = tuple(_prepare(part, variables) for part in select.union_all)
     if len({union.names for union in unions}) > 1:
-        raise SourceError(
-            "the parts of a unionAll have different columns, or another order. Give them the same columns"
-        )
+        raise SourceError("the parts of a unionAll have different columns or orders. Give them the same columns")
     children = (*selects, *unions[:1])
     names = (*(column.name for column in columns), *chain.from_iterable(child.names for child in children))
     empty = (
@@ -145,8 +145,11 @@ def _prepare(select: Select, variables: frozenset[str]) -> _Selection:
 
 
 def _iteration(select: Select, variables: frozenset[str]) -> tuple[str, tuple[Expression, ...]] | None:
-    for kind in ("forEach", "forEachOrNull", "repeat"):
-        stated: str | list[str] | None = getattr(select, kind)
+    for kind, stated in (
+        ("forEach", select.for_each),
+        ("forEachOrNull", select.for_each_or_null),
+        ("repeat", select.repeat),
+    ):
         if stated is not None:
             texts = [stated] if isinstance(stated, str) else stated
             return kind, tuple(parse_expression(text, variables) for text in texts)
