@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PROTOCOL = 4
+PROTOCOL = 5
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
 # From this number on programs read ledgers that name models.
@@ -26,6 +26,8 @@ BLOCKS_BY_HOSPITAL = 4
 MARGINALS = 4
 # From this number on programs read questions of kind `distances`.
 DISTANCES = 4
+# From this number on programs read the section `cohort`.
+COHORTS = 5
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.
@@ -92,6 +94,10 @@ def _synthesises(settings: Settings) -> bool:
     return settings.get("synthesis") is not None
 
 
+def _has_cohort(settings: Settings) -> bool:
+    return settings.get("cohort") is not None
+
+
 def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
@@ -109,6 +115,7 @@ REQUIREMENTS = (
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
+    Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
 
 

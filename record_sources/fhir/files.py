@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from record_sources.errors import SourceError
 
@@ -87,12 +87,19 @@ def _lines(stream: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 def _resource(line: bytes, path: Path, number: int) -> ResourceLine:
     try:
-        resource = json.loads(line.decode("utf-8"))
+        parsed: Any = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        if b"\\ud" in line or b"\\uD" in line:
+            json.dumps(parsed, ensure_ascii=False).encode()  # half a pair of surrogates is no text
     except (ValueError, RecursionError):
         raise SourceError(f"{path.name}, line {number} is no JSON object in UTF-8, or is cut off. {_EXPORT}.") from None
-    kind = resource.get("resourceType") if isinstance(resource, dict) else None
+    resource = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+    kind = resource.get("resourceType")
     if not isinstance(kind, str):
         raise SourceError(f"{path.name}, line {number} is no FHIR resource: it has no resourceType. {_EXPORT}.")
     if kind == "Bundle":
         raise SourceError(f"{path.name}, line {number} is a Bundle, and bundles are not read. {_EXPORT}.")
     return ResourceLine(kind, resource, line.strip())
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
