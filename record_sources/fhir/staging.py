@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from record_sources import concepts
+from record_sources.arrow import pa
 from record_sources.errors import SourceError
 from record_sources.fhir import vocabulary
 from record_sources.fhir.elements import Codes, text
@@ -24,13 +24,13 @@ from record_sources.fhir.resources import (
     medication_codes,
     patient_row,
 )
+from record_sources.workspace import Workspace
 from study_protocol.study.cohort import Cohort
 
-_arrow: Any = pyarrow
 _ROWS_AT_ONCE = 20_000
 _UNKNOWN_UNIT = -1
 _TABLES = """
-CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content UBIGINT);
+CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content BIGINT);
 CREATE TABLE medication (line BIGINT, id VARCHAR, codes INTEGER);
 CREATE TABLE coded_event (
     line BIGINT, domain VARCHAR, patient VARCHAR, codes INTEGER, medication VARCHAR, day DATE, time TIMESTAMP,
@@ -40,7 +40,7 @@ CREATE TABLE coded_event (
 
 
 def fill_staging(
-    connection: duckdb.DuckDBPyConnection,
+    workspace: Workspace,
     folder: Path,
     vocabulary_folder: Path,
     cohort: Cohort,
@@ -49,7 +49,7 @@ def fill_staging(
     """Fill the staging tables from a FHIR export.
 
     Args:
-        connection: the working database, with the tables of `record_sources.staging`.
+        workspace: the working database, with the tables of `record_sources.staging`.
         folder: of the export's NDJSON files. The kind of each line is read from its `resourceType`.
         vocabulary_folder: of the vocabulary files from Athena.
         cohort: the section of the settings.
@@ -63,9 +63,10 @@ def fill_staging(
             resource is there in several versions.
     """
     files = export_files(folder)
+    connection = workspace.connection
     connection.execute(vocabulary.TABLES + _TABLES)
     vocabulary.load_vocabulary(connection, vocabulary_folder, concepts.named_concepts(cohort))
-    reader = ExportReader(connection)
+    reader = ExportReader(workspace)
     for line in read_resources(files, progress):
         reader.add(line)
     reader.finish()
@@ -84,8 +85,8 @@ class ExportReader:
     Memory is bounded by the rows of one chunk and by the different codes of the export.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection):
-        self._connection = connection
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._chunks: dict[str, list[Sequence[Any]]] = defaultdict(list)
         self._numbers: dict[tuple[Codes, bool], int] = {}
         self._line = 0
@@ -118,7 +119,7 @@ class ExportReader:
             raise LeftOutError("this kind of resource is not read")
         identifier = text(line.resource, "id")
         if identifier is not None:
-            content = int.from_bytes(hashlib.blake2b(line.line, digest_size=8).digest(), "big")
+            content = int.from_bytes(hashlib.blake2b(line.line, digest_size=8).digest(), "big", signed=True)
             self._append("resource", (self._line, line.kind, identifier, content))
         if line.kind == "Medication":
             self._append("medication", (self._line, identifier, self._number(medication_codes(line.resource))))
@@ -141,13 +142,10 @@ class ExportReader:
             self._flush(table)
 
     def _flush(self, table: str) -> None:
-        empty: Any = self._connection.sql(f"FROM {table} LIMIT 0")
-        schema: Any = empty.to_arrow_table().schema
+        names = self._workspace.connection.sql(f"FROM {table}").columns
         columns = zip(*self._chunks.pop(table), strict=True)
-        arrays = [_arrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        self._connection.register("chunk", _arrow.Table.from_arrays(arrays, schema=schema))
-        self._connection.execute(f"INSERT INTO {table} FROM chunk")
-        self._connection.unregister("chunk")
+        arrays = {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+        self._workspace.insert(table, pa.table(arrays))
 
 
 _EVENTS = """
