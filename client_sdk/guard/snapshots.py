@@ -6,104 +6,73 @@ never leaves the hospital.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from client_sdk.errors import ConfigurationError, LedgerInUse, RecordsChanged
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
+from record_sources.snapshot_record import SnapshotRecord, digests_of
 
 LEDGER_FILE = "snapshots.db"
 # Stands where a study's name does in the ledger of a data set.
 _SNAPSHOT = "/snapshot"
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.1
-
-
-@dataclass(frozen=True)
-class QueryText:
-    """One query. For a cohort in public concepts the text is the section `cohort` of the study's settings.
-
-    file    absolute path of the file that it was read from
-    text    as it was run
-    sha256  of the text
-    """
-
-    file: str
-    text: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class SnapshotFile:
-    """One file of a snapshot.
-
-    name   below the snapshot's folder. Of a snapshot of one file: the name of the file
-    bytes  its size
-    rows   of its table
-    """
-
-    name: str
-    sha256: str
-    bytes: int
-    rows: int
+_MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """One entry: records that were frozen.
 
-    path            absolute path of the file, or of the folder of files
-    kind            of the source: sql, omop, fhir or workbook
-    source          in words, without a password
-    description     absolute path of the source file (`source.toml`)
-    query_sha256    of all queries together, or of the cohort. Empty: the source has none
-    patient_column  of every table
-    sha256          of all files together
-    person          who took it
-    at              time of the entry, UTC in ISO 8601. Empty: not written yet
+    record       name, source, queries, tables, and the SHA-256 of each file by its name
+    path         absolute path of the file, or of the folder of files
+    sizes        of each file in bytes, by its name
+    description  absolute path of the source file (`source.toml`)
+    query_files  absolute path of the file of each query, by its table
+    person       who took it
+    at           time of the entry, UTC in ISO 8601. Empty: not written yet
     """
 
-    name: str
-    path: str
-    kind: str
-    source: str
-    description: str
-    queries: tuple[QueryText, ...]
-    query_sha256: str
-    patient_column: str | None
-    patients: int
-    files: tuple[SnapshotFile, ...]
-    sha256: str
+    record: SnapshotRecord
+    path: Path
+    sizes: Mapping[str, int]
+    description: Path
+    query_files: Mapping[str, Path]
     person: str
     at: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.record.name
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
         """Return the snapshot of an entry."""
-        known = {each.name: body[each.name] for each in fields(cls)}
-        queries = tuple(QueryText(**query) for query in known.pop("queries"))
-        return cls(queries=queries, files=tuple(SnapshotFile(**file) for file in known.pop("files")), **known)
+        query_files = {table: Path(file) for table, file in body["query_files"].items()}
+        paths = (Path(body["path"]), body["sizes"], Path(body["description"]), query_files)
+        return cls(SnapshotRecord.model_validate_json(body["record"]), *paths, body["person"], body["at"])
 
-    @property
-    def rows(self) -> int:
-        """Of all tables."""
-        return sum(file.rows for file in self.files)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of its entry. The record is JSON in JSON, so that a later version reads it by its own."""
+        return {
+            "record": self.record.model_dump_json(),
+            "path": str(self.path),
+            "sizes": dict(self.sizes),
+            "description": str(self.description),
+            "query_files": {table: str(file) for table, file in self.query_files.items()},
+            "person": self.person,
+            "at": self.at,
+        }
 
-    def locations(self) -> dict[Path, SnapshotFile]:
-        """Return the path of each file."""
-        whole = Path(self.path)
-        return {whole if file.name == whole.name else whole / file.name: file for file in self.files}
-
-    def state(self) -> str:
-        """Return the state of the files by their names and sizes: there, missing, or changed size."""
-        whole, locations = Path(self.path), self.locations()
-        if not all(path.is_file() for path in locations):
-            return "missing"
-        is_same = all(path.stat().st_size == file.bytes for path, file in locations.items())
-        return "there" if is_same and not _foreign(whole, locations) else "changed size"
+    def state(self) -> Literal["there", "missing", "changed size"]:
+        """Return the state of the files by their names and sizes."""
+        sizes = sizes_of(self.path)
+        if not self.sizes.keys() <= sizes.keys():
+            return _MISSING
+        return "there" if sizes == self.sizes else "changed size"
 
     def require_unchanged(self) -> None:
         """Compare every file with the entry.
@@ -112,19 +81,16 @@ class Snapshot:
             RecordsChanged: a file is missing, is another one, or was added. The message has both digests.
             OSError: a file cannot be read.
         """
-        advice = "Restore it from a backup, or take a new snapshot under another name"
-        for path, file in self.locations().items():
-            found = _sha256(path) if path.is_file() else "missing"
-            if found != file.sha256:
-                found_in_words = "the file is missing" if found == "missing" else f"its SHA-256 is {found}"
+        of_snapshot, found = f"snapshot {self.name} of {self.at[:10]}", digests_of(self.path)
+        for file, sha256 in self.record.files.items():
+            if found.get(file) != sha256:
+                found_in_words = f"its SHA-256 is {found[file]}" if file in found else f"the file is {_MISSING}"
                 raise RecordsChanged(
-                    f"{path} is not as snapshot {self.name} of {self.at[:10]} left it: {found_in_words}, and the "
-                    f"hospital's ledger names {file.sha256}. {advice}"
+                    f"{self.path}: {file} is not as {of_snapshot} left it: {found_in_words}, and the hospital's ledger "
+                    f"names {sha256}. Restore it from a backup, or take a new snapshot under another name"
                 )
-        if added := _foreign(Path(self.path), self.locations()):
-            raise RecordsChanged(
-                f"{self.path} holds {added} files that snapshot {self.name} does not have: move them away"
-            )
+        if added := len(found.keys() - self.record.files.keys()):
+            raise RecordsChanged(f"{self.path} holds {added} files that {of_snapshot} does not have: move them away")
 
 
 class SnapshotLedger(LedgerChain):
@@ -160,15 +126,15 @@ class SnapshotLedger(LedgerChain):
             LedgerNotWritten: the ledger is unchanged.
         """
         if (known := named(self.snapshots(), snapshot.name)) is not None:
-            raise ConfigurationError(taken(known, snapshot.sha256))
+            raise ConfigurationError(name_is_taken(known, snapshot.record))
         written = replace(snapshot, at=self._moment())
         with self._writing():
-            self._append(DECLARED, _SNAPSHOT, None, asdict(written))
+            self._append(DECLARED, _SNAPSHOT, None, written.to_dict())
         return written
 
 
 def snapshots_in(home: Path) -> list[Snapshot]:
-    """Return the snapshots of a hospital, the oldest first, also while another process writes. None: an empty list.
+    """Return the snapshots of a hospital, the oldest first, also while another process writes.
 
     Raises:
         LedgerDamaged: not a ledger, or its chain is broken.
@@ -180,25 +146,20 @@ def snapshots_in(home: Path) -> list[Snapshot]:
         return ledger.snapshots()
 
 
-def named(snapshots: list[Snapshot], name: str) -> Snapshot | None:
+def named(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
     """Return the snapshot of this name, or None."""
     return next((snapshot for snapshot in snapshots if snapshot.name == name), None)
 
 
-def taken(known: Snapshot, sha256: str) -> str:
-    """Return the message that a name is taken, with whether the content would be the same."""
-    content = (
-        "The same records would be written: use it"
-        if sha256 == known.sha256
-        else "Other records would be written: take another name"
-    )
-    return f"{known.name} is a snapshot of {known.at[:10]} already ({known.path}), and snapshots are frozen. {content}"
+def name_is_taken(known: Snapshot, record: SnapshotRecord) -> str:
+    """Return the message that another snapshot has the name, and whether the records are the same."""
+    is_same = record.files == known.record.files
+    what = "The source still gives the same records: use it" if is_same else "The source now gives other records"
+    counts = "" if is_same else f" ({known.record.patients} → {record.patients} patients): take another name"
+    return f"{known.name} is a snapshot of {known.at[:10]} ({known.path}), and snapshots are frozen. {what}{counts}"
 
 
-def _foreign(whole: Path, locations: Mapping[Path, SnapshotFile]) -> int:
-    return sum(path not in locations for path in whole.rglob("*")) if whole.is_dir() else 0
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sizes_of(snapshot: Path) -> dict[str, int]:
+    """Return the size of each file of a snapshot in bytes, by its name."""
+    paths = snapshot.iterdir() if snapshot.is_dir() else [snapshot] if snapshot.is_file() else []
+    return {path.name: path.stat().st_size for path in paths}

@@ -28,8 +28,8 @@ class FoundRecords:
         """Return how the records are made. The argument is the digest of the mapping that is applied to them."""
         if self.snapshot is None:
             return RecordsOrigin(mapping_sha256=mapping_sha256)
-        taken = self.snapshot
-        return RecordsOrigin(taken.name, taken.sha256, taken.query_sha256, mapping_sha256)
+        record = self.snapshot.record
+        return RecordsOrigin(record.name, record.sha256, record.query_sha256, mapping_sha256)
 
 
 def find_records(home: Path, given: Path, patient_column: str | None = None) -> FoundRecords:
@@ -48,14 +48,14 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
     snapshot = _by_path(snapshots, given) or _by_name(snapshots, given)
     if snapshot is None:
         return FoundRecords(given, patient_column)
-    if None not in (patient_column, snapshot.patient_column) and patient_column != snapshot.patient_column:
+    column = snapshot.record.patient_column
+    if patient_column not in (None, column):
         raise ConfigurationError(
-            f"--patient-column {patient_column}: snapshot {snapshot.name} names its patients in column "
-            f"{snapshot.patient_column}. Leave the option out"
+            f"--patient-column {patient_column}: snapshot {snapshot.name} names its patients in column {column}. Leave "
+            "the option out"
         )
     snapshot.require_unchanged()
-    is_named = named([snapshot], str(given)) is not None
-    return FoundRecords(Path(snapshot.path) if is_named else given, snapshot.patient_column or patient_column, snapshot)
+    return FoundRecords(snapshot.path if str(given) == snapshot.name else given, column, snapshot)
 
 
 def older_than_query(snapshot: Snapshot) -> str:
@@ -63,7 +63,8 @@ def older_than_query(snapshot: Snapshot) -> str:
 
     A query file that is gone is no change: the hospital's ledger holds its text.
     """
-    changed = [Path(query.file).name for query in snapshot.queries if _text(query.file) not in (None, query.text)]
+    texts = {file: snapshot.record.queries[table].text for table, file in snapshot.query_files.items()}
+    changed = [file.name for file, text in texts.items() if _text(file) not in (None, text)]
     if not changed:
         return ""
     return (
@@ -92,7 +93,7 @@ def _by_path(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
     if not given.exists():
         return None
     whole = given.resolve()
-    return next((each for each in snapshots if Path(each.path) in (whole, whole.parent)), None)
+    return next((each for each in snapshots if each.path in (whole, whole.parent)), None)
 
 
 def _by_name(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
@@ -106,8 +107,8 @@ def _by_name(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
     return snapshot
 
 
-def _text(file: str) -> str | None:
+def _text(file: Path) -> str | None:
     try:
-        return Path(file).read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError):
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from client_sdk.guard.snapshots import QueryText, Snapshot, SnapshotFile, SnapshotLedger
+from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, sizes_of
+from record_sources.snapshot_record import QueryRecord, SnapshotRecord, TableRecord, digests_of
 
 QUERY = "SELECT patient, age FROM icu"
 
@@ -14,7 +15,7 @@ def frozen(folder: Path, name: str, content: bytes = b"not read here", patients:
     """Return the entry of one file that is written below `folder`."""
     path = folder / f"{name}.parquet"
     path.write_bytes(content)
-    return _entry(folder, name, path, (_file(path, patients),), patients)
+    return _entry(folder, name, path, {"records": patients})
 
 
 def frozen_folder(folder: Path, name: str) -> Snapshot:
@@ -24,7 +25,7 @@ def frozen_folder(folder: Path, name: str) -> Snapshot:
     paths = [whole / "patients.parquet", whole / "visits.parquet"]
     for path in paths:
         path.write_bytes(path.name.encode())
-    return _entry(folder, name, whole, (_file(paths[0], 3), _file(paths[1], 4)), 3)
+    return _entry(folder, name, whole, {"patients": 3, "visits": 4})
 
 
 def recorded(home: Path, snapshot: Snapshot) -> Snapshot:
@@ -33,26 +34,18 @@ def recorded(home: Path, snapshot: Snapshot) -> Snapshot:
         return ledger.record(snapshot)
 
 
-def _file(path: Path, rows: int) -> SnapshotFile:
-    content = path.read_bytes()
-    return SnapshotFile(path.name, hashlib.sha256(content).hexdigest(), len(content), rows)
-
-
-def _entry(folder: Path, name: str, path: Path, files: tuple[SnapshotFile, ...], patients: int) -> Snapshot:
+def _entry(folder: Path, name: str, path: Path, tables: dict[str, int]) -> Snapshot:
     query = folder / f"{name}.sql"
     query.write_text(QUERY)
-    query_sha256 = hashlib.sha256(QUERY.encode()).hexdigest()
-    return Snapshot(
+    files = digests_of(path)
+    record = SnapshotRecord(
         name=name,
-        path=str(path),
         kind="sql",
-        source="SQLite database clinic.db",
-        description=str(folder / f"{name}.toml"),
-        queries=(QueryText(str(query), QUERY, query_sha256),),
-        query_sha256=query_sha256,
+        place="SQLite database clinic.db",
+        queries={"records": QueryRecord(text=QUERY, sha256=hashlib.sha256(QUERY.encode()).hexdigest())},
         patient_column="patient",
-        patients=patients,
+        tables={table: TableRecord(rows=rows, patients=rows, columns=("patient",)) for table, rows in tables.items()},
         files=files,
-        sha256=hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest(),
-        person="ada",
+        sha256=hashlib.sha256("".join(files.values()).encode()).hexdigest(),
     )
+    return Snapshot(record, path, sizes_of(path), folder / f"{name}.toml", {"records": query}, "ada")

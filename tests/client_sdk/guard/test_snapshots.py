@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ def test_a_snapshot_is_read_as_it_was_written_while_another_process_holds_the_le
     with SnapshotLedger.wait_for(tmp_path):
         assert snapshots_in(tmp_path) == [first, second]
     assert first.at
-    assert (second.rows, len(second.files)) == (7, 2)
+    assert (second.record.rows, second.record.patients, len(second.record.files)) == (7, 3, 2)
 
 
 def test_an_entry_waits_for_another_one_and_for_no_study(tmp_path: Path) -> None:
@@ -33,15 +32,17 @@ def test_an_entry_waits_for_another_one_and_for_no_study(tmp_path: Path) -> None
         SnapshotLedger.wait_for(tmp_path, patience=0.2)
 
 
-@pytest.mark.parametrize(("other", "said"), [("", "The same records"), ("x", "Other records")])
-def test_a_name_is_taken_once(other: str, said: str, tmp_path: Path) -> None:
-    snapshot = recorded(tmp_path, frozen(tmp_path, "icu-1"))
-    with pytest.raises(ConfigurationError, match=f"snapshots are frozen. {said}"):
-        recorded(tmp_path, replace(snapshot, sha256=snapshot.sha256 + other))
+@pytest.mark.parametrize(
+    ("content", "patients", "said"), [(b"a", 5, "still gives the same records"), (b"b", 6, "5 → 6 patients")]
+)
+def test_a_name_is_taken_once(content: bytes, patients: int, said: str, tmp_path: Path) -> None:
+    snapshot = recorded(tmp_path, frozen(tmp_path, "icu-1", b"a"))
+    with pytest.raises(ConfigurationError, match=f"snapshots are frozen. .*{said}"):
+        recorded(tmp_path, frozen(tmp_path, "icu-1", content, patients))
     assert snapshots_in(tmp_path) == [snapshot]
 
 
-@pytest.mark.parametrize("field", ["query_sha256", "person", "path"])
+@pytest.mark.parametrize("field", ["record", "person", "path"])
 def test_an_entry_that_was_written_over_is_noticed(field: str, tmp_path: Path) -> None:
     recorded(tmp_path, frozen(tmp_path, "icu-1"))
     with sqlite3.connect(tmp_path / LEDGER_FILE) as connection:
@@ -53,7 +54,7 @@ def test_an_entry_that_was_written_over_is_noticed(field: str, tmp_path: Path) -
 
 def test_a_changed_file_is_refused_with_both_digests(tmp_path: Path) -> None:
     snapshot = recorded(tmp_path, frozen(tmp_path, "icu-1"))
-    path, before = Path(snapshot.path), Path(snapshot.path).read_bytes()
+    path, before = snapshot.path, snapshot.path.read_bytes()
     snapshot.require_unchanged()
     path.write_bytes(before[:-1] + b"?")
     assert snapshot.state() == "there"
@@ -72,9 +73,9 @@ def test_a_changed_file_is_refused_with_both_digests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "state"), [("added", "changed size"), ("removed", "missing"), ("swapped", "there")])
 def test_every_file_of_a_folder_counts(change: str, state: str, tmp_path: Path) -> None:
     snapshot = recorded(tmp_path, frozen_folder(tmp_path, "icu-2"))
-    one, other = (Path(snapshot.path) / f"{name}.parquet" for name in ("patients", "visits"))
+    one, other = (snapshot.path / f"{name}.parquet" for name in ("patients", "visits"))
     if change == "added":
-        (Path(snapshot.path) / "more.parquet").write_bytes(b"more")
+        (snapshot.path / "more.parquet").write_bytes(b"more")
     elif change == "removed":
         other.unlink()
     else:

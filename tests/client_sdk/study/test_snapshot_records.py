@@ -26,8 +26,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_name_means_the_file_of_the_snapshot(home: Path) -> None:
     snapshot = recorded(home, frozen(home / "kept", "icu-1"))
     found = find_records(home, Path("icu-1"))
-    assert (found.path, found.patient_column, found.snapshot) == (Path(snapshot.path), "patient", snapshot)
-    assert found.origin("m") == RecordsOrigin("icu-1", snapshot.sha256, snapshot.query_sha256, "m")
+    assert (found.path, found.patient_column, found.snapshot) == (snapshot.path, "patient", snapshot)
+    assert found.origin("m") == RecordsOrigin("icu-1", snapshot.record.sha256, snapshot.record.query_sha256, "m")
 
 
 def test_other_names_and_paths_are_read_as_they_are(home: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_path_of_a_snapshot_is_verified_too(by_link: bool, home: Path) -> None
         given = Path("link.parquet")
         given.symlink_to(snapshot.path)
     assert find_records(home, given).snapshot == snapshot
-    Path(snapshot.path).write_bytes(b"other")
+    snapshot.path.write_bytes(b"other")
     with pytest.raises(RecordsChanged, match="SHA-256"):
         find_records(home, given)
 
@@ -57,7 +57,7 @@ def test_one_file_of_a_folder_is_verified_with_all_others(home: Path) -> None:
     assert find_records(home, patients).path == patients
     (patients.parent / "visits.parquet").write_bytes(b"other")
     for given in (patients, patients.parent, Path("icu-2")):
-        with pytest.raises(RecordsChanged, match=snapshot.files[1].sha256):
+        with pytest.raises(RecordsChanged, match=snapshot.record.files["visits.parquet"]):
             find_records(home, given)
 
 
@@ -83,7 +83,7 @@ def test_another_patient_column_is_refused(home: Path) -> None:
 
 def test_a_query_that_changed_makes_the_snapshot_old(home: Path) -> None:
     snapshot = recorded(home, frozen(home / "kept", "icu-1"))
-    query = Path(snapshot.queries[0].file)
+    query = snapshot.query_files["records"]
     assert older_than_query(snapshot) == ""
     query.write_text(QUERY + " WHERE age > 18")
     assert "icu-1.sql has changed" in older_than_query(snapshot)

@@ -49,10 +49,15 @@ class Question:
         """Return rows on the records. None of it is sent."""
         snapshot, rows = None if self.records is None else self.records.snapshot, list[list[str]]()
         if snapshot is not None:
-            day, patients = snapshot.at[:10], f"{snapshot.patients} patients"
-            rows.append(["records", f"snapshot {snapshot.name} of {day}, taken by {snapshot.person}, {patients}"])
-            rows.append(["SHA-256 of the records", f"{snapshot.sha256}, which stays here"])
-            rows += [["SHA-256 of the query", snapshot.query_sha256]] if snapshot.query_sha256 else []
+            day, record = snapshot.at[:10], snapshot.record
+            rows.append(
+                [
+                    "records",
+                    f"snapshot {snapshot.name} of {day}, taken by {snapshot.person}, {record.patients} patients",
+                ]
+            )
+            rows.append(["SHA-256 of the records", f"{record.sha256}, which stays here"])
+            rows += [["SHA-256 of the query", record.query_sha256]] if record.query_sha256 else []
         if self.mapping is not None:
             rows.append(["SHA-256 of the mapping", "\n".join(self.mapping)])
         return rows
