@@ -73,8 +73,10 @@ def _observation(found: Measurement, concepts: dict[int, Concept]) -> Iterator[t
     yield "encounter", _reference("Encounter", found.visit)
     yield "effectiveDateTime", _time(found.time)
     unit = concepts[found.unit]
-    yield "valueQuantity", {"value": found.amount, "unit": found.unit_source, "system": _SYSTEMS["UCUM"],
-                            "code": unit.code}
+    yield (
+        "valueQuantity",
+        {"value": found.amount, "unit": found.unit_source, "system": _SYSTEMS["UCUM"], "code": unit.code},
+    )
 
 
 def _coded(concept: Concept) -> Resource:

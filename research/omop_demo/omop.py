@@ -43,8 +43,11 @@ def omop_tables() -> MetaData:
     """Return the tables. Their names and columns are of OMOP CDM 5.4, without its foreign keys."""
     metadata = MetaData()
     for name, columns in _COLUMNS.items():
-        Table(name, metadata, *(Column(column, _type(column), primary_key=column == f"{name}_id")
-                                for column in columns.split()))
+        Table(
+            name,
+            metadata,
+            *(Column(column, _type(column), primary_key=column == f"{name}_id") for column in columns.split()),
+        )
     return metadata
 
 
@@ -86,8 +89,21 @@ def _rows(patients: Patients, vocabulary: Vocabulary) -> dict[str, Iterable[tupl
             for c in patients.conditions
         ),
         "measurement": (
-            (m.id, m.person, m.concept, m.time.date(), m.time, _EHR, m.amount, None, standard(m.unit), m.visit,
-             m.source, m.unit_source, m.unit)
+            (
+                m.id,
+                m.person,
+                m.concept,
+                m.time.date(),
+                m.time,
+                _EHR,
+                m.amount,
+                None,
+                standard(m.unit),
+                m.visit,
+                m.source,
+                m.unit_source,
+                m.unit,
+            )
             for m in patients.measurements
         ),
         "death": ((p.id, p.died.date(), p.died) for p in patients.persons if p.died),

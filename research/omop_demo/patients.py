@@ -121,7 +121,9 @@ def load_patients(folder: Path, vocabulary: Vocabulary, region: str | None = Non
     by_patient: dict[str, list[_Row]] = defaultdict(list)
     for row in sorted(stays, key=lambda row: (admitted[_stay(row)], int(row["patientunitstayid"]))):
         by_patient[row["uniquepid"]].append(row)
-    builder = _Builder(vocabulary, admitted, *(_by_unit_stay(folder, name) for name in ("apacheapsvar", "apachepredvar")))
+    builder = _Builder(
+        vocabulary, admitted, *(_by_unit_stay(folder, name) for name in ("apacheapsvar", "apachepredvar"))
+    )
     for patient in sorted(by_patient):
         rows = by_patient[patient]
         kept = [row for row in rows if region is None or regions[row["hospitalid"]] == region]
@@ -179,7 +181,9 @@ class _Builder:
         for source, amount, unit in _measured(int(number), self._values.get(number, {})):
             concept, unit_concept = self._codes["apacheapsvar", source], self._codes["unit", unit]
             into = self.patients.measurements
-            into.append(Measurement(len(into) + 1, person.id, visit, source, concept, starts, amount, unit_concept, unit))
+            into.append(
+                Measurement(len(into) + 1, person.id, visit, source, concept, starts, amount, unit_concept, unit)
+            )
 
     def _add_visit(self, person: Person, code: tuple[str, str], starts: datetime, ends: datetime, source: str) -> int:
         into = self.patients.visits
