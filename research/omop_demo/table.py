@@ -124,8 +124,9 @@ def _taken(events: list[_Event], column: CohortColumn, index: date) -> Cell:
 
 def _of_amounts(events: list[_Event], column: CohortColumn) -> float | None:
     units = column.units or {}
+    # Times of one day as texts of ISO 8601.
     amounts = sorted(
-        (event.day, event.time is None, event.time or datetime.min, event.amount * units[str(event.unit)])
+        (event.day, event.time is None, str(event.time), event.amount * units[str(event.unit)])
         for event in events
         if event.amount is not None
     )
