@@ -31,7 +31,8 @@ class Snapshot:
     path         absolute path of the file, or of the folder of files
     sizes        of each file in bytes, by its name
     description  absolute path of the source file (`source.toml`)
-    query_files  absolute path of the file of each query, by its table
+    query_files  SHA-256 of each file of a query when it was read, by its absolute path
+    cohort       JSON of the study's section `cohort`, from which the tables were made. Empty: they were not
     person       who took it
     at           time of the entry, UTC in ISO 8601. Empty: not written yet
     """
@@ -40,7 +41,8 @@ class Snapshot:
     path: Path
     sizes: Mapping[str, int]
     description: Path
-    query_files: Mapping[str, Path]
+    query_files: Mapping[str, str]
+    cohort: str
     person: str
     at: str = ""
 
@@ -51,18 +53,19 @@ class Snapshot:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
         """Return the snapshot of an entry."""
-        query_files = {table: Path(file) for table, file in body["query_files"].items()}
-        paths = (Path(body["path"]), body["sizes"], Path(body["description"]), query_files)
-        return cls(SnapshotRecord.model_validate_json(body["record"]), *paths, body["person"], body["at"])
+        record, path, description = SnapshotRecord.model_validate(body["record"]), body["path"], body["description"]
+        files = (body["sizes"], Path(description), body["query_files"], body["cohort"])
+        return cls(record, Path(path), *files, body["person"], body["at"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the body of its entry. The record is JSON in JSON, so that a later version reads it by its own."""
+        """Return the body of its entry."""
         return {
-            "record": self.record.model_dump_json(),
+            "record": self.record.model_dump(mode="json"),
             "path": str(self.path),
             "sizes": dict(self.sizes),
             "description": str(self.description),
-            "query_files": {table: str(file) for table, file in self.query_files.items()},
+            "query_files": dict(self.query_files),
+            "cohort": self.cohort,
             "person": self.person,
             "at": self.at,
         }
@@ -152,11 +155,17 @@ def named(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
 
 
 def name_is_taken(known: Snapshot, record: SnapshotRecord) -> str:
-    """Return the message that another snapshot has the name, and whether the records are the same."""
-    is_same = record.files == known.record.files
-    what = "The source still gives the same records: use it" if is_same else "The source now gives other records"
-    counts = "" if is_same else f" ({known.record.patients} → {record.patients} patients): take another name"
-    return f"{known.name} is a snapshot of {known.at[:10]} ({known.path}), and snapshots are frozen. {what}{counts}"
+    """Return the message that another snapshot has the name, and whether the source still gives the same records."""
+    taken = f"{known.name} is a snapshot of {known.at[:10]} ({known.path}), and snapshots are frozen"
+    if record.sha256 != known.record.sha256:
+        counts = f"{known.record.patients} → {record.patients} patients, {known.record.rows} → {record.rows} rows"
+        return f"{taken}. The source now gives other records ({counts}): take another name"
+    if known.state() == "there":
+        return f"{taken}. The source still gives the same records: use it"
+    return (
+        f"{taken}. The source still gives the same records, and its files are no longer as they were: move them away, "
+        "and take it once more with the same path. Then they are put back"
+    )
 
 
 def sizes_of(snapshot: Path) -> dict[str, int]:

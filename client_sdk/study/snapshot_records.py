@@ -10,6 +10,8 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.guard.snapshots import Snapshot, named, snapshots_in
+from client_sdk.study.snapshot_taking import finish
+from record_sources.snapshot_record import digests_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
             f"--patient-column {patient_column}: snapshot {snapshot.name} names its patients in column {column}. Leave "
             "the option out"
         )
+    finish(snapshot)
     snapshot.require_unchanged()
     return FoundRecords(snapshot.path if str(given) == snapshot.name else given, column, snapshot)
 
@@ -63,8 +66,8 @@ def older_than_query(snapshot: Snapshot) -> str:
 
     A query file that is gone is no change: the hospital's ledger holds its text.
     """
-    texts = {file: snapshot.record.queries[table].text for table, file in snapshot.query_files.items()}
-    changed = [file.name for file, text in texts.items() if _text(file) not in (None, text)]
+    known_files = {Path(file): sha256 for file, sha256 in snapshot.query_files.items()}
+    changed = [file.name for file, sha256 in known_files.items() if {sha256} != {*digests_of(file).values(), sha256}]
     if not changed:
         return ""
     return (
@@ -105,10 +108,3 @@ def _by_name(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
             f"path, or the other one by its whole path ({given.absolute()})"
         )
     return snapshot
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
-        return None

@@ -37,15 +37,16 @@ def recorded(home: Path, snapshot: Snapshot) -> Snapshot:
 def _entry(folder: Path, name: str, path: Path, tables: dict[str, int]) -> Snapshot:
     query = folder / f"{name}.sql"
     query.write_text(QUERY)
+    query_sha256 = hashlib.sha256(QUERY.encode()).hexdigest()
     files = digests_of(path)
     record = SnapshotRecord(
         name=name,
         kind="sql",
         place="SQLite database clinic.db",
-        queries={"records": QueryRecord(text=QUERY, sha256=hashlib.sha256(QUERY.encode()).hexdigest())},
+        queries={"records": QueryRecord(text=QUERY, sha256=query_sha256)},
         patient_column="patient",
         tables={table: TableRecord(rows=rows, patients=rows, columns=("patient",)) for table, rows in tables.items()},
         files=files,
         sha256=hashlib.sha256("".join(files.values()).encode()).hexdigest(),
     )
-    return Snapshot(record, path, sizes_of(path), folder / f"{name}.toml", {"records": query}, "ada")
+    return Snapshot(record, path, sizes_of(path), folder / f"{name}.toml", {str(query): query_sha256}, "", "ada")

@@ -83,7 +83,7 @@ def test_another_patient_column_is_refused(home: Path) -> None:
 
 def test_a_query_that_changed_makes_the_snapshot_old(home: Path) -> None:
     snapshot = recorded(home, frozen(home / "kept", "icu-1"))
-    query = snapshot.query_files["records"]
+    query = Path(*snapshot.query_files)
     assert older_than_query(snapshot) == ""
     query.write_text(QUERY + " WHERE age > 18")
     assert "icu-1.sql has changed" in older_than_query(snapshot)
