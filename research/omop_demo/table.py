@@ -35,9 +35,9 @@ class _Event:
 
 
 def patient_table(patients: Patients, vocabulary: Vocabulary, cohort: Cohort) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each patient of the cohort. Its tables of events are left out."""
+    """Yield a row for each patient of the cohort, in the order of a snapshot. Its tables of events are left out."""
     events = _events(patients, vocabulary)
-    for person in patients.persons:
+    for person in sorted(patients.persons, key=lambda person: str(person.id)):
         own = events[person.id]
         indexes = [event.day for event in own if _matches(event, cohort.index_event, vocabulary)]
         if not indexes:
