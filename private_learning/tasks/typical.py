@@ -34,6 +34,7 @@ def column_text(column: Declared) -> str:
         parts += [f"typical={'..'.join(map(write, column.typical))}"] if column.typical else []
         parts += ["log"] if column.log else []
     parts += [f"missing-values={'|'.join(column.missing_values)}"] if column.missing_values else []
+    parts += ["site-may-lack"] if column.may_lack else []
     return "; ".join(parts)
 
 
