@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
+from client_sdk.guard.columns import readable
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark
 from client_sdk.guard.policy import SitePolicy
@@ -280,9 +281,12 @@ def _log_counts(
 ) -> None:
     """Log what the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts, without
+    from client_sdk.study.lacking import lacking_columns
 
-    records = without(table, policy.exclusions)
+    records = without(cast("Table", readable(table, policy.statistics)), policy.exclusions)
     if capabilities.training is not None:
+        for column in lacking_columns(capabilities.training.task, records):
+            _LOG.warning("study %s: %s", study, column.in_words)
         log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
     scheduled = None
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
