@@ -6,11 +6,16 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from client_sdk.api.client import Client
 from client_sdk.guard.columns import as_read
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.identity import Membership
 from private_learning.records import Records, Table
 from private_learning.tasks import Task
 from private_learning.tasks.lacking import lacking_names
 from private_learning.tasks.tables import TableTask
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.lacking import LackingColumns, columns_that_may_lack
 
 # To look for what is like each of thousands would take hours.
 _COMPARED = 10
@@ -46,6 +51,21 @@ def lacking_columns(task: Task, records: Records) -> tuple[LackingColumn, ...]:
         LackingColumn(name, _near(as_read(name), others, compares=place < _COMPARED))
         for place, name in enumerate(lacking)
     )
+
+
+def tell(client: Client, membership: Membership, policy: SitePolicy, settings: AnySettings, names: list[str]) -> None:
+    """Tell the study which of its columns these records lack, if the policy allows it, or take back what was told.
+
+    names: of the columns that lack
+    """
+    if not columns_that_may_lack(settings.as_json()):
+        return
+    study, me = membership.study, membership.client
+    told = LackingColumns(columns=tuple(sorted(names)) if policy.tells_lacking_columns else None)
+    kept = {hospital.client: hospital.columns for hospital in client.lacking_columns(study).hospitals}
+    # A hospital that does not tell sends no word, unless an earlier one has to be taken back.
+    if kept.get(me) != told.columns:
+        client.put_lacking_columns(study, me, told)
 
 
 def _near(name: str, others: dict[str, str], *, compares: bool) -> str | None:

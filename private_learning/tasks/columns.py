@@ -50,10 +50,11 @@ from study_protocol.cells import (
     same_category,
 )
 from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
+from study_protocol.study.lacking import SITE_MAY_LACK
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.
-OPTIONS = ("missing", "missing-values", "site-may-lack", "typical", "log", "frequencies")
+OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, "typical", "log", "frequencies")
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -216,14 +217,14 @@ def _read(name: str, text: object) -> Declared:
 
 
 def _may_lack(name: str, options: Mapping[str, str]) -> bool:
-    if options.get("site-may-lack"):
+    if options.get(SITE_MAY_LACK):
         raise TaskError(f"{PREFIX}{name}: site-may-lack stands alone, without a value")
-    if "site-may-lack" in options and "missing" not in options:
+    if SITE_MAY_LACK in options and "missing" not in options:
         raise TaskError(
             f"{PREFIX}{name}: site-may-lack needs 'missing', which says what stands for the cells of a site without "
             "the column"
         )
-    return "site-may-lack" in options
+    return SITE_MAY_LACK in options
 
 
 def _categories(
