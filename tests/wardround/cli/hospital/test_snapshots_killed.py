@@ -126,18 +126,23 @@ def address(server: Postgres, name: str) -> str:
     return f"postgresql+psycopg://postgres@/{name}?host={server.socket}"
 
 
+def until_reading(server: Postgres, name: str, process: subprocess.Popen[str], term: str) -> None:
+    """Wait until the database computes rows, and evaluate a term over the process of the server that does it."""
+    engine = create_engine(server.url("postgres"))
+    with engine.connect() as connection:
+        found = f"SELECT {term} FROM pg_stat_activity WHERE datname = '{name}' AND wait_event = 'PgSleep'"
+        while not connection.execute(text(found)).scalar():
+            connection.rollback()
+            assert process.poll() is None, ended(process)
+    engine.dispose()
+
+
 def test_a_connection_that_is_lost(on_postgres: tuple[Postgres, str, Path]) -> None:
     server, name, folder = on_postgres
     (folder / "cohort.sql").write_text(f"{QUERY}, pg_sleep(0.1)")
     source_file(folder, address(server, name))
     process = start_snapshot(folder)
-    others = f"FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE '%pg_sleep%' AND state = 'active'"
-    engine = create_engine(server.url("postgres"))
-    with engine.connect() as connection:
-        while not connection.execute(text(f"SELECT count(pg_terminate_backend(pid)) {others}")).scalar():
-            connection.rollback()
-            assert process.poll() is None, ended(process)
-    engine.dispose()
+    until_reading(server, name, process, "count(pg_terminate_backend(pid))")
     require_one_sentence(process)
     require_nothing(folder)
     (folder / "cohort.sql").write_text(QUERY)
@@ -161,13 +166,7 @@ def test_a_signal_while_the_database_answers(on_postgres: tuple[Postgres, str, P
     source_file(folder, address(server, name))
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 1)):
         process = start_snapshot(folder)
-        engine = create_engine(server.url("postgres"))
-        waiting = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND query LIKE '%pg_sleep%'"
-        with engine.connect() as connection:
-            while not connection.execute(text(waiting)).scalar():
-                connection.rollback()
-                assert process.poll() is None, ended(process)
-        engine.dispose()
+        until_reading(server, name, process, "count(pid)")
         process.send_signal(number)
         assert "stopped" in require_one_sentence(process, code)
         require_nothing(folder)
