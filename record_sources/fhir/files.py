@@ -88,6 +88,8 @@ def _lines(stream: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 def _resource(line: bytes, path: Path, number: int) -> ResourceLine:
     try:
         parsed: Any = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        if b"\\ud" in line or b"\\uD" in line:
+            json.dumps(parsed, ensure_ascii=False).encode()  # half a pair of surrogates is no text
     except (ValueError, RecursionError):
         raise SourceError(f"{path.name}, line {number} is no JSON object in UTF-8, or is cut off. {_EXPORT}.") from None
     resource = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}

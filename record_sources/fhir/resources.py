@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from record_sources.fhir import elements
 from record_sources.fhir.elements import Codes, PartialDateError, UnreadableDateError
 from record_sources.fhir.systems import GENDERS, NO, YES
+from study_protocol.cells.identity import IdentifierError, patient_identity
 
 
 class PatientRow(NamedTuple):
@@ -84,8 +86,8 @@ def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
     Raises:
         LeftOutError: it has no id.
     """
-    patient = elements.text(resource, "id")
-    if patient is None:
+    patient = _identity(elements.text(resource, "id"))
+    if not patient:
         raise LeftOutError("no id")
     try:
         year, month, day = elements.birth(resource)
@@ -113,8 +115,8 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     what = _KINDS[kind]
     if _is_left_out(kind, what, resource):
         raise LeftOutError("its status says that it did not happen")
-    patient = elements.referred_id(resource, what.subject, "Patient")
-    if patient is None:
+    patient = _identity(elements.referred_id(resource, what.subject, "Patient"))
+    if not patient:
         raise LeftOutError("no reference to a patient")
     day, time = _moment(resource, what.dates)
     if kind == "Observation":
@@ -129,6 +131,14 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     else:
         codes = elements.codes(_codings(resource.get(what.code)))
         yield EventRow(what.domain, patient, codes, None, day, time)
+
+
+@lru_cache(1 << 16)
+def _identity(identifier: str | None) -> str:
+    try:
+        return patient_identity(identifier)
+    except IdentifierError:
+        raise LeftOutError("the id of its patient is no identifier, such as a number in scientific notation") from None
 
 
 def medication_codes(resource: dict[str, Any]) -> Codes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from record_sources import concepts
+from record_sources.arrow import pa
 from record_sources.errors import SourceError
 from record_sources.fhir import vocabulary
 from record_sources.fhir.elements import Codes, text
@@ -24,13 +24,13 @@ from record_sources.fhir.resources import (
     medication_codes,
     patient_row,
 )
+from record_sources.workspace import Progress, Workspace, no_progress
 from study_protocol.study.cohort import Cohort
 
-_arrow: Any = pyarrow
 _ROWS_AT_ONCE = 20_000
 _UNKNOWN_UNIT = -1
 _TABLES = """
-CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content UBIGINT);
+CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content BIGINT);
 CREATE TABLE medication (line BIGINT, id VARCHAR, codes INTEGER);
 CREATE TABLE coded_event (
     line BIGINT, domain VARCHAR, patient VARCHAR, codes INTEGER, medication VARCHAR, day DATE, time TIMESTAMP,
@@ -40,20 +40,22 @@ CREATE TABLE coded_event (
 
 
 def fill_staging(
-    connection: duckdb.DuckDBPyConnection,
+    workspace: Workspace,
     folder: Path,
     vocabulary_folder: Path,
     cohort: Cohort,
-    progress: Callable[[int], None] = lambda _bytes: None,
+    progress: Progress = no_progress,
 ) -> dict[str, int]:
-    """Fill the staging tables from a FHIR export.
+    """Fill the staging tables from a FHIR export, with the events that the cohort's concepts cover.
+
+    A unit without a standard concept becomes the unit -1, so that its values are never read as those without a unit.
 
     Args:
-        connection: the working database, with the tables of `record_sources.staging`.
+        workspace: the working database, with the tables of `record_sources.staging`.
         folder: of the export's NDJSON files. The kind of each line is read from its `resourceType`.
         vocabulary_folder: of the vocabulary files from Athena.
         cohort: the section of the settings.
-        progress: is called with the bytes read since the last call.
+        progress: is called with the resources read so far, and an estimate of all by the size of the files.
 
     Returns:
         counts of resources and values that are left out, by kind of resource and reason in words.
@@ -63,16 +65,25 @@ def fill_staging(
             resource is there in several versions.
     """
     files = export_files(folder)
+    connection = workspace.connection
     connection.execute(vocabulary.TABLES + _TABLES)
     vocabulary.load_vocabulary(connection, vocabulary_folder, concepts.named_concepts(cohort))
-    reader = ExportReader(connection)
-    for line in read_resources(files, progress):
+    reader = ExportReader(workspace)
+    size, done = sum(path.stat().st_size for path in files), 0
+
+    def note_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(reader.lines, reader.lines * size // max(done, 1), "resources")
+
+    for line in read_resources(files, note_bytes):
         reader.add(line)
     reader.finish()
     _check_patients(connection)
     counts = reader.counts + _drop_copies(connection) + _unmatched(connection)
     vocabulary.resolve_codes(connection)
     connection.execute(_EVENTS, {"unknown_unit": _UNKNOWN_UNIT})
+    counts += _without_concept(connection)
     for table in ("resource", "medication", "coded_event", "concept", "maps_to", "coding", "target"):
         connection.execute(f"DROP TABLE {table}")
     return {f"{kind}: {reason}": count for (kind, reason), count in sorted(counts.items())}
@@ -84,17 +95,17 @@ class ExportReader:
     Memory is bounded by the rows of one chunk and by the different codes of the export.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection):
-        self._connection = connection
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._chunks: dict[str, list[Sequence[Any]]] = defaultdict(list)
         self._numbers: dict[tuple[Codes, bool], int] = {}
-        self._line = 0
+        self.lines = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         """(kind of resource, reason) -> how many resources or values are left out."""
 
     def add(self, line: ResourceLine) -> None:
         """Add one resource, or count why it is left out."""
-        self._line += 1
+        self.lines += 1
         counts: Counter[str] = Counter()
         try:
             self._add(line, counts)
@@ -118,10 +129,10 @@ class ExportReader:
             raise LeftOutError("this kind of resource is not read")
         identifier = text(line.resource, "id")
         if identifier is not None:
-            content = int.from_bytes(hashlib.blake2b(line.line, digest_size=8).digest(), "big")
-            self._append("resource", (self._line, line.kind, identifier, content))
+            content = int.from_bytes(hashlib.blake2b(line.line, digest_size=8).digest(), "big", signed=True)
+            self._append("resource", (self.lines, line.kind, identifier, content))
         if line.kind == "Medication":
-            self._append("medication", (self._line, identifier, self._number(medication_codes(line.resource))))
+            self._append("medication", (self.lines, identifier, self._number(medication_codes(line.resource))))
             return
         for row in event_rows(line.kind, line.resource, counts):
             self._append("coded_event", self._numbered(row))
@@ -129,7 +140,7 @@ class ExportReader:
     def _numbered(self, row: EventRow) -> Sequence[Any]:
         answers = (None if codes is None else self._number(codes) for codes in (row.value_codes, row.unit_codes))
         codes = self._number(row.codes, row.domain == "visit")
-        return (self._line, row.domain, row.patient, codes, *row[3:-2], *answers)
+        return (self.lines, row.domain, row.patient, codes, *row[3:-2], *answers)
 
     def _number(self, codes: Codes, is_visit: bool = False) -> int:
         return self._numbers.setdefault((codes, is_visit), len(self._numbers))
@@ -141,13 +152,10 @@ class ExportReader:
             self._flush(table)
 
     def _flush(self, table: str) -> None:
-        empty: Any = self._connection.sql(f"FROM {table} LIMIT 0")
-        schema: Any = empty.to_arrow_table().schema
+        names = self._workspace.connection.sql(f"FROM {table}").columns
         columns = zip(*self._chunks.pop(table), strict=True)
-        arrays = [_arrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        self._connection.register("chunk", _arrow.Table.from_arrays(arrays, schema=schema))
-        self._connection.execute(f"INSERT INTO {table} FROM chunk")
-        self._connection.unregister("chunk")
+        arrays = {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+        self._workspace.insert(table, pa.table(arrays))
 
 
 _EVENTS = """
@@ -156,14 +164,15 @@ WITH single AS (SELECT codes, min(concept) AS concept FROM target GROUP BY codes
 SELECT
     CASE WHEN e.domain <> 'visit' AND t.domain IN ('condition', 'drug', 'measurement', 'observation') THEN t.domain
          ELSE e.domain END,
-    e.patient, coalesce(t.concept, 0), e.day, e.time, e.ends, e.value,
+    e.patient, t.concept, e.day, e.time, e.ends, e.value,
     CASE WHEN e.value_codes IS NOT NULL THEN coalesce(v.concept, 0) END,
     CASE WHEN e.unit_codes IS NOT NULL THEN coalesce(u.concept, $unknown_unit) END
 FROM coded_event e
 LEFT JOIN medication m ON m.id = e.medication
-LEFT JOIN target t ON t.codes = coalesce(m.codes, e.codes)
+JOIN target t ON t.codes = coalesce(m.codes, e.codes)
 LEFT JOIN single v ON v.codes = e.value_codes
 LEFT JOIN single u ON u.codes = e.unit_codes
+WHERE t.concept IN (SELECT concept FROM covered)
 """
 
 
@@ -215,6 +224,18 @@ def _unmatched(connection: duckdb.DuckDBPyConnection) -> Counter[tuple[str, str]
     )
     counts = Counter({(domain, "the patient is not in the export"): count for domain, count in strays})
     counts.update({(domain, "the medication is not in the export, so no concept"): count for domain, count in lost})
+    return counts
+
+
+def _without_concept(connection: duckdb.DuckDBPyConnection) -> Counter[tuple[str, str]]:
+    events = _rows(
+        connection,
+        "SELECT e.domain, count(*) FROM coded_event e LEFT JOIN medication m ON m.id = e.medication "
+        "WHERE coalesce(m.codes, e.codes) NOT IN (SELECT codes FROM target) GROUP BY e.domain",
+    )
+    units = _rows(connection, "SELECT domain, count(*) FROM event WHERE unit < 0 GROUP BY domain")
+    counts = Counter({(domain, "no standard concept for the code"): count for domain, count in events})
+    counts.update({(domain, "no standard concept for the unit of the value"): count for domain, count in units})
     return counts
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import duckdb
+import pyarrow.csv  # pyright: ignore[reportMissingTypeStubs]
 
+from record_sources.arrow import pa
 from record_sources.concepts import ConceptStatus, check_named
 from record_sources.errors import SourceError
 from record_sources.fhir.systems import CONCEPT_IDS
 
+csv: Any = cast("Any", pyarrow.csv)
 TABLES = """
 CREATE TABLE concept (
     id BIGINT, domain VARCHAR, vocabulary VARCHAR, code VARCHAR, standard VARCHAR, valid BOOLEAN
@@ -48,16 +52,15 @@ def load_vocabulary(connection: duckdb.DuckDBPyConnection, folder: Path, named: 
         connection,
         folder / "CONCEPT.csv",
         "INSERT INTO concept SELECT TRY_CAST(concept_id AS BIGINT), domain_id, vocabulary_id, concept_code, "
-        "standard_concept, invalid_reason IS NULL FROM read_csv(",
+        "standard_concept, invalid_reason IS NULL FROM batch",
     )
     _check_numbers(connection, "CONCEPT.csv", "SELECT count(*) FROM concept WHERE id IS NULL")
     if (folder / "CONCEPT_RELATIONSHIP.csv").is_file():
         _read(
             connection,
             folder / "CONCEPT_RELATIONSHIP.csv",
-            "INSERT INTO maps_to SELECT * FROM (SELECT TRY_CAST(concept_id_1 AS BIGINT), "
-            "TRY_CAST(concept_id_2 AS BIGINT) FROM read_csv(",
-            ") WHERE relationship_id = 'Maps to' AND invalid_reason IS NULL)",
+            "INSERT INTO maps_to SELECT TRY_CAST(concept_id_1 AS BIGINT), TRY_CAST(concept_id_2 AS BIGINT) FROM batch "
+            "WHERE relationship_id = 'Maps to' AND invalid_reason IS NULL",
         )
         _check_numbers(
             connection,
@@ -68,32 +71,43 @@ def load_vocabulary(connection: duckdb.DuckDBPyConnection, folder: Path, named: 
     _cover(connection, folder, named)
 
 
-def _read(connection: duckdb.DuckDBPyConnection, path: Path, start: str, end: str = ")") -> None:
+def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parameters: Sequence[Any] = ()) -> None:
+    """Run `insert` on each batch of rows of a file. Its cells are texts, and nulls where they are empty."""
     if not path.is_file():
         raise SourceError(f"{path.parent} has no {path.name}. Name the folder of a vocabulary download from Athena.")
-    with path.open("rb") as stored:
-        header = stored.readline(1 << 16).decode("utf-8-sig", "replace").rstrip("\r\n").lower().split("\t")
-    if missing := [column for column in _COLUMNS[path.name] if column not in header]:
-        raise SourceError(
-            f"{path.name} has no column {', '.join(missing)} with tabs between columns. Use the file as Athena's "
-            "download has it."
-        )
-    columns = dict.fromkeys(header, "VARCHAR")
-    options = "?, delim = '\\t', quote = '', escape = '', header = true, auto_detect = false, columns = "
-    names = "{" + ", ".join(f"\"{name.replace(chr(34), '')}\": 'VARCHAR'" for name in columns) + "}"
+    columns = _COLUMNS[path.name]
     try:
-        connection.execute(f"{start}{options}{names}{end}", [str(path)])
-    except duckdb.InvalidInputException as error:
+        for batch in csv.open_csv(
+            path,
+            csv.ReadOptions(use_threads=False),
+            csv.ParseOptions(delimiter="\t", quote_char=False),
+            csv.ConvertOptions(
+                include_columns=columns,
+                column_types=dict.fromkeys(columns, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        ):
+            connection.register("batch", pa.Table.from_batches([batch]))
+            connection.execute(insert, parameters)
+            connection.unregister("batch")
+    except pa.ArrowKeyError:
         raise SourceError(
-            f"{path.name} is not tab-separated text in UTF-8 with {len(header)} columns in every line. Download it "
-            "again from Athena."
-        ) from error
+            f"{path.name} does not have the columns {', '.join(columns)} with tabs between them. Use the file as "
+            "Athena's download has it."
+        ) from None
+    # The message of the package shows rows.
+    except pa.ArrowInvalid:
+        raise SourceError(
+            f"{path.name} is not text in UTF-8 with tabs and as many columns in every line as in the first one. "
+            "Download it again from Athena."
+        ) from None
 
 
 def _check_numbers(connection: duckdb.DuckDBPyConnection, file: str, query: str) -> None:
-    row = connection.execute(query).fetchone()
-    if row is not None and row[0]:
-        raise SourceError(f"{file}: {row[0]} rows have a concept id that is no number. Download it again from Athena.")
+    [(count,)] = connection.execute(query).fetchall()
+    if count:
+        raise SourceError(f"{file}: {count} rows have a concept id that is no number. Download it again from Athena.")
 
 
 def _statuses(connection: duckdb.DuckDBPyConnection, named: list[int]) -> dict[int, ConceptStatus]:
@@ -113,8 +127,9 @@ def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, named: Mapping[i
         connection,
         folder / "CONCEPT_ANCESTOR.csv",
         "INSERT INTO ancestor SELECT * FROM (SELECT TRY_CAST(ancestor_concept_id AS BIGINT) AS named, "
-        "TRY_CAST(descendant_concept_id AS BIGINT) AS concept FROM read_csv(",
-        f")) WHERE named IS NULL OR concept IS NULL OR named IN ({', '.join(map(str, with_descendants)) or 'NULL'})",
+        "TRY_CAST(descendant_concept_id AS BIGINT) AS concept FROM batch) "
+        "WHERE named IS NULL OR concept IS NULL OR list_contains(?::BIGINT[], named)",
+        [with_descendants],
     )
     _check_numbers(
         connection, "CONCEPT_ANCESTOR.csv", "SELECT count(*) FROM ancestor WHERE named IS NULL OR concept IS NULL"
