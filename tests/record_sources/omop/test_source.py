@@ -252,7 +252,7 @@ def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
     digests = set[str]()
     for name, rows in (("a", ROWS), ("b", other), ("c", ROWS)):
         path = tmp_path / f"{name}.db"
-        sqlite(path, **rows)
+        sqlite(path, **dict[str, Any](rows))
         description = described(f"sqlite:///{path}", patient="person_source_value")
         prepared = prepare(description, cohort(), tmp_path / name)
         digests.add(prepared.record.sha256)
