@@ -20,14 +20,13 @@ from pydantic import (
 
 from record_sources.addresses import checked_address, in_words
 from record_sources.errors import SourceError
+from record_sources.snapshot_record import PATIENTS
 from study_protocol.cells import column_name
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Name, Positive, Whole
 from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
 
-PATIENTS = "patients"
-"""The table of patients among several tables."""
 RECORDS = "records"
 """The table of a source that has one table alone."""
 

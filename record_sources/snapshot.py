@@ -13,49 +13,20 @@ from pathlib import Path
 
 import duckdb
 
-from record_sources.description import PATIENTS, SourceDescription
+from record_sources.description import SourceDescription
 from record_sources.errors import SourceError
 from record_sources.parquet import write_sorted
 from record_sources.part_folder import PartFolder, sync
+from record_sources.snapshot_record import PATIENTS, QueryRecord, SnapshotRecord, TableRecord, digests_of
 from record_sources.sources import Source, source_of
 from record_sources.workspace import Progress, Workspace, no_progress, quoted
 from study_protocol.study.cohort import Cohort
 from study_protocol.wire.failpoints import failpoint, register
 from study_protocol.wire.signing import canonical_json
-from study_protocol.wire.values import Message, Sha256
 
 register("snapshot.after-fill", "snapshot.after-write", "snapshot.after-rename")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUFFIX = ".parquet"
-
-
-class QueryRecord(Message):
-    """The query of one table."""
-
-    text: str
-    sha256: Sha256
-
-
-class TableRecord(Message):
-    """One table of a snapshot."""
-
-    rows: int
-    patients: int
-    columns: tuple[str, ...]
-
-
-class SnapshotRecord(Message):
-    """What the hospital's ledger keeps of a snapshot. It never leaves the hospital."""
-
-    name: str
-    kind: str
-    place: str
-    queries: dict[str, QueryRecord]
-    cohort_sha256: Sha256 | None = None
-    patient_column: str
-    tables: dict[str, TableRecord]
-    files: dict[str, Sha256]
-    sha256: Sha256
 
 
 @dataclass(frozen=True)
@@ -160,12 +131,6 @@ def finish_interrupted(target: Path, record: SnapshotRecord) -> bool:
             part.close()
 
 
-def digests_of(snapshot: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a snapshot, by its name. A snapshot that is not there has none."""
-    paths = sorted(snapshot.iterdir()) if snapshot.is_dir() else [snapshot] if snapshot.is_file() else []
-    return {path.name: _sha256(path) for path in paths}
-
-
 def _is_folder(record: SnapshotRecord) -> bool:
     return len(record.tables) > 1
 
@@ -234,11 +199,6 @@ def _record(
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

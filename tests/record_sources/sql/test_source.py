@@ -107,8 +107,9 @@ def test_nothing_is_written_to_the_database(tmp_path: Path, opened: Open, kind: 
 
 
 def test_a_connection_that_is_ended_while_rows_come_leaves_nothing(
-    tmp_path: Path, opened: Open, postgres: Postgres
+    tmp_path: Path, opened: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", 1000)
     url = opened("postgresql")
     path = described(tmp_path, url, "SELECT i AS patient, repeat('x', 900) AS note FROM generate_series(1, 30000) i")
     name = url.rpartition("/")[2].partition("?")[0]
@@ -128,6 +129,7 @@ def test_a_connection_that_is_ended_while_rows_come_leaves_nothing(
 def test_a_server_that_does_not_answer_is_given_up(
     tmp_path: Path, opened: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", 1000)
     monkeypatch.setattr("record_sources.sql.connection._GRACE_SECONDS", 0)
     url = opened("postgresql")
     path = described(
