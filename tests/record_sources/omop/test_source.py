@@ -212,6 +212,11 @@ def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
         write(engine, ROWS, schema="CDM")
         engine.dispose()
         found, remarks = made(tmp_path, described(url, schema="CDM"))
+        with engine.begin() as connection:
+            changed = 'ALTER TABLE "CDM".measurement ALTER measurement_datetime TYPE timestamptz'
+            connection.execute(text(changed))
+        engine.dispose()
+        assert made(tmp_path, described(url, schema="CDM"))[0]["patients"] == PATIENTS
         with pytest.raises(SourceError, match="no table "):
             made(tmp_path, described(url))
     assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
