@@ -246,7 +246,7 @@ def test_remarks_count_what_is_left_out(tmp_path: Path) -> None:
         lambda *step: steps.append(step),
     )
     prepared.discard()
-    assert prepared.remarks[0] == "Encounter: its date has no day: 1"
+    assert prepared.remarks[0] == "1 of Encounter: its date has no day"
     assert "1 patients in the cohort" in prepared.remarks
     assert steps == [(4, 4, "resources")]
     assert prepared.record.queries == {}
