@@ -109,9 +109,8 @@ class Workspace:
 
     def types(self, table: str) -> dict[str, str]:
         """Return DuckDB's type of each column, by its name, in their order."""
-        return dict(
-            self.connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {quoted(table)})").fetchall()
-        )
+        rows = self.connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+        return {str(name): str(kind) for name, kind, *_ in rows}
 
     def insert(self, table: str, batch: Any) -> None:
         """Add the rows of a table of pyarrow, by the names of its columns."""

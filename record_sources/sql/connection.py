@@ -8,13 +8,14 @@ import os
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Executable, create_engine
+from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -35,7 +36,7 @@ _FIRST: Mapping[str, Sequence[str]] = {
     "postgresql": ("SET LOCAL statement_timeout = {milliseconds}",),
     # One state of the database for all tables.
     "sqlite": ("PRAGMA query_only = ON", "BEGIN"),
-    "duckdb": ("BEGIN TRANSACTION",),
+    "duckdb": (),
     "mysql": (
         "SET SESSION max_execution_time = {milliseconds}",
         "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -84,15 +85,16 @@ class ReadOnlyDatabase:
                 result = connection.execution_options(no_parameters=True).exec_driver_sql(statement)
             else:
                 result = connection.execute(statement)
-        names = tuple(map(str, result.keys()))
+        # A cursor of psycopg that finds its connection lost closes only the second time.
+        closing = [result.close, cast("Any", result.cursor).close]
         try:
-            # The driver's own rows of a text: nothing is converted, so that SQLAlchemy would only take time.
-            source: Any = result.cursor if isinstance(statement, str) else result
-            yield Query(names, self._fetched(source, text, watchdog))
+            yield Query(tuple(map(str, result.keys())), self._fetched(result, text, watchdog))
         finally:
             watchdog.stop()
-            with contextlib.suppress(Exception):
-                result.close()
+            for close in closing:
+                # Of a lost connection.
+                with contextlib.suppress(Exception):
+                    close()
 
     def expected_rows(self, query: str) -> int | None:
         """Return about how many rows a query has, or None where finding out takes as long as the query.
@@ -117,11 +119,11 @@ class ReadOnlyDatabase:
     def _scalar(self, text: str) -> Any:
         return self.connection.execution_options(no_parameters=True).exec_driver_sql(text).scalar_one()
 
-    def _fetched(self, source: Any, text: str, watchdog: Watchdog) -> Iterator[Sequence[Any]]:
+    def _fetched(self, result: CursorResult[Any], text: str, watchdog: Watchdog) -> Iterator[Sequence[Any]]:
         while True:
             with self._in_words(text, watchdog):
                 watchdog.check()
-                chunk = source.fetchmany(_FETCHED)
+                chunk = result.fetchmany(_FETCHED)
             if not chunk:
                 return
             yield from chunk
@@ -129,9 +131,9 @@ class ReadOnlyDatabase:
     @contextmanager
     def _watched(self, text: str, offset: int = 0) -> Generator[Watchdog]:
         """Start the time of a statement. It runs on after the block, until it is stopped."""
-        own_timeout = DATABASES[self.kind].file
-        seconds = self.timeout + (0 if own_timeout else _GRACE_SECONDS)
-        watchdog = Watchdog(seconds, _interrupter(self.kind, self.connection.connection.driver_connection))
+        grace = 0 if DATABASES[self.kind].file else _GRACE_SECONDS
+        interrupt = _interrupter(self.kind, self.connection.connection.driver_connection)
+        watchdog = Watchdog(self.timeout, grace, interrupt)
         try:
             with self._in_words(text, watchdog, offset):
                 yield watchdog
@@ -145,34 +147,40 @@ class ReadOnlyDatabase:
             yield
         except _errors_of(self.connection.engine) as error:
             raise SourceError(
-                fault_of(TimeoutError("interrupt") if watchdog.expired else error, text, offset)
+                fault_of(TimeoutError("interrupted") if watchdog.expired else error, text, offset)
             ) from None
 
 
 class Watchdog:
     """Ends a statement that takes too long, from a thread of its own.
 
-    Attributes:
-        expired: whether it did.
+    Args:
+        seconds: for the statement and for fetching its rows.
+        grace: further seconds, in which the server or `check` may end it.
+        interrupt: ends it.
     """
 
-    def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
-        self.expired, self._interrupt = False, interrupt
-        self._timer = threading.Timer(seconds, self._end)
+    def __init__(self, seconds: float, grace: float, interrupt: Callable[[], None]) -> None:
+        self._end_time, self._interrupt = time.monotonic() + seconds, interrupt
+        self._timer = threading.Timer(seconds + grace, self._end)
         self._timer.daemon = True
         self._timer.start()
 
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._end_time
+
     def check(self) -> None:
-        """Raise TimeoutError if the time is over: a statement that was not running could not be ended."""
+        """Raise TimeoutError if the time is over: a statement between two chunks cannot be ended."""
         if self.expired:
-            raise TimeoutError("interrupt")
+            raise TimeoutError
 
     def stop(self) -> None:
         """Let the statement be."""
         self._timer.cancel()
 
     def _end(self) -> None:
-        self.expired = True
         # A connection that is closed already has nothing to be ended.
         with contextlib.suppress(Exception):
             self._interrupt()

@@ -45,8 +45,8 @@ _SENTENCES = {
     "cell": "a cell of the query cannot be converted as the query or the driver asks. CAST the column as text to see "
     "which one",
 }
-# What a message names: in a quotation mark, or at its end.
-_NAME = re.compile(r"(?:relation|table|column|view|name)[: ]+\W?([\w.]+)", re.IGNORECASE)
+# What a message names, perhaps in a quotation mark.
+_NAME = re.compile(r"(?:relation|table|column|view)(?: with name)?[: ]+\W?([\w.]+)", re.IGNORECASE)
 
 
 def fault_of(error: BaseException, query: str = "", position_offset: int = 0) -> str:

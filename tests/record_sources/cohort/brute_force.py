@@ -151,7 +151,14 @@ def cell(staged: Staged, patient: Patient, column: CohortColumn) -> Any:
 
 
 def _of_values(events: list[tuple[int, dict[str, Any], list[int]]], column: CohortColumn) -> Any:
-    cells = [(day, event["time"] or datetime.max, _cell_of_event(event, column)) for day, event, _ in events]
+    cells = [
+        (
+            day,
+            event["time"] or datetime(9999, 12, 31),  # noqa: DTZ001
+            _cell_of_event(event, column),
+        )
+        for day, event, _ in events
+    ]
     cells = sorted(each for each in cells if each[2] is not None)
     if not cells:
         return None

@@ -65,7 +65,7 @@ events = st.tuples(
     st.sampled_from(["a", "b", "c", "d", "nobody"]),
     st.sampled_from([0, 1, 1, 2, 3, 10, 11, 99]),
     days,
-    st.one_of(st.none(), st.sampled_from([datetime(2020, 3, 1, 8), datetime(2020, 3, 1, 9)])),
+    st.one_of(st.none(), st.sampled_from([datetime(2020, 3, 1, 8), datetime(2020, 3, 1, 9)])),  # noqa: DTZ001
     st.one_of(st.none(), days),
     mostly([None, -0.0, 0.0, 0.1, 0.2, 1e6, -3.5], [float("inf"), float("nan")]),
     mostly([None, 0, 9, 45877985, 45878245], [7]),
@@ -142,7 +142,7 @@ def visits(*rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def measured(day: int, value: float | None, unit: int | None, time: int | None = None) -> tuple[Any, ...]:
-    moment = None if time is None else datetime(2020, 3, 1, time)
+    moment = None if time is None else datetime(2020, 3, 1, time)  # noqa: DTZ001
     return ("measurement", "a", 10, START + timedelta(days=day), moment, None, value, None, unit)
 
 
