@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
+from client_sdk.guard.columns import readable
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.policy import SitePolicy
@@ -144,6 +145,7 @@ class Joining:
     def run(self, task: str | Task | None, data: Records) -> Outcome:
         """Take part in the study until it ends. Raises as `Hospital.join`."""
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.lacking import tell
         from client_sdk.study.participation import Participation
 
         study, ledger, watch = self.membership.study, self.ledger, Watch(self.listeners.on_wait)
@@ -161,10 +163,12 @@ class Joining:
         Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
         if isinstance(records, Table):
             _log_counts(settings, capabilities, records, self.terms.policy, study)
+        lacking = _logged_lacking(capabilities, readable(records, self.terms.policy.statistics), study)
         _log_hopeless(capabilities)
         # 3. Freeze what was agreed to, and how the records are written.
         _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
         self._freeze(records, capabilities, split, slot_seconds, mark)
+        tell(self.client, self.membership, self.terms.policy, settings, lacking)
         # 4. Charge what a lost ledger does not know.
         if self.terms.accept_lost_ledger:
             accept_loss(self.client, ledger, self.membership, settings)
@@ -277,13 +281,23 @@ def _log_hopeless(capabilities: Capabilities) -> None:
         _LOG.warning("%s", remark)
 
 
+def _logged_lacking(capabilities: Capabilities, records: Records, study: str) -> list[str]:
+    """Return the columns that these records lack and that the study lets a site lack. A person here sees them."""
+    from client_sdk.study.lacking import lacking_columns
+
+    lacking = () if capabilities.training is None else lacking_columns(capabilities.training.task, records)
+    for column in lacking:
+        _LOG.warning("study %s: %s", study, column.in_words)
+    return [column.name for column in lacking]
+
+
 def _log_counts(
     settings: AnySettings, capabilities: Capabilities, table: Table, policy: SitePolicy, study: str
 ) -> None:
     """Log what the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts, without
 
-    records = without(table, policy.exclusions)
+    records = without(cast("Table", readable(table, policy.statistics)), policy.exclusions)
     if capabilities.training is not None:
         log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
     scheduled = None

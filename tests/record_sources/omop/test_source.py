@@ -14,6 +14,7 @@ from record_sources.errors import SourceError
 from record_sources.omop import omop_source
 from record_sources.workspace import Workspace, no_progress
 from study_protocol.study.cohort import Cohort
+from tests.conftest import Postgres
 from tests.record_sources.omop.example import (
     CONCEPTS,
     EVENTS,
@@ -31,6 +32,7 @@ from tests.record_sources.omop.example import (
     sqlite,
     write,
 )  # fmt: skip
+from tests.record_sources.sql.databases import database
 
 
 def made(
@@ -153,7 +155,7 @@ def test_a_missing_column_and_a_missing_cohort_are_named(tmp_path: Path) -> None
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE person DROP COLUMN gender_concept_id"))
     engine.dispose()
-    with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP has"):
+    with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP"):
         made(tmp_path, description)
     with pytest.raises(SourceError, match="section cohort of a study's settings: name them with --settings"):
         omop_source(description, None)
@@ -167,7 +169,8 @@ def test_more_concepts_than_a_statement_binds(tmp_path: Path, monkeypatch: pytes
     }
     asked = cohort(columns={name: column.model_dump() for name, column in columns.items()})
     found, _ = made(tmp_path, sqlite(tmp_path / "a.db"), asked)
-    assert [row[4] for row in found["patients"]] == [1, 0]
+    # Of both, and of ill.
+    assert [(row[3], row[5]) for row in found["patients"]] == [(1, 1), (0, 0)]
     assert found["conditions"] == EVENTS
 
 
@@ -201,6 +204,17 @@ def test_duckdb_with_schemas(tmp_path: Path) -> None:
         made(tmp_path, described(url, schema="my cdm"))
     with pytest.raises(SourceError, match="no table "):
         made(tmp_path, described(url, schema='x"; DROP SCHEMA vocab; --', vocabulary_schema="vocab"))
+
+
+def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
+    with database("postgresql", tmp_path, postgres, 'CREATE SCHEMA "CDM"') as url:
+        engine = create_engine(url)
+        write(engine, ROWS, schema="CDM")
+        engine.dispose()
+        found, remarks = made(tmp_path, described(url, schema="CDM"))
+        with pytest.raises(SourceError, match="no table "):
+            made(tmp_path, described(url))
+    assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
 
 
 def test_words_of_settings_and_rows_are_never_sql(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> di
     if show:
         _show(checked, study)
     _warn(checked.counts)
-    for remark in checked.hopeless:
+    for remark in (*checked.hopeless, *(column.in_words for column in checked.lacking)):
         say(f"warning: {remark}", err=True)
     _hint(checked.hints)
     values = dataclasses.asdict(checked)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
+from study_protocol.study.lacking import columns_that_may_lack
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.named_records import named_records
@@ -33,6 +34,7 @@ from wardround.cli.shared.shared import (
 )
 
 if TYPE_CHECKING:
+    from client_sdk.api.client import Client
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.hospital import Hospital
     from client_sdk.study.participation import Outcome
@@ -242,12 +244,15 @@ def show(
     from study_protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
-        roster = client.roster(study)
+        roster, lacks = client.roster(study), _lacks(client, study)
         if as_json:
-            print_json(roster)
+            print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}))
             return
+        heads = ["hospital", "state", "key", *(["lacks"] if lacks else [])]
         rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
-        table(f"Roster of {study}", ["hospital", "state", "key"], rows)
+        if lacks:
+            rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
+        table(f"Roster of {study}", heads, rows)
         digits = as_digits(active_fingerprint(roster))
         say(f"number of this roster, computed here:\n\n    {digits}\n")
         if qr:
@@ -262,6 +267,18 @@ def show(
             "Telephone every hospital in the roster, on a number that the coordinator did not give you. Ask if it is "
             f"in the study and reads the same number. Then run: wardround roster pin {study} {digits}"
         )
+
+
+def _lacks(client: Client, study: str) -> dict[str, list[str] | None]:
+    """Return hospital -> columns that it lacks, None: not told. Empty: the study lets no site lack a column."""
+    if not columns_that_may_lack(client.study(study).settings.as_json()):
+        return {}
+    hospitals = client.lacking_columns(study).hospitals
+    return {each.client: None if each.columns is None else list(each.columns) for each in hospitals}
+
+
+def _lacks_in_words(columns: list[str] | None) -> str:
+    return "not told" if columns is None else ", ".join(columns) or "none"
 
 
 def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:

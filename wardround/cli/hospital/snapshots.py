@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load as load_settings
-from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_file import read_any_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def list_snapshots(name: SnapshotName = None, home: Home = None, as_json: AsJson
 
 
 def _cohort(settings: Path | None) -> Cohort | None:
-    return None if settings is None else read_settings(settings).cohort
+    return None if settings is None else read_any_settings(settings).cohort
 
 
 @contextmanager
