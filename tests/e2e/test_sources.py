@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import pytest
 from sqlalchemy import create_engine
 
@@ -50,17 +49,26 @@ def describe(folder: Path, kind: str, url: str) -> None:
     assert build(list(map(str, options))) == 0
     if kind == "sql":
         engine = create_engine(url)
-        pd.read_csv(folder / "rows.csv", dtype={"patient": str}).to_sql("stay", engine, index=False)
+        written_rows(folder / "rows.csv").df().to_sql("stay", engine, index=False)
         engine.dispose()
     (folder / "source.toml").write_text(f'[source]\nkind = "{kind}"\n{lines}\n')
 
 
-def require_same_rows(snapshot: Path, rows: Path) -> None:
+def written_rows(path: Path) -> duckdb.DuckDBPyRelation:
+    # The parser of pandas rounds some numbers in their last bit.
+    return duckdb.read_csv(str(path), dtype={"patient": "VARCHAR"})
+
+
+def require_same_rows(snapshot: Path, rows: Path, kind: str) -> None:
     """Compare a snapshot with the CSV of the same hospital, cell by cell."""
-    expected = pd.read_csv(rows, dtype={"patient": str})
-    found = duckdb.read_parquet(str(snapshot)).df()
-    assert sorted(found.columns) == sorted(expected.columns)
-    pd.testing.assert_frame_equal(found[list(expected.columns)], expected, check_dtype=False, rtol=0, atol=0)
+    # The library that writes the workbook keeps 16 digits.
+    digits = 1e-15 if kind == "workbook" else 0.0
+    expected = written_rows(rows).fetchall()
+    found = duckdb.read_parquet(str(snapshot))
+    in_order = found.project(", ".join(written_rows(rows).columns)).fetchall()
+    assert len(in_order) == len(expected)
+    for row, cells in zip(in_order, expected, strict=True):
+        assert list(row) == pytest.approx(list(cells), rel=digits, abs=0)
 
 
 def test_four_hospitals_train_on_snapshots_of_four_kinds_of_source(tmp_path: Path, postgres: Postgres) -> None:
@@ -81,7 +89,7 @@ def test_four_hospitals_train_on_snapshots_of_four_kinds_of_source(tmp_path: Pat
             command = ["data", "snapshot", str(folder / "source.toml"), *cohort, "-o", str(target)]
             env = environment(client_home=sites[kind].home)
             processes.run("snapshot", command, env=env, log=folder / "snapshot.log")
-            require_same_rows(target, folder / "rows.csv")
+            require_same_rows(target, folder / "rows.csv", kind)
         with coordinator.operator() as operator:
             open_study(operator, STUDY, "Deaths in intensive care", chosen, sites, coordinator.origin)
             joined = [site.join(STUDY, coordinator.origin) for site in sites.values()]
