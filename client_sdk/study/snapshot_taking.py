@@ -70,7 +70,11 @@ def take_snapshot(
         if known is not None:
             return _again(known, prepared)
         written = sizes_of(prepared.part.written(name, len(prepared.record.tables) > 1))
-        text = "" if cohort is None or prepared.record.cohort_sha256 is None else canonical_json(cohort).decode()
+        text = (
+            ""
+            if cohort is None or prepared.record.cohort_sha256 is None
+            else canonical_json(cohort.model_dump(mode="json")).decode()
+        )
         files = (prepared.target.resolve(), written, source.absolute(), query_files)
         with SnapshotLedger.wait_for(home) as ledger:
             snapshot = ledger.record(Snapshot(prepared.record, *files, text, person))
