@@ -26,6 +26,7 @@ from wardround.cli.hospital.hospital import (
     Separator,
     policy_in_force,
 )
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, report_mapping, show_mapping, warn_of_unmapped
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, show_proposal, stored_format
 from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
@@ -62,6 +63,7 @@ def check(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     confirm: Confirm = False,
     dataset: Dataset = "records",
     lazy: Lazy = None,
@@ -88,8 +90,13 @@ def check(
         declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not as_json:
             declaration.show_proposal()
-        read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = declaration.report() | _report_change(read, directory, dataset)
+        local = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
+        read, mapping_counts = apply_mapping(local, columns, patient_column)
+        if not as_json:
+            show_mapping(read, mapping_counts)
+        warn_of_unmapped(mapping_counts)
+        report: dict[str, Any] = declaration.report() | report_mapping(read, mapping_counts)
+        report |= _report_change(read, directory, dataset)
         if study is not None:
             checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report_study(checked, study, show=not as_json) | report

@@ -13,6 +13,7 @@ import typer
 from client_sdk.api.config import load as load_settings
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
     AsJson,
@@ -137,6 +138,7 @@ def join(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     lazy: Lazy = None,
     task: TaskName = None,
     device: Device = "auto",
@@ -169,7 +171,9 @@ def join(
         stored = stored_format(joining_hospital.directory, dataset)
         options = FormatOptions(separator, encoding, decimal, dates)
         read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
-        records = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        local = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        records, mapping_counts = apply_mapping(local, columns, patient_column)
+        log_mapping(records, mapping_counts)
         rules = None if policy is None else SitePolicy.read(policy)
         weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)

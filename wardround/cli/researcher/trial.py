@@ -24,6 +24,7 @@ from wardround.cli.hospital.columns import (
     write_whole,
 )
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.mapping import ColumnsFile
 from wardround.cli.hospital.table_format import FormatOptions
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
 from wardround.cli.shared.output import require_writable
@@ -76,6 +77,7 @@ def try_study(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     output: Output = Path("study.toml"),
     names_only: NamesOnly = False,
     force: Force = False,
@@ -89,7 +91,7 @@ def try_study(
     with plain_errors():
         require_writable(output, replaces=force)
         options = format_of([records], FormatOptions(separator, encoding, decimal, dates))
-        read = read_table(records, options, patient, leave_out)
+        read = read_table(records, options, patient, leave_out, columns)
         say_if_synthetic([records])
         guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
