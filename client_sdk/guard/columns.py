@@ -81,7 +81,7 @@ def _visible(table: AnyTable, rules: QueryRules, hidden: Collection[str]) -> Any
     """Return the table without hidden columns, and without those that a mapping makes of a column that is hidden."""
     local_names = list(_local_names(table))
     local_hidden = {*denied(rules, local_names), *not_allowed(rules, local_names)}
-    origins = {} if table.mapping is None else table.mapping.origins
+    origins: Mapping[str, tuple[str, ...]] = {} if table.mapping is None else table.mapping.origins
     mapped = {name for name, local in origins.items() if not local_hidden.isdisjoint(local)} - {*hidden}
     for name in sorted(mapped):
         _LOG.warning(
