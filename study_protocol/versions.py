@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from study_protocol.study.lacking import columns_that_may_lack
+
 PROTOCOL = 4
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
@@ -26,6 +28,10 @@ BLOCKS_BY_HOSPITAL = 4
 MARGINALS = 4
 # From this number on programs read questions of kind `distances`.
 DISTANCES = 4
+# From this number on programs read the section `cohort`.
+COHORTS = 4
+# From this number on programs read columns that a site may lack.
+LACKING_COLUMNS = 4
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.
@@ -92,6 +98,14 @@ def _synthesises(settings: Settings) -> bool:
     return settings.get("synthesis") is not None
 
 
+def _has_cohort(settings: Settings) -> bool:
+    return settings.get("cohort") is not None
+
+
+def _lets_columns_lack(settings: Settings) -> bool:
+    return bool(columns_that_may_lack(settings))
+
+
 def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
@@ -108,7 +122,9 @@ REQUIREMENTS = (
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
+    Requirement(LACKING_COLUMNS, "columns that a site may lack (site-may-lack)", _lets_columns_lack),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
+    Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
 
 

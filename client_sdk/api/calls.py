@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Call, HttpAnswer
 from client_sdk.errors import UnexpectedAnswer
 from study_protocol.study import messages
+from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import WitnessedHead
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
 from study_protocol.study.witness import to_header
@@ -127,6 +128,17 @@ def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
 def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
     """The members now, or those that the assignment of `round_number` names."""
     return get(with_values(path("studies", name, "roster"), round=round_number), messages.Roster)
+
+
+def put_lacking_columns(name: str, client: str, told: LackingColumns) -> Call[LackingColumns]:
+    """Tell which columns this hospital's table lacks. Repeatable. Later words replace earlier ones."""
+    target = path("studies", name, "clients", client, "lacking-columns")
+    return Call("PUT", target, as_document(LackingColumns), *_json(told))
+
+
+def lacking_columns(name: str) -> Call[LackingList]:
+    """Return what each hospital has told."""
+    return get(path("studies", name, "lacking-columns"), LackingList)
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:

@@ -88,6 +88,8 @@ class Methods:
     invite = Method(calls.invite)
     enrol = Method(calls.enrol)
     roster = Method(calls.roster)
+    put_lacking_columns = Method(calls.put_lacking_columns)
+    lacking_columns = Method(calls.lacking_columns)
     rotate_key = Method(calls.rotate_key)
     leave = Method(calls.leave)
     assignment = Method(calls.assignment)

@@ -218,6 +218,11 @@ class SitePolicy(_Section):
         default=4, description="no sum of fewer hospitals is opened. Left out beside allow_three: 3"
     )
     allow_three: bool = Field(default=False, description="sums of three hospitals, of which only two need be honest")
+    tells_lacking_columns: bool = Field(
+        default=False,
+        description="tell a study's members and readers which columns these records lack, of those that it lets a site "
+        "lack (site-may-lack)",
+    )
     plain_disclosure: bool = Field(
         default=False,
         description="allow log-moments (Bayesian costs) without noise. Classical guarantees do not cover them",

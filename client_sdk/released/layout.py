@@ -20,7 +20,8 @@ def layout_of(task: Task) -> list[dict[str, Any]]:
     `log_offset` is a number, it is added, and the natural logarithm is scaled, also that of the two ends.
     A category: one input each, 1 for the record's own. If `missing` is true, a further one for a missing value. If
     there are `shares`, each is subtracted from its category's input where the value is known.
-    `missing_values` are what a file may write for a missing value, beside an empty cell.
+    `missing_values` are what a file may write for a missing value, beside an empty cell. If `may_lack` is true, a table
+    without the column is read as one whose cells are all empty.
     """
     if not isinstance(task, TableTask):
         return []
@@ -40,4 +41,5 @@ def _encoding(column: Declared) -> dict[str, Any]:
     else:
         described = {"categories": list(column.categories), "missing": column.missing}
         described |= {"shares": list(column.shares)} if column.shares else {}
+    described |= {"may_lack": True} if column.may_lack else {}
     return {**described, "missing_values": list(column.missing_values)}

@@ -12,6 +12,7 @@ from client_sdk.guard.exclusion import ExclusionList
 from private_learning.records import LazyTable, Table
 from private_learning.tasks import Task
 from private_learning.tasks.columns import Declared, NumberColumn, require_columns
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.tables import TableTask
 from study_protocol.cells import Categories, Column, Numbers, column_name, read_categories, read_numbers
 from study_protocol.cells.counting import CellCounts, Declaration, add_counts
@@ -30,7 +31,7 @@ def cells_of_task(task: Task, records: Table) -> tuple[CellCounts, ...]:
         DataError: a column lacks, or cannot be read.
     """
     columns: Sequence[Declared] = task.columns if isinstance(task, TableTask) else ()
-    return _counts([_input(column) for column in columns], records, "study")
+    return _counts([_input(column) for column in columns], with_lacking(columns, records), "study")
 
 
 def cells_of_question(question: BaseQuestion, records: Table) -> tuple[CellCounts, ...]:

@@ -10,6 +10,7 @@ from client_sdk.study.cell_counts import parts_of
 from private_learning.records import Records, Table
 from private_learning.tasks import Task
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.tables import TableTask
 from private_learning.tasks.typical import column_text, fitted_column, known_values, number_text, with_frequencies
 
@@ -51,7 +52,7 @@ def hints_of(task: Task, records: Records) -> tuple[EncodingHint, ...]:
     columns = task.columns
     values: list[list[Floats]] = [[] for _ in columns]
     remaining = min(_MAX_ROWS, _MAX_CELLS // len(columns))
-    for part in parts_of(records):
+    for part in parts_of(with_lacking(columns, records)):
         rows = np.arange(min(remaining, len(part)))
         for column, read in zip(columns, values, strict=True):
             read.append(known_values(column, part.columns[column.name].take(rows)))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
+from client_sdk.guard.columns import readable
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_views import RecordsMark
+from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
@@ -117,6 +118,7 @@ class LocalTerms:
     accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
     accepts_records     asked when these are other records than studies on the data set have used. None: the policy says
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
+    origin              how the records were made: snapshot, query and mapping. None: it is not known
     """
 
     policy: SitePolicy
@@ -125,6 +127,7 @@ class LocalTerms:
     accept_lost_ledger: bool
     slot: float | None
     accepts_records: OnChangedRecords | None = None
+    origin: RecordsOrigin | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ class Joining:
     def run(self, task: str | Task | None, data: Records) -> Outcome:
         """Take part in the study until it ends. Raises as `Hospital.join`."""
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
+        from client_sdk.study.lacking import tell
         from client_sdk.study.participation import Participation
 
         study, ledger, watch = self.membership.study, self.ledger, Watch(self.listeners.on_wait)
@@ -151,7 +155,7 @@ class Joining:
         settings = self._agree()
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
-        mark = checked(ledger, study, records, self._accepts_records())
+        mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
         capabilities = self._capabilities(task, records, settings, split)
@@ -159,10 +163,12 @@ class Joining:
         Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
         if isinstance(records, Table):
             _log_counts(settings, capabilities, records, self.terms.policy, study)
+        lacking = _logged_lacking(capabilities, readable(records, self.terms.policy.statistics), study)
         _log_hopeless(capabilities)
         # 3. Freeze what was agreed to, and how the records are written.
         _warn(self.terms.policy, settings, records=capabilities.records, pinned=self.membership.pinned is not None)
         self._freeze(records, capabilities, split, slot_seconds, mark)
+        tell(self.client, self.membership, self.terms.policy, settings, lacking)
         # 4. Charge what a lost ledger does not know.
         if self.terms.accept_lost_ledger:
             accept_loss(self.client, ledger, self.membership, settings)
@@ -275,13 +281,30 @@ def _log_hopeless(capabilities: Capabilities) -> None:
         _LOG.warning("%s", remark)
 
 
+def _logged_lacking(capabilities: Capabilities, records: Records, study: str) -> list[str]:
+    """Return the columns that these records lack and that the study lets a site lack. A person here sees them."""
+    from client_sdk.study.lacking import lacking_columns
+
+    lacking = () if capabilities.training is None else lacking_columns(capabilities.training.task, records)
+    for column in lacking:
+        _LOG.warning("study %s: %s", study, column.in_words)
+    return [column.name for column in lacking]
+
+
+def _origin(stated: RecordsOrigin | None, records: Records) -> RecordsOrigin | None:
+    """Return how the records were made, with the mapping that was applied when they were read."""
+    if not isinstance(records, Table) or not records.mapping_sha256:
+        return stated
+    return replace(stated or RecordsOrigin(), mapping_sha256=records.mapping_sha256)
+
+
 def _log_counts(
     settings: AnySettings, capabilities: Capabilities, table: Table, policy: SitePolicy, study: str
 ) -> None:
     """Log what the study makes of every column that it names, for this hospital alone."""
     from client_sdk.study.cell_counts import cells_of_question, cells_of_task, log_counts, without
 
-    records = without(table, policy.exclusions)
+    records = without(cast("Table", readable(table, policy.statistics)), policy.exclusions)
     if capabilities.training is not None:
         log_counts(cells_of_task(capabilities.training.task, records), f"study {study}")
     scheduled = None

@@ -25,6 +25,7 @@ from client_sdk.study.encoding_hints import EncodingHint, hints_of
 from client_sdk.study.evaluated import EvaluatedPatients, require_form
 from client_sdk.study.feature_cache import FeatureCache
 from client_sdk.study.hopeless import remarks
+from client_sdk.study.lacking import LackingColumn, lacking_columns
 from client_sdk.study.patients import AskedPatients
 from client_sdk.study.remaining import remaining
 from private_learning.gradients.choice import GradientChoice
@@ -184,6 +185,7 @@ class DataCheck:
     hopeless   why a study cannot learn from these records, one sentence each
     without_gradient  of the first records, how many have no finite gradient: they would count as zero
     hints      of how its columns could be encoded better
+    lacking    columns that the study lets a site lack, and that these records lack
     """
 
     rows: int
@@ -200,6 +202,7 @@ class DataCheck:
     without_gradient: int = 0
     hopeless: tuple[str, ...] = ()
     hints: tuple[EncodingHint, ...] = ()
+    lacking: tuple[LackingColumn, ...] = ()
 
 
 def check_data(
@@ -245,6 +248,7 @@ def check_data(
         without_gradient=failed,
         hopeless=tuple(remarks_of(training)),
         hints=hints_of(training.task, remaining_data.records),
+        lacking=lacking_columns(training.task, remaining_data.records),
     )
 
 

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from private_learning.records.lazy import ReadBy
-from private_learning.records.records import Array, DataError, Table, identifiers, require_patient_column
+from private_learning.records.records import Array, DataError, Table, empty_column, identifiers, require_patient_column
 from private_learning.records.row_groups import SUFFIXES, Kind, OpenFiles, Parts, parts_of
 from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name
 from study_protocol.cells.digest import digest_of
@@ -91,6 +91,12 @@ class LazyTable(Table):
 
     def without_columns(self, names: Collection[str]) -> LazyTable:
         return replace(self, columns=replace(self.columns, hidden=self.columns.hidden | frozenset(names)))
+
+    def with_empty_columns(self, names: Collection[str]) -> Self:
+        if not names:
+            return self
+        stored = _WithEmpty(self.columns.stored, tuple(names))
+        return replace(self, columns=replace(self.columns, stored=stored, hidden=self.columns.hidden - {*names}))
 
     def take(self, rows: Sequence[int] | Array) -> LazyTable:
         """Return the given rows, in the given order, without reading columns."""
@@ -226,6 +232,31 @@ class Stored:
                 self._bytes -= self._cache.pop(keys[int(self._draw.integers(len(keys)))]).bytes
             self._cache[key] = cells
             self._bytes += size
+
+
+@dataclass(frozen=True, repr=False)
+class _WithEmpty:
+    """Stored columns, and columns of empty cells that take the place of those that are hidden."""
+
+    stored: StoredColumns
+    empty: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.stored.names, *self.empty]))
+
+    @property
+    def row_bytes(self) -> int:
+        return self.stored.row_bytes
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def read(self, name: str, rows: Array) -> Column:
+        return empty_column(len(rows), name) if name in self.empty else self.stored.read(name, rows)
+
+    def place(self, row: int) -> str:
+        return self.stored.place(row)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from private_learning.records.identity import IdentifierError, patient_identity
 from study_protocol.cells import (
     AS_WRITTEN,
     Column,
@@ -22,6 +21,7 @@ from study_protocol.cells import (
     read_numbers,
 )
 from study_protocol.cells.digest import digest_of
+from study_protocol.cells.identity import IdentifierError, patient_identity
 
 if TYPE_CHECKING:
     from private_learning.records.table_format import TableFormat
@@ -180,6 +180,11 @@ class Table:
         """Return the same rows without the columns of these names."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name not in names})
 
+    def with_empty_columns(self, names: Collection[str]) -> Self:
+        """Return the same rows with a column of empty cells for each of the names, none of which it has."""
+        empty = {name: empty_column(len(self), name) for name in names}
+        return replace(self, columns={**self.columns, **empty}) if empty else self
+
     def take(self, rows: Sequence[int] | Array) -> Table:
         """Return the given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
@@ -259,6 +264,11 @@ def _as_written(values: Any) -> Iterable[Any]:
         hidden = np.ma.getmaskarray(cast("Any", values))
         return [None if is_hidden else cell for cell, is_hidden in zip(cells, hidden, strict=True)]
     return cells
+
+
+def empty_column(rows: int, name: str) -> Column:
+    """Return (rows,) empty cells."""
+    return Column.of_words(np.zeros(rows, np.int32), [None], name=name)
 
 
 def like(name: str, names: Iterable[str]) -> str | None:

@@ -9,6 +9,8 @@
     column.crp       = "0..400; typical=2..40; log"   a number: clipped to 0 … 400, its logarithm scaled so that 2 and
                                                       40 become -1 and 1
     column.smoker    = "no|yes; frequencies=80|20"    a category: indicators less 0.8 and 0.2
+    column.lactate   = "0..20; missing=1; site-may-lack"   a hospital whose table has no such column takes part, too:
+                                                      it is missing for all of its patients
 
 Ranges, categories, frequencies and the constant for missing values are chosen from public knowledge before the study.
 No value is fitted to the records, so preprocessing is the same for every data set and costs no privacy.
@@ -36,6 +38,7 @@ from private_learning.tasks.declared_columns import (
     unknown_names,
     unmapped_codes,
 )
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.task import TaskError
 from study_protocol.cells import (
     Spelling,
@@ -48,10 +51,11 @@ from study_protocol.cells import (
     same_category,
 )
 from study_protocol.cells.spelling import POINTS, days_in, plain_decimal
+from study_protocol.study.lacking import SITE_MAY_LACK
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.
-OPTIONS = ("missing", "missing-values", "typical", "log", "frequencies")
+OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, "typical", "log", "frequencies")
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -121,7 +125,8 @@ def require_readable(columns: Sequence[DeclaredColumn], parts: Iterable[Table]) 
     """
     cells, counts = 0, dict[tuple[str, str], int]()
     firsts = dict[tuple[str, str], tuple[Fault, str]]()
-    for part in parts:
+    for lacking_part in parts:
+        part = with_lacking(columns, lacking_part)
         require_columns([column.name for column in columns], part.columns)
         cells += len(part)
         for fault in (fault for column in columns for fault in column.faults(column.read(part.columns[column.name]))):
@@ -204,12 +209,24 @@ def _read(name: str, text: object) -> Declared:
         raise TaskError(f"{PREFIX}{name}: a text such as '18..90' or 'no|yes' is expected")
     body, *behind = (part.strip() for part in text.split(";"))
     options = _options(name, behind)
+    may_lack = _may_lack(name, options)
     if ".." in body:
-        return _range(name, body, options, _codes(name, options))
+        return replace(_range(name, body, options, _codes(name, options)), may_lack=may_lack)
     categories = categories_of(body)
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
-    return _categories(name, categories, options, _codes(name, options))
+    return replace(_categories(name, categories, options, _codes(name, options)), may_lack=may_lack)
+
+
+def _may_lack(name: str, options: Mapping[str, str]) -> bool:
+    if options.get(SITE_MAY_LACK):
+        raise TaskError(f"{PREFIX}{name}: site-may-lack stands alone, without a value")
+    if SITE_MAY_LACK in options and "missing" not in options:
+        raise TaskError(
+            f"{PREFIX}{name}: site-may-lack needs 'missing', which says what stands for the cells of a site without "
+            "the column"
+        )
+    return SITE_MAY_LACK in options
 
 
 def _categories(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DeclaredColumn(ABC):
-    """One input of a study, and its encoding of cells."""
+    """One input of a study, and its encoding of cells.
+
+    may_lack: a table without the column is read as one whose cells are all empty.
+    """
 
     name: str
+    may_lack: bool = field(default=False, kw_only=True)
 
     @property
     @abstractmethod

@@ -20,6 +20,7 @@ from private_learning.records import DataError, LazyExamples, LazyTable, OnDeman
 from private_learning.tasks.columns import require_readable
 from private_learning.tasks.dataset import TaskDataset
 from private_learning.tasks.inputs import Inputs, LazyInputs
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.tables import TableTask
 from private_learning.tasks.task import InputUse, Task, TaskError
 
@@ -68,6 +69,7 @@ def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDa
     """
     if not isinstance(records, OnDemand):
         return task.dataset(records)
+    records = _complete(task, records)
     if isinstance(records, LazyTable) and _cell_by_cell(task):
         if not checked:
             require_readable(task.columns, records.parts())
@@ -81,7 +83,9 @@ def dataset_of(task: Task, records: Records, *, checked: bool = False) -> TaskDa
 
 def inputs_of(task: Task, records: Records) -> Inputs:
     """Return the inputs of `task.inputs`, read on demand where the records are. Raises as `dataset_of`."""
-    return LazyInputs.of(Making(task), records) if isinstance(records, OnDemand) else task.inputs(records)
+    if not isinstance(records, OnDemand):
+        return task.inputs(records)
+    return LazyInputs.of(Making(task), _complete(task, records))
 
 
 def inspected(task: Task, records: Records) -> tuple[InputUse, ...]:
@@ -115,6 +119,13 @@ def warnings_of(task: Task, records: Records) -> tuple[str, ...]:
         looked_at = f"(of {len(records)} records {len(rows)} were looked at)"
         return tuple(f"{warning} {looked_at}" for warning in task.warnings(records.read(rows)))
     return ()
+
+
+def _complete(task: Task, records: OnDemand) -> OnDemand:
+    """Return the records with the columns that a site may lack: tables of several hospitals may become one."""
+    if isinstance(records, LazyTable) and isinstance(task, TableTask):
+        return with_lacking(task.columns, records)
+    return records
 
 
 def _added(first: InputUse, second: InputUse) -> InputUse:

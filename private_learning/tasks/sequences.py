@@ -14,6 +14,7 @@ from private_learning.records.histories import Histories
 from private_learning.tasks.columns import PREFIX, categories_of, encode_columns, read_columns, require_no_label
 from private_learning.tasks.events import PREFIX as EVENTS
 from private_learning.tasks.events import read_events, sequences, uses
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.tables import ClassifierParameters, TableClassifier
 from private_learning.tasks.task import InputUse
 from private_learning.tasks.weights import even, uniform
@@ -153,7 +154,7 @@ class CodeSequences(TableClassifier[SequenceParameters]):
                 f"task {self.name} takes a folder of tables: patients.csv with one row for each patient, and one table "
                 "for each kind of events"
             )
-        return data
+        return with_lacking(self.columns, data)
 
 
 def _recurrent(p: SequenceParameters, random: np.random.Generator) -> dict[str, Array]:

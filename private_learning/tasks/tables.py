@@ -22,6 +22,7 @@ from private_learning.tasks.columns import (
     require_columns,
     require_no_label,
 )
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.losses import ClassLossParameters
 from private_learning.tasks.task import Classification, ColumnText, InputUse, Task, TaskError, TaskParameters
 from private_learning.tasks.weights import network_weights, zeros
@@ -165,7 +166,7 @@ class TableTask(Task, Generic[P]):
     def _table(self, data: Records) -> Table:
         if not isinstance(data, Table):
             raise DataError(f"task {self.name} takes a table, not arrays")
-        return data
+        return with_lacking(self.columns, data)
 
 
 class TableClassifier(TableTask[C], Classification):

@@ -11,6 +11,7 @@ import numpy as np
 
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats, NumberColumn
 from study_protocol.cells import Categories
+from study_protocol.study.lacking import SITE_MAY_LACK
 
 # Of the typical range, -1 … 1: a median farther from its middle makes a column skewed, and a logarithm must bring it
 # nearer by so much.
@@ -34,6 +35,7 @@ def column_text(column: Declared) -> str:
         parts += [f"typical={'..'.join(map(write, column.typical))}"] if column.typical else []
         parts += ["log"] if column.log else []
     parts += [f"missing-values={'|'.join(column.missing_values)}"] if column.missing_values else []
+    parts += [SITE_MAY_LACK] if column.may_lack else []
     return "; ".join(parts)
 
 

@@ -28,6 +28,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     ),
     "show_roster": ("round-unknown",),
     "rotate_key": ("bad-signature", "frozen", "unknown-client", "not-enrolled"),
+    "put_lacking_columns": ("unknown-client", "not-enrolled"),
     "revoke": ("unknown-client", "not-enrolled"),
     "withdraw": ("unknown-client", "not-enrolled"),
     "put_initial_model": ("frozen", "weights-out-of-bounds", "wrong-metadata", *_TENSORS),

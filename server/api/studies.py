@@ -28,10 +28,11 @@ from server.api.auth import (
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
 from server.services import certificates, ledger_pages, results, views
-from server.services.studies import enrolment, models, witnesses
+from server.services.studies import enrolment, lacking, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
 from study_protocol.study.certificate import SignedCertificate
+from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import (
     BudgetStatement,
     Enrolment,
@@ -213,6 +214,20 @@ def revoke(study: StudyName, client: ClientName, _: OperatorOnly, context: Reque
 def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestContext) -> RosterEntry:
     """Withdraw a hospital."""
     return enrolment.withdraw(context.coordinator, study, client)
+
+
+@router.put("/studies/{study}/clients/{client}/lacking-columns", tags=["roster"])
+def put_lacking_columns(
+    study: StudyName, client: ClientName, told: LackingColumns, _: Itself, context: RequestContext
+) -> LackingColumns:
+    """Keep which columns a hospital's table lacks, of those that the study lets a site lack. Repeatable."""
+    return lacking.put(context.coordinator, study, client, told)
+
+
+@router.get("/studies/{study}/lacking-columns", tags=["roster"])
+def list_lacking_columns(study: StudyName, _: Reader, context: RequestContext) -> LackingList:
+    """Return what each hospital has told of the columns that the study lets a site lack."""
+    return lacking.list_all(context.coordinator, study)
 
 
 @router.put(

@@ -174,6 +174,9 @@ class ClientRow(Base):
     state: Mapped[ClientState] = mapped_column(String(16), comment="active, revoked, withdrawn")
     enrolled_at: Mapped[float] = mapped_column(comment="when it enrolled")
     seen_at: Mapped[float | None] = mapped_column(comment="when it last asked for a round while the study lacked some")
+    lacking_columns: Mapped[list[Any] | None] = mapped_column(
+        comment="columns that its table lacks, of those that may; none: not told"
+    )
 
 
 class UsedTokenRow(Base):

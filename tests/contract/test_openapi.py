@@ -67,7 +67,15 @@ STEPS_BEFORE = {
     "get_result": 5,
 }
 QUERIES = {"ask_query", "forecast_query", "list_queries", "show_query", "query_json", "put_consent"}
-BY_CLIENTS = {"next_assignment", "put_update", "put_refusal", "put_witness", "rotate_key", "withdraw"}
+BY_CLIENTS = {
+    "next_assignment",
+    "put_update",
+    "put_refusal",
+    "put_witness",
+    "rotate_key",
+    "withdraw",
+    "put_lacking_columns",
+}
 OCTETS = "application/octet-stream"
 AUDITOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
@@ -216,6 +224,7 @@ def _good_in_a_round(here: Live, operation: str, path: dict[str, Any]) -> Good:
         "put_witness": _signed_head(here, north),
         "put_outside_witness": _signed_by_auditor(here, path["study"]),
         "rotate_key": _new_key(north),
+        "put_lacking_columns": {"columns": []},
         "put_metrics": {"evaluation_set": "held-out", "values": {"accuracy": 0.5}},
     }
     parts = {"client": "north", "round": 1, "version": 0, "name": "auditor"}

@@ -63,10 +63,14 @@ def finished(
     backbone: BackboneFile | None = None,
     *,
     records: Path | None = None,
+    table: Path | None = None,
     policy: str = "",
     **study: Any,
 ) -> dict[str, Any]:
-    """The same study after its hospital has taken part to the end. policy: lines before those of the lax one."""
+    """The same study after its hospital has taken part to the end. policy: lines before those of the lax one.
+
+    table: a file as of `write_records`, in place of its own.
+    """
     opened(run, tmp_path, backbone, **study)
     (tmp_path / "mercy" / "policy.toml").write_text(policy + lax_toml())
     run("study", "start", "sepsis", operator=True)
@@ -80,8 +84,9 @@ def finished(
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        table = ["--patient-column", "patient", *AS_WRITTEN]
-        data = ["--data", str(records or write_records(tmp_path / "records.csv")), *(table if records is None else [])]
+        written = ["--patient-column", "patient", *AS_WRITTEN]
+        path = records or table or write_records(tmp_path / "records.csv")
+        data = ["--data", str(path), *(written if records is None else [])]
         joined = run(
             *("join", "sepsis", *data),
             *(*_on(backbone), "--json"),

@@ -196,7 +196,10 @@ def test_frequencies_are_subtracted_where_the_category_is_known(frequencies: str
         *((f"0..9; typical={wrong}", "typical=.* is not a number") for wrong in ("a..b", "..", "1..2..3")),
         ("0..9; typical=2020-01-01..2020-02-01", "is not a number"),
         ("2020-01-01..2021-01-01; typical=3..4", "no date of the form"),
-        ("0..9; typical=2..3; typical=2..4", "once each: missing, missing-values, typical, log, frequencies"),
+        (
+            "0..9; typical=2..3; typical=2..4",
+            "once each: missing, missing-values, site-may-lack, typical",
+        ),
         ("0..9; log; log", "once each"),
         ("0..9; log=2", "log stands alone"),
         ("2020-01-01..2021-01-01; log", "log stands alone, without a value, behind a range of numbers"),

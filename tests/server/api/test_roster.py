@@ -8,6 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from study_protocol.wire.signing import ENROLMENT, encode_public_key, roster_fingerprint, sign_document
 from tests.factories.live_coordinator import Live, code_of
+from tests.factories.settings import TASK_PARAMETERS, settings
+
+MAY_LACK = TASK_PARAMETERS | {"column.rate": "0..10; missing=1; site-may-lack"}
 
 
 def test_the_roster_has_the_fingerprint_that_hospitals_compute(here: Live, study: str) -> None:
@@ -41,3 +44,27 @@ def test_a_revoked_client_is_out(here: Live, study: str) -> None:
     for _ in range(2):
         assert here.operator("PUT", f"/v1/studies/{study}/clients/west/revoked").json()["state"] == "revoked"
     assert code_of(here.signed(who, "GET", f"/v1/studies/{study}/budget")) == (403, "revoked")
+
+
+def test_a_hospital_tells_of_itself_alone_and_every_reader_sees_it(
+    here: Live,
+) -> None:
+    here.open_study("lacking", settings(training={"task_parameters": MAY_LACK}))
+    north, south = (here.enrol("lacking", name) for name in ("north", "south"))
+    path, body = "/v1/studies/lacking/clients/north/lacking-columns", json.dumps({"columns": ["rate"]}).encode()
+    for _ in range(2):
+        assert here.signed(north, "PUT", path, body).json() == {"columns": ["rate"]}
+    assert code_of(here.signed(south, "PUT", path, body)) == (403, "forbidden")
+    assert code_of(here.operator("PUT", path, content=body)) == (403, "forbidden")
+    for wrong in (b"{}", b'{"columns": ["rate", "rate"]}', b'{"columns": ["nothing"]}', b'{"columns": [1]}', b"["):
+        assert code_of(here.signed(north, "PUT", path, wrong))[1] == "invalid-request"
+    shown = {
+        "study": "lacking",
+        "hospitals": [{"columns": ["rate"], "client": "north"}, {"columns": None, "client": "south"}],
+    }
+    listed = "/v1/studies/lacking/lacking-columns"
+    assert here.signed(south, "GET", listed).json() == shown
+    assert here.send("GET", listed, here.viewer_key).json() == shown
+    # The roster that hospitals pin is as it was.
+    roster = here.signed(south, "GET", "/v1/studies/lacking/roster").json()
+    assert {name for member in roster["members"] for name in member} == {"client", "public_key", "state"}

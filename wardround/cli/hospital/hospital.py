@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from client_sdk.api.config import load as load_settings
+from study_protocol.study.lacking import columns_that_may_lack
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
-from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping, mapping_digest, mapping_words
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
     AsJson,
@@ -33,6 +35,7 @@ from wardround.cli.shared.shared import (
 )
 
 if TYPE_CHECKING:
+    from client_sdk.api.client import Client
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.hospital import Hospital
     from client_sdk.study.participation import Outcome
@@ -41,11 +44,13 @@ Token = Annotated[str, typer.Argument(help="invitation token. - reads it from st
 Data = Annotated[
     Path,
     typer.Option(
-        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, or a folder of "
-        "images with one sub-folder a class"
+        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, a folder of "
+        "images with one sub-folder a class, or the name of a snapshot"
     ),
 ]
-PatientColumn = Annotated[str | None, typer.Option(help="column with the patient of each row")]
+PatientColumn = Annotated[
+    str | None, typer.Option(help="column with the patient of each row. Default: the one that a snapshot names")
+]
 Separator = Annotated[
     Literal["comma", "semicolon", "tab", "bar"] | None, typer.Option(help="separator between the cells of a text table")
 ]
@@ -170,14 +175,17 @@ def join(
         joining_hospital = _at(server, study, home)
         stored = stored_format(joining_hospital.directory, dataset)
         options = FormatOptions(separator, encoding, decimal, dates)
-        read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
+        found = named_records(data, patient_column, joining_hospital.directory)
+        read = partial(read_declared, found.path, options, stored, patient_column=found.patient_column, lazy=lazy)
         local = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
-        records, mapping_counts = apply_mapping(local, columns, patient_column)
+        records, mapping_counts = apply_mapping(local, columns, found.patient_column)
         log_mapping(records, mapping_counts)
         rules = None if policy is None else SitePolicy.read(policy)
         weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
-        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
+        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait)
+        take_part = partial(take_part, agree=Question(yes, found, mapping_words(records, mapping_counts)))
+        take_part = partial(take_part, origin=found.origin(mapping_digest(records)))
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
@@ -241,12 +249,15 @@ def show(
     from study_protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
-        roster = client.roster(study)
+        roster, lacks = client.roster(study), _lacks(client, study)
         if as_json:
-            print_json(roster)
+            print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}))
             return
+        heads = ["hospital", "state", "key", *(["lacks"] if lacks else [])]
         rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
-        table(f"Roster of {study}", ["hospital", "state", "key"], rows)
+        if lacks:
+            rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
+        table(f"Roster of {study}", heads, rows)
         digits = as_digits(active_fingerprint(roster))
         say(f"number of this roster, computed here:\n\n    {digits}\n")
         if qr:
@@ -261,6 +272,18 @@ def show(
             "Telephone every hospital in the roster, on a number that the coordinator did not give you. Ask if it is "
             f"in the study and reads the same number. Then run: wardround roster pin {study} {digits}"
         )
+
+
+def _lacks(client: Client, study: str) -> dict[str, list[str] | None]:
+    """Return hospital -> columns that it lacks, None: not told. Empty: the study lets no site lack a column."""
+    if not columns_that_may_lack(client.study(study).settings.as_json()):
+        return {}
+    hospitals = client.lacking_columns(study).hospitals
+    return {each.client: None if each.columns is None else list(each.columns) for each in hospitals}
+
+
+def _lacks_in_words(columns: list[str] | None) -> str:
+    return "not told" if columns is None else ", ".join(columns) or "none"
 
 
 def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:

@@ -40,11 +40,25 @@ def apply_mapping(
     return mapping.applied(records, patient_column), mapping.counts(records, patient_column)
 
 
+def mapping_digest(records: Records) -> str:
+    """Return the SHA-256 of the mapping that was applied to the records. Empty: none was."""
+    from private_learning.records import Table
+
+    return records.mapping_sha256 if isinstance(records, Table) else ""
+
+
 def report_mapping(records: Records, counts: Sequence[MappingCounts]) -> dict[str, Any]:
     """Return what the mapping made of each column, as JSON. Empty: there is none."""
-    sha256 = getattr(records, "mapping_sha256", "")
+    sha256 = mapping_digest(records)
     columns = [dataclasses.asdict(column) for column in counts]
     return {"mapping": {"sha256": sha256, "columns": columns}} if sha256 else {}
+
+
+def mapping_words(records: Records, counts: Sequence[MappingCounts]) -> tuple[str, str] | None:
+    """Return the digest of the mapping, and what it made of the records, in one line. None: no mapping was applied."""
+    unmapped = sum(column.unmapped for column in counts)
+    line = f"{len(counts)} columns mapped, {unmapped} of {sum(column.cells for column in counts)} cells unmapped"
+    return (mapping_digest(records), line) if mapping_digest(records) else None
 
 
 def show_mapping(records: Records, counts: Sequence[MappingCounts]) -> None:
@@ -61,7 +75,7 @@ def show_mapping(records: Records, counts: Sequence[MappingCounts]) -> None:
     ]
     first = 0 if any(column.table for column in counts) else 1
     table("What the mapping made of these records", heads[first:], [row[first:] for row in rows])
-    say(f"SHA-256 of the mapping: {getattr(records, 'mapping_sha256', '')}")
+    say(f"SHA-256 of the mapping: {mapping_digest(records)}")
 
 
 def warn_of_unmapped(counts: Sequence[MappingCounts]) -> None:
@@ -82,7 +96,7 @@ def log_mapping(records: Records, counts: Sequence[MappingCounts]) -> None:
         if column.unmapped:
             _LOG.warning("mapping: %s", _unmapped(column))
     if counts:
-        _LOG.info("mapping: SHA-256 %s", getattr(records, "mapping_sha256", ""))
+        _LOG.info("mapping: SHA-256 %s", mapping_digest(records))
 
 
 def _unmapped(counts: MappingCounts) -> str:

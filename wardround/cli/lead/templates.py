@@ -120,6 +120,7 @@ POLICY: Mapping[str, Any] = {
     "least_colluders": 1,
     "least_survivors": 4,
     "allow_three": False,
+    "tells_lacking_columns": False,
     "plain_disclosure": False,
     "unnoised_updates": False,
     "min_witnesses": 0,

@@ -15,6 +15,7 @@ from private_learning.records import Records, Table
 from private_learning.tasks import load
 from private_learning.tasks.columns import PREFIX
 from private_learning.tasks.declared_columns import CategoryColumn, Declared, Floats
+from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.tables import TableTask
 from private_learning.tasks.typical import column_text, fitted_column, known_values
 from simulation.results.report import SeedRun, SeedSpread, SimulationReport
@@ -119,7 +120,7 @@ def _ways(columns: Sequence[Declared], tables: Sequence[Table]) -> dict[str, Seq
 
 
 def _values(column: Declared, tables: Sequence[Table]) -> Floats:
-    parts = (part for table in tables for part in parts_of(table))
+    parts = (part for table in tables for part in parts_of(with_lacking([column], table)))
     return np.concatenate([known_values(column, part.columns[column.name]) for part in parts])
 
 

@@ -68,6 +68,7 @@ def predict(
 
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
         records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
+        _warn_of_lacking(released, records)
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)
             return
@@ -80,6 +81,13 @@ def predict(
             say(f"{output}: {len(rows)} records", err=as_json)
         elif not as_json:
             _print(_csv(rows))
+
+
+def _warn_of_lacking(released: ReleasedModel, records: Records) -> None:
+    from client_sdk.study.lacking import lacking_columns
+
+    for column in lacking_columns(released.task, records):
+        say(f"warning: {column.in_words}", err=True)
 
 
 def _new_records(path: Path, id_column: str | None, options: FormatOptions) -> Records:
@@ -130,7 +138,9 @@ def evaluate(
                 f"{model}: there is no such model file. To follow a study of this name, add --watch"
             )
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
-        scores = evaluated(released, read())
+        records = read()
+        _warn_of_lacking(released, records)
+        scores = evaluated(released, records)
         say(_OWN_RECORDS, err=True)
         _show(f"{model} on {data}", scores, released, as_json)
 

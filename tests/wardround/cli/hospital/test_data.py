@@ -73,6 +73,7 @@ def test_records_patients_labels_and_inputs_are_counted(here: Path) -> None:
         "unused": ["note"],
         "parameters": 5,
         "without_gradient": 0,
+        "lacking": [],
         "hopeless": ["5 rows are too few to learn from"],
         "format": {"separator": "semicolon", "encoding": "utf-8", "header": True, "decimal": "comma", "dates": None},
         "confirmed": False,

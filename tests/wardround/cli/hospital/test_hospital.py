@@ -10,8 +10,9 @@ import segno
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.study.pinning import as_digits
-from tests.factories.commands import Run, finished, opened
+from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records
 from tests.factories.live_coordinator import Live
+from tests.factories.settings import TASK_PARAMETERS
 from wardround.cli.hospital.hospital import policy_in_force
 
 BLOCK = "█"
@@ -88,3 +89,42 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
     findings = {f["check"]: f["verdict"] for f in json.loads(run("doctor", "--json").stdout)}
     assert findings["coordinator"] == "good"
     assert findings["clock"] == "good"
+
+
+@pytest.mark.parametrize("tells", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_hospital_that_lacks_a_column_takes_part_and_tells_it_only_if_its_policy_says_so(
+    here: Live, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, tells: bool
+) -> None:
+    parameters = TASK_PARAMETERS | {"column.rate": "0..10; missing=5; site-may-lack"}
+    lines = write_records(tmp_path / "whole.csv").read_text().splitlines()
+    records = tmp_path / "records.csv"
+    records.write_text("\n".join(",".join([*line.split(",")[:1], *line.split(",")[2:]]) for line in lines) + "\n")
+    assert records.read_text().startswith("age,ill,patient\n")
+
+    joined = finished(
+        run,
+        here,
+        tmp_path,
+        table=records,
+        policy=f"tells_lacking_columns = {str(tells).lower()}\n",
+        training={"task_parameters": parameters},
+    )
+    assert joined["reason"] == "max-steps-reached"
+    assert "there is no column 'rate' to read" in caplog.text
+    assert json.loads(run("roster", "show", "sepsis", "--json").stdout)["lacks"] == {
+        "mercy": ["rate"] if tells else None
+    }
+    shown = run("roster", "show", "sepsis").stdout
+    assert "lacks" in shown
+    assert ("rate" if tells else "not told") in shown
+    # A later policy takes the word back, also when the study has ended.
+    policy = tmp_path / "mercy" / "policy.toml"
+    policy.write_text(policy.read_text().replace("tells_lacking_columns = true", "tells_lacking_columns = false"))
+    run("join", "sepsis", "--data", str(records), "--patient-column", "patient", *AS_WRITTEN, "--json")
+    assert json.loads(run("roster", "show", "sepsis", "--json").stdout)["lacks"] == {"mercy": None}
+
+
+def test_a_roster_has_no_further_column_where_no_column_may_lack(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    assert "lacks" not in run("roster", "show", "sepsis").stdout
+    assert "lacks" not in json.loads(run("roster", "show", "sepsis", "--json").stdout)
