@@ -36,6 +36,7 @@ from private_learning.tasks.declared_columns import (
     Mask,
     NumberColumn,
     unknown_names,
+    unmapped_codes,
 )
 from private_learning.tasks.lacking import with_lacking
 from private_learning.tasks.task import TaskError
@@ -193,7 +194,8 @@ def indices_of(values: Any, names: tuple[str, ...], subject: str, kind: str) -> 
     """
     read = read_categories(column_of(values), names)
     if read.wrong.any():
-        raise unknown_names(subject, kind, names, read).error
+        unmapped = unmapped_codes(subject, read)
+        raise (unmapped if unmapped.rows.any() else unknown_names(subject, kind, names, read)).error
     return read.places, read.missing
 
 

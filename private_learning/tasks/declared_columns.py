@@ -177,8 +177,14 @@ class NumberColumn(DeclaredColumn):
 
     def faults(self, read: Numbers) -> list[Fault]:
         problem = "are no dates" if self.dates else "are no numbers"
-        wrong = Fault(f"column {self.name}", problem, read.wrong, f"is {read.kind}")
-        return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
+        wrong = Fault(f"column {self.name}", problem, known_wrong(read), f"is {read.kind}")
+        return _present(
+            [
+                wrong,
+                unmapped_codes(f"column {self.name}", read),
+                *([_absent(self.name, read.missing)] if self.missing is None else []),
+            ]
+        )
 
     def outside(self, read: Numbers) -> int:
         return int(np.sum((read.values < self.low) | (read.values > self.high)))
@@ -223,7 +229,8 @@ class CategoryColumn(DeclaredColumn):
 
     def faults(self, read: Categories) -> list[Fault]:
         wrong = unknown_names(f"column {self.name}", "categories", self.categories, read)
-        return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
+        unmapped = unmapped_codes(f"column {self.name}", read)
+        return _present([wrong, unmapped, *([] if self.missing else [_absent(self.name, read.missing)])])
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
         """Return (count,) categories, and empty cells among them where they may lack."""
@@ -242,9 +249,19 @@ def _absent(name: str, missing: Mask) -> Fault:
     return Fault(f"column {name}", "are missing, and the study allows none", missing)
 
 
+def known_wrong(read: Numbers | Categories) -> Mask:
+    """Return (n,) which cells are wrong although no mapping says that it does not know their code."""
+    return read.wrong if read.unmapped is None else read.wrong & ~read.unmapped
+
+
+def unmapped_codes(subject: str, read: Numbers | Categories) -> Fault:
+    """Return the fault of cells whose code the hospital's mapping does not know."""
+    return Fault(subject, "have a code that the mapping does not know", read.wrong & ~known_wrong(read))
+
+
 def unknown_names(subject: str, kind: str, names: Sequence[str], read: Categories) -> Fault:
     """Return the fault of cells that are none of the declared names."""
     listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
-    near = read.near is not None and bool(read.near[int(np.argmax(read.wrong))])
+    near = read.near is not None and bool(read.near[int(np.argmax(known_wrong(read)))])
     of_first = "is one of them but for capitals or leading zeros" if near else ""
-    return Fault(subject, f"are none of the study's {kind}{listed}", read.wrong, of_first)
+    return Fault(subject, f"are none of the study's {kind}{listed}", known_wrong(read), of_first)
