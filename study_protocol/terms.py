@@ -42,6 +42,7 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
     rows += [(f"limit, {limit.level} {limit.definition}", limit_with_rule(limit)) for limit in privacy.limits]
     if isinstance(settings, StudySettings):
         rows += _of_training(settings)
+    rows += _on("cohort", [] if settings.cohort is None else settings.cohort.in_words())
     rows += _of_questions(settings)
     if isinstance(settings, StudySettings) and settings.audit_in_words is not None:
         rows.append(("audit", settings.audit_in_words))

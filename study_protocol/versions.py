@@ -28,6 +28,8 @@ BLOCKS_BY_HOSPITAL = 4
 MARGINALS = 4
 # From this number on programs read questions of kind `distances`.
 DISTANCES = 4
+# From this number on programs read the section `cohort`.
+COHORTS = 4
 # From this number on programs read columns that a site may lack.
 LACKING_COLUMNS = 4
 # From this number on programs read every question that may be chosen now.
@@ -96,6 +98,10 @@ def _synthesises(settings: Settings) -> bool:
     return settings.get("synthesis") is not None
 
 
+def _has_cohort(settings: Settings) -> bool:
+    return settings.get("cohort") is not None
+
+
 def _lets_columns_lack(settings: Settings) -> bool:
     return bool(columns_that_may_lack(settings))
 
@@ -118,6 +124,7 @@ REQUIREMENTS = (
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(LACKING_COLUMNS, "columns that a site may lack (site-may-lack)", _lets_columns_lack),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
+    Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
-from private_learning.records.identity import IdentifierError, objection_key, patient_identity, visible_text
+from study_protocol.cells.identity import IdentifierError, objection_key, patient_identity, visible_text
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # As `visible_text` has them: wide commas have become narrow ones.

@@ -120,14 +120,16 @@ class HospitalLedger(LedgerChain):
 
     def declare_records(self, study: str, mark: RecordsMark) -> None:
         """Keep the mark of the records that a study uses. The same again is no entry."""
-        last = [entry.body for entry in self._of(_RECORDS) if entry.body["joined"] == study][-1:]
-        if [(body["content"], body["inputs"]) for body in last] != [(mark.content, mark.inputs)]:
+        last = [RecordsMark.from_dict(e.body) for e in self._of(_RECORDS) if e.body["joined"] == study][-1:]
+        if [(known.content, known.inputs, known.origin) for known in last] != [
+            (mark.content, mark.inputs, mark.origin)
+        ]:
             with self._writing():
                 self._append_mark(study, mark)
 
     def _append_mark(self, study: str, mark: RecordsMark) -> None:
         self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_RECORDS, self.records_key()))
-        self._append(DECLARED, _RECORDS, None, {**asdict(mark), "joined": study, "at": self._moment()})
+        self._append(DECLARED, _RECORDS, None, {**mark.to_dict(), "joined": study, "at": self._moment()})
 
     @cached_property
     def _new_key(self) -> bytes:

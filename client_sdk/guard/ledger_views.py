@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 BodyKind = Literal["update", "refusal"]
@@ -37,6 +37,26 @@ class OwnRound:
 
 
 @dataclass(frozen=True)
+class RecordsOrigin:
+    """How the records of a data set were made, as far as the hospital's ledgers know it. It stays at the hospital.
+
+    snapshot, sha256  name and digest of the snapshot. Empty: the records are none
+    query_sha256      of the snapshot's queries, or of its cohort. Empty: it has none
+    mapping_sha256    of the mapping of columns. Empty: none was applied
+    """
+
+    snapshot: str = ""
+    sha256: str = ""
+    query_sha256: str = ""
+    mapping_sha256: str = ""
+
+    def has_steps_of(self, other: RecordsOrigin) -> bool:
+        """Return whether both have the same mapping and, where both are known, the same queries."""
+        queries = {self.query_sha256, other.query_sha256} - {""}
+        return self.mapping_sha256 == other.mapping_sha256 and len(queries) < 2
+
+
+@dataclass(frozen=True)
 class RecordsMark:
     """The records of a data set, as the hospital's own ledger knows them again.
 
@@ -45,6 +65,7 @@ class RecordsMark:
     inputs   what was compared of other inputs, a colon, and the keyed digest of rows with it. Empty: nothing
     accepted they are a change, which a person or the policy accepted
     at       time of the entry, UTC in ISO 8601. Empty: not written yet
+    origin   how they were made. None: an earlier version wrote the entry, or a program has not told it
     """
 
     content: str
@@ -54,16 +75,31 @@ class RecordsMark:
     inputs: str = ""
     accepted: bool = False
     at: str = ""
+    origin: RecordsOrigin | None = None
 
     def matches(self, other: RecordsMark) -> bool:
+        """Return whether both are of the same records, made in the same way, as far as both know them."""
+        is_made_alike = self.origin is None or other.origin is None or self.origin.has_steps_of(other.origin)
+        return is_made_alike and self.has_records_of(other)
+
+    def has_records_of(self, other: RecordsMark) -> bool:
         """Return whether both are of the same records, as far as both know them."""
         read = [mark.inputs.partition(":")[0] for mark in (self, other)]
         return self.content == other.content and (read[0] != read[1] or self.inputs == other.inputs)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of an entry."""
+        body = asdict(self)
+        if self.origin is None:
+            del body["origin"]
+        return body
+
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> RecordsMark:
-        """Return the mark of an entry."""
-        return cls(**{each.name: body[each.name] for each in fields(cls)})
+        """Return the mark of an entry. One of an earlier version has no origin."""
+        origin = body.get("origin")
+        known = {each.name: body[each.name] for each in fields(cls) if each.name != "origin"}
+        return cls(**known, origin=None if origin is None else RecordsOrigin(**origin))
 
 
 @dataclass(frozen=True)

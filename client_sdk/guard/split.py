@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from private_learning.records.identity import patient_identity
+from study_protocol.cells.identity import patient_identity
 
 _LABEL = b"wardround/1/split"
 _SECRET_BYTES = 32

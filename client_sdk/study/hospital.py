@@ -18,6 +18,7 @@ from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity, Membership
 from client_sdk.study.enrolment import enrol, rotate
@@ -124,6 +125,7 @@ class Hospital:
         backbone: BackboneFile | None = None,
         feature_cache: bool = True,
         slot: float | None = None,
+        origin: RecordsOrigin | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends.
 
@@ -143,7 +145,7 @@ class Hospital:
         from private_learning.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records)
+        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records, origin)
         computing = Computing(device, bfloat16, checkpoint_seconds, randomness, backbone, feature_cache)
         listeners = Listeners(agree, on_round, on_wait)
         devices_of(device)

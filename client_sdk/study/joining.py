@@ -12,7 +12,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
 from client_sdk.guard.columns import readable
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.ledger_views import RecordsMark
+from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
@@ -118,6 +118,7 @@ class LocalTerms:
     accept_lost_ledger  a person says that this data set's ledger is lost: earlier rounds are charged at their worst
     accepts_records     asked when these are other records than studies on the data set have used. None: the policy says
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
+    origin              how the records were made: snapshot, query and mapping. None: it is not known
     """
 
     policy: SitePolicy
@@ -126,6 +127,7 @@ class LocalTerms:
     accept_lost_ledger: bool
     slot: float | None
     accepts_records: OnChangedRecords | None = None
+    origin: RecordsOrigin | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Joining:
         settings = self._agree()
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
-        mark = checked(ledger, study, records, self._accepts_records())
+        mark = checked(ledger, study, records, self._accepts_records(), self.terms.origin)
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
         capabilities = self._capabilities(task, records, settings, split)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from client_sdk.errors import RecordsChanged
 from client_sdk.guard.ledger import HospitalLedger, RecordsMark
+from client_sdk.guard.ledger_views import RecordsOrigin
 from private_learning.records import DataError, Examples, LazyExamples, Records, Table
 from private_learning.records.lazy import Recognisable
 
@@ -29,14 +30,15 @@ OnChangedRecords: TypeAlias = Callable[[str], bool]
 """Called with one sentence of counts, without values. It returns whether a person here accepts the change."""
 
 
-def mark_of(records: Records, key: bytes) -> RecordsMark:
+def mark_of(records: Records, key: bytes, origin: RecordsOrigin | None = None) -> RecordsMark:
     """Return the keyed digests and counts of records, independent of the order of rows.
 
     A table is read whole, in its canonical form (`study_protocol.cells.digest`): another spelling or storage of the
     same values is no change. Of inputs that are read on demand their stored bytes count (`Recognisable`), and of large
     files some blocks. Of a program's data set that is read on demand only labels and patients count.
 
-    key  32 secret bytes of this data set
+    key     32 secret bytes of this data set
+    origin  how they were made, if it is known
 
     Raises:
         DataError: a column cannot be read.
@@ -44,21 +46,31 @@ def mark_of(records: Records, key: bytes) -> RecordsMark:
     content, inputs = (records.digest(), "") if isinstance(records, Table) else _of_examples(records, key)
     patient_names = sorted(set(records.patients)) if records.named else [str(len(records))]
     whole = hashlib.sha256("\n".join(patient_names).encode("utf-8", "surrogatepass")).hexdigest()
-    return RecordsMark(_keyed(key, content), _keyed(key, whole), len(set(records.patients)), len(records), inputs)
+    counts = (len(set(records.patients)), len(records))
+    return RecordsMark(_keyed(key, content), _keyed(key, whole), *counts, inputs, origin=origin)
 
 
-def change(ledger: HospitalLedger, study: str | None, records: Records) -> tuple[RecordsMark, str]:
+def change(
+    ledger: HospitalLedger, study: str | None, records: Records, origin: RecordsOrigin | None = None
+) -> tuple[RecordsMark, str]:
     """Return the mark of the records, and one sentence on how they differ from those of the ledger. Empty: they do not.
 
     Also empty where the ledger knows none, as one of an earlier version.
 
-    study  whose records they are to be. None: of any study on the data set
+    study   whose records they are to be. None: of any study on the data set
+    origin  how they were made, if it is known. Another query or mapping is a change, also where the records are equal
     """
-    mark, earlier_mark = mark_of(records, ledger.records_key()), ledger.records_marks(study)
-    return mark, "" if not earlier_mark or any(map(mark.matches, earlier_mark)) else _in_words(earlier_mark[-1], mark)
+    mark, known_marks = mark_of(records, ledger.records_key(), origin), ledger.records_marks(study)
+    return mark, "" if not known_marks or any(map(mark.matches, known_marks)) else _in_words(known_marks[-1], mark)
 
 
-def checked(ledger: HospitalLedger, study: str, records: Records, accepts: OnChangedRecords | None) -> RecordsMark:
+def checked(
+    ledger: HospitalLedger,
+    study: str,
+    records: Records,
+    accepts: OnChangedRecords | None,
+    origin: RecordsOrigin | None = None,
+) -> RecordsMark:
     """Return the mark of the records. The ledger is unchanged.
 
     accepts  asked about a change. None: no change is accepted
@@ -66,7 +78,7 @@ def checked(ledger: HospitalLedger, study: str, records: Records, accepts: OnCha
     Raises:
         RecordsChanged: they are other records than studies on this data set have used.
     """
-    mark, difference = change(ledger, study, records)
+    mark, difference = change(ledger, study, records, origin)
     if not difference:
         return mark
     if accepts is None or not accepts(difference):
@@ -85,9 +97,29 @@ def _in_words(known: RecordsMark, mark: RecordsMark) -> str:
         difference = f"{mark.patients} patients as before, and not the same ones"
     elif known.rows != mark.rows:
         difference = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
-    else:
+    elif not mark.has_records_of(known):
         difference = f"the same {mark.patients} patients and {mark.rows} rows, with other values, columns or files"
-    return f"these are not the records of {known.at[:10]}: {difference}"
+    else:
+        difference = f"the same {mark.patients} patients, rows and values"
+    ways = "".join(f"; {words}" for words in _of_origins(known.origin, mark.origin))
+    return f"these are not the records of {known.at[:10]}: {difference}{ways}"
+
+
+def _of_origins(known: RecordsOrigin | None, new: RecordsOrigin | None) -> Iterator[str]:
+    """Yield what became of the query and of the mapping, where both are known."""
+    if known is None or new is None:
+        return
+    if known.query_sha256 and new.query_sha256:
+        yield "the same query" if known.query_sha256 == new.query_sha256 else "another query"
+    match bool(known.mapping_sha256), bool(new.mapping_sha256):
+        case True, True:
+            yield "the same mapping" if known.mapping_sha256 == new.mapping_sha256 else "another mapping"
+        case True, False:
+            yield "no mapping, where there was one"
+        case False, True:
+            yield "a mapping, where there was none"
+        case _:
+            return
 
 
 def _keyed(key: bytes, digest: str) -> str:

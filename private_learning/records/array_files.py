@@ -19,7 +19,8 @@ import numpy as np
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.paths import require_there
 from private_learning.records.records import Array, DataError, Examples
-from private_learning.records.unpacking import array_header, read_array, require_safe
+from private_learning.records.unpacking import array_header, read_array
+from study_protocol.cells.unpacking import require_safe
 
 Split = Literal["train", "val", "test"]
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from private_learning.records.identity import identity_or_blank
 from private_learning.records.lazy import LARGE, LazyExamples
 from private_learning.records.records import Array, DataError, Examples, identifiers
+from study_protocol.cells.identity import identity_or_blank
 
 # Number of items that are compared with the labels beside a data set.
 _LOOKED_AT = 8

@@ -27,7 +27,7 @@ from private_learning.records.images import patients_listed
 from private_learning.records.labelled import LABELS_FILE, FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.records import Array, DataError
-from private_learning.records.unpacking import MAX_UNPACKED
+from study_protocol.cells.unpacking import MAX_UNPACKED
 
 SUFFIXES = (".dcm", ".dicom", ".ima")
 # Files with these endings are never opened to test whether they are DICOM.

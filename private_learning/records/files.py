@@ -70,7 +70,10 @@ def load(
     # A program may have added a format for them.
     is_registered = any(entry.holds is not None and entry.holds(path) for entry in FORMATS.values())
     if path.suffix.lower() in _WORKBOOKS and not is_registered:
-        raise DataError(f"{path.name}: an Excel workbook is not read. Save its sheet as 'CSV UTF-8'")
+        raise DataError(
+            f"{path.name}: a workbook is read through a snapshot: `wardround data snapshot source.toml`. Or save its "
+            "sheet as 'CSV UTF-8'"
+        )
     if not is_pattern(path):
         require_there(path, folder_allowed=True)
     record_format = format_of(path)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from private_learning.records.identity import identity_or_blank
 from private_learning.records.lazy import stored_bytes
 from private_learning.records.paths import visible_paths
 from private_learning.records.records import Array, DataError, Table, identifiers
 from private_learning.records.table_files import read_csv
 from study_protocol.cells import cleaned
+from study_protocol.cells.identity import identity_or_blank
 
 LABELS_FILE = "labels.csv"
 _NAMING = ("file", "patient")

@@ -20,7 +20,7 @@ from private_learning.records.images import patients_listed
 from private_learning.records.labelled import FileReader, labelled, refuse_flaws
 from private_learning.records.lazy import LazyExamples
 from private_learning.records.records import Array, DataError
-from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED
+from study_protocol.cells.unpacking import MAX_RATIO, MAX_UNPACKED
 
 SUFFIXES = (".nii", ".nii.gz")
 Shape = tuple[int, int, int]

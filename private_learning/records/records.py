@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from private_learning.records.identity import IdentifierError, patient_identity
 from study_protocol.cells import (
     AS_WRITTEN,
     Column,
@@ -22,6 +21,7 @@ from study_protocol.cells import (
     read_numbers,
 )
 from study_protocol.cells.digest import digest_of
+from study_protocol.cells.identity import IdentifierError, patient_identity
 
 if TYPE_CHECKING:
     from private_learning.records.table_format import TableFormat

@@ -13,8 +13,8 @@ import numpy as np
 
 from private_learning.records.paths import require_there
 from private_learning.records.records import DataError
-from private_learning.records.unpacking import require_safe
 from study_protocol.cells import AS_WRITTEN, Column, Spelling, column_name, text_of
+from study_protocol.cells.unpacking import require_safe
 
 ARROW = (".arrow", ".feather")
 SUFFIXES = (".parquet", *ARROW)

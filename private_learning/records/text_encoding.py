@@ -12,7 +12,7 @@ from typing import cast
 
 from private_learning.records.records import DataError
 from private_learning.records.table_format import SEPARATORS, encoding_named
-from private_learning.records.unpacking import require_safe
+from study_protocol.cells.unpacking import require_safe
 
 # The first bytes of a workbook: a zip archive, or before 2007 a compound file.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")

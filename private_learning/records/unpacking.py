@@ -1,4 +1,4 @@
-"""Limits against files that unpack into far more than their size, and arrays as numpy.save writes them."""
+"""Arrays as numpy.save writes them, never more than there is."""
 
 from __future__ import annotations
 
@@ -7,24 +7,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from private_learning.records.records import Array, DataError
-
-# Public limits. A file is refused if it unpacks into more than this size and more than this ratio.
-MAX_UNPACKED = 1 << 30
-MAX_RATIO = 200
-
-
-class TooLarge(DataError):
-    """A file would unpack into more than is safe."""
-
-
-def require_safe(name: str, packed: int, unpacked: int) -> None:
-    """Require a safe size. Raises TooLarge: the file would take more than 1 GiB and 200 times its packed size."""
-    if unpacked > MAX_UNPACKED and unpacked > MAX_RATIO * packed:
-        raise TooLarge(
-            f"{name}: unpacked it would take {_size(unpacked)}, more than {_size(MAX_UNPACKED)} and more than "
-            f"{MAX_RATIO} times its packed size. Unpack it yourself if that is right"
-        )
+from private_learning.records.records import Array
 
 
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -60,7 +43,3 @@ def read_array(file: IO[bytes], size: int) -> Array:
         raise ValueError("not a whole plain array")
     data = file.read(count * dtype.itemsize)
     return np.frombuffer(bytearray(data), dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 30):,.1f} GiB"

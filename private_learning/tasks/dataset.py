@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from private_learning.records import DataError
-from private_learning.records.identity import patient_identity
 from private_learning.tasks.inputs import Inputs, in_memory, take_rows
+from study_protocol.cells.identity import patient_identity
 
 # The target of whole numbers in a row that a patient with fewer rows lacks. No class has this number. In a
 # target of floats it is NaN.

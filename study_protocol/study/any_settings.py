@@ -10,11 +10,12 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from accounting.plan.limits import LimitPlan, require_limits
 from accounting.plan.schemes import SCHEMES, Scheme
+from study_protocol.study.cohort import COHORT_SECTION, Cohort, require_columns
 from study_protocol.study.limits import Limit, Schedule
 from study_protocol.study.masking import Masking
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.statistics import Statistics
-from study_protocol.study.synthesis import Synthesis, require_synthesis
+from study_protocol.study.synthesis import Synthesis, names_in, require_synthesis
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message
 
@@ -59,6 +60,12 @@ class StatisticsSettings(Message):
         exclude_if=lambda synthesis: synthesis is None,
         description="synthetic records from three questions",
     )
+    cohort: Cohort | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda cohort: cohort is None,
+        description=COHORT_SECTION,
+    )
     beyond_bounds: bool = Field(default=False, description="set by --i-know: beyond usual bounds. Hospitals see it")
 
     @model_validator(mode="after")
@@ -74,6 +81,12 @@ class StatisticsSettings(Message):
     def _synthesis_fits_the_study(self) -> Self:
         if self.synthesis is not None:
             require_synthesis(self.synthesis, self.statistics, self.privacy.limit_plans, trains=False)
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_of_the_cohort(self) -> Self:
+        if self.cohort is not None:
+            require_columns(self.cohort, {}, names_in(self.synthesis))
         return self
 
     @property

@@ -10,13 +10,14 @@ from pydantic import Field, model_validator
 from accounting.plan.limits import require_queries
 from accounting.plan.schedule import require_schedule, stage_of
 from accounting.units import Level
+from study_protocol.study.cohort import COHORT_SECTION, Cohort, require_columns
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Schedule
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.setting_names import naming_settings
 from study_protocol.study.statistics import Statistics
-from study_protocol.study.synthesis import Synthesis, require_synthesis
+from study_protocol.study.synthesis import Synthesis, names_in, require_synthesis
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message, Sha256
@@ -42,6 +43,12 @@ class StudySettings(Message):
         # Settings of earlier versions keep their digest.
         exclude_if=lambda synthesis: synthesis is None,
         description="synthetic records from three questions. Needs [statistics]",
+    )
+    cohort: Cohort | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda cohort: cohort is None,
+        description=COHORT_SECTION,
     )
     audit_sha256: Sha256 | None = Field(
         default=None,
@@ -114,6 +121,12 @@ class StudySettings(Message):
     def _synthesis_fits_the_study(self) -> Self:
         if self.synthesis is not None:
             require_synthesis(self.synthesis, self.statistics, self.privacy.limit_plans, trains=True)
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_of_the_cohort(self) -> Self:
+        if self.cohort is not None:
+            require_columns(self.cohort, self.training.task_parameters, names_in(self.synthesis))
         return self
 
     @model_validator(mode="after")

@@ -242,6 +242,11 @@ class Synthesis(Message):
 MAX_GROUPS, LEAST_GROUPS = 8, 2
 
 
+def names_in(synthesis: Synthesis | None) -> list[str]:
+    """Return the columns of the synthetic records. None: without the section."""
+    return [] if synthesis is None else [variable.column for variable in synthesis.columns]
+
+
 def _weight(cells: int) -> int:
     """Return the largest whole number of which the cube is at most 64 times these cells: nearly 4·∛cells."""
     weight = 1

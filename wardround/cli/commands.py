@@ -30,7 +30,7 @@ class Command:
 
 # The groups of commands, such as `study create` and `study start`, and the line that lists show for each.
 GROUPS = {
-    "data": "Check the format of records, and try a study's settings on them.",
+    "data": "Freeze records, check their format, and try a study's settings on them.",
     "roster": "Compare and pin the hospitals of a study.",
     "policy": "Write the rules of a hospital.",
     "ledger": "Check and export the ledger of a study.",
@@ -46,6 +46,13 @@ _HOSPITAL = (
     Command(
         "try", ".researcher.trial:try_study", "Try a study on this hospital's table: the accuracy to expect.", "client"
     ),
+    Command(
+        "data snapshot",
+        ".hospital.snapshots:take",
+        "Freeze records of a database, FHIR files or a workbook.",
+        "sources",
+    ),
+    Command("data list", ".hospital.snapshots:list_snapshots", "List the snapshots and the studies that used them."),
     Command("data columns", ".hospital.columns:data_columns", "Write a study's columns from a table.", "client"),
     Command("enrol", ".hospital.hospital:enrol", "Enrol in a study with an invitation token."),
     Command("policy template", ".lead.templates:policy_template", "Print a site policy with every entry described."),

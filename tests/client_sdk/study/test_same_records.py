@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from client_sdk.errors import LedgerNotWritten, RecordsChanged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.study.same_records import checked, mark_of
 from private_learning.records import Examples, Table, load
 from private_learning.records.lazy import stored_bytes
@@ -219,12 +221,62 @@ def test_a_folder_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pyt
 
 
 def test_nothing_of_the_digest_is_in_a_request(tmp_path: Path) -> None:
-    other = coordinator()
-    join(hospital(other, tmp_path))
+    other, bodies = coordinator(), list[bytes]()
+    other.meddle = lambda request: bodies.append(request.read() + repr((request.url, request.headers.raw)).encode())
+    join(hospital(other, tmp_path), origin=FIRST)
     (mark,) = ledger_of(tmp_path).records_marks()
-    sent = repr(other.requests) + repr(other.updates) + repr(other.entries)
-    assert mark.content not in sent
-    assert mark.people not in sent
+    sent = repr((other.requests, other.updates, other.entries, bodies))
+    assert sum(map(len, bodies)) > 1000
+    for secret in (mark.content, mark.people, *asdict(FIRST).values()):
+        assert secret not in sent
+        assert repr(secret.encode())[2:-1] not in sent
+
+
+FIRST = RecordsOrigin("icu-1", "a" * 64, "b" * 64, "c" * 64)
+STEPS = [
+    (FIRST, ""),
+    (replace(FIRST, snapshot="icu-2", sha256="0" * 64), ""),
+    (replace(FIRST, query_sha256="0" * 64), "the same 40 patients, rows and values; another query; the same mapping"),
+    (replace(FIRST, mapping_sha256="0" * 64), "the same 40 patients, rows and values; the same query; another mapping"),
+    (replace(FIRST, mapping_sha256=""), "; the same query; no mapping, where there was one"),
+    # Records that are no snapshot have no query to compare.
+    (RecordsOrigin(mapping_sha256=FIRST.mapping_sha256), ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("origin", "said"), STEPS)
+def test_a_query_or_mapping_that_gives_the_same_records_is_noticed(
+    origin: RecordsOrigin | None, said: str, tmp_path: Path
+) -> None:
+    here = hospital(coordinator(), tmp_path)
+    join(here, origin=FIRST)
+    if not said:
+        join(here, origin=origin)
+        return
+    with pytest.raises(RecordsChanged, match=said):
+        join(here, origin=origin)
+    asked = list[str]()
+    for _ in range(2):
+        join(here, origin=origin, accepts_records=lambda difference: asked.append(difference) or True)
+    assert len(asked) == 1
+    assert ledger_of(tmp_path).records_marks("sepsis")[0].origin == origin
+
+
+def test_other_patients_are_said_with_the_steps_that_changed(tmp_path: Path) -> None:
+    here = hospital(coordinator(), tmp_path)
+    join(here, origin=FIRST)
+    other = replace(FIRST, query_sha256="0" * 64)
+    with pytest.raises(RecordsChanged, match="40 → 30 patients; another query; the same mapping"):
+        here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu", origin=other)
+
+
+def test_an_entry_of_an_earlier_version_knows_no_origin(tmp_path: Path) -> None:
+    here = hospital(coordinator(), tmp_path)
+    join(here)
+    assert all("origin" not in entry.body for entry in ledger_of(tmp_path).entries)
+    join(here, origin=FIRST)
+    assert [mark.origin for mark in ledger_of(tmp_path).records_marks()] == [FIRST]
 
 
 def test_studies_on_one_data_set_keep_each_its_file(tmp_path: Path) -> None:

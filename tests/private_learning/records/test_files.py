@@ -94,7 +94,7 @@ def test_excluded_patients_are_left_out_whatever_the_records_came_from(tmp_path:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("records.xlsx", "an Excel workbook is not read. Save its sheet as 'CSV UTF-8'"),
+        ("records.xlsx", "a workbook is read through a snapshot: `wardround data snapshot"),
         ("records.doc", "a text table .* is expected"),
         ("a.npz", "belongs to tables"),
         ("a.csv", "a.csv is a folder. Name the file in it"),

@@ -36,7 +36,7 @@ def test_more_rows_than_such_a_file_can_hold_are_refused(tmp_path: Path) -> None
 
 
 def test_cells_of_a_fixed_width_are_counted_by_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("private_learning.records.unpacking.MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr("study_protocol.cells.unpacking.MAX_UNPACKED", 1 << 20)
     path = tmp_path / "wide.parquet"
     parquet.write_table(pa.table({"wide": pa.array([bytes(65_536)] * 1000, pa.binary(65_536))}), path)
     assert 200 * path.stat().st_size < 1000 * 65_536

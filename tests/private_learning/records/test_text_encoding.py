@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from private_learning.records import DataError, unpacking
+from private_learning.records import DataError
 from private_learning.records.text_encoding import bytes_of, decode, propose_encoding
+from study_protocol.cells import unpacking
 
 TEXT = "id;größe\n7;1,5\n8;2\n"
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from private_learning.records import DataError, load, read_idx
-from private_learning.records.unpacking import MAX_RATIO, MAX_UNPACKED, TooLarge, require_safe
+from study_protocol.cells.unpacking import MAX_RATIO, MAX_UNPACKED, TooLarge, require_safe
 from tests.private_learning.records.test_lazy import shard
 
 PROMISED = 1 << 40
@@ -60,7 +60,7 @@ def test_an_archive_that_unpacks_into_too_much_is_refused_before_it_is_unpacked(
     path = tmp_path / "a.npz"
     np.savez_compressed(path, inputs=np.zeros((1000, 1000)), labels=np.zeros(1000))
     assert len(load(path)) == 1000
-    monkeypatch.setattr("private_learning.records.unpacking.MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr("study_protocol.cells.unpacking.MAX_UNPACKED", 1 << 20)
     with pytest.raises(DataError, match=r"a.npz: unpacked it would take"):
         load(path)
 

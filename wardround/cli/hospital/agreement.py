@@ -12,16 +12,22 @@ from wardround.cli.shared.shared import table
 
 if TYPE_CHECKING:
     from client_sdk.study.joining import StudyProposal
+    from client_sdk.study.snapshot_records import FoundRecords
 
 
 @dataclass(frozen=True)
 class Question:
     """A callback that shows a study's terms and asks for agreement.
 
-    yes: do not ask. The site policy still applies.
+    Attributes:
+        yes: do not ask. The site policy still applies.
+        records: those that take part.
+        mapping: digest of the mapping that is applied to them, and what it changed, in words.
     """
 
     yes: bool
+    records: FoundRecords | None = None
+    mapping: tuple[str, str] | None = None
 
     def __call__(self, proposal: StudyProposal) -> None:
         """Show the terms, then ask.
@@ -32,12 +38,29 @@ class Question:
         """
         from client_sdk.errors import NotAgreed
 
-        table(f"Study {proposal.study}", ["", ""], terms(proposal), to_errors=True)
+        table(f"Study {proposal.study}", ["", ""], terms(proposal) + self._records_in_words(), to_errors=True)
         proposal.require_allowed()
         if proposal.joined or self.yes or not at_a_terminal():
             return
         if not typer.confirm("Take part under these terms?", default=False, err=True):
             raise NotAgreed("not joined: no data was sent")
+
+    def _records_in_words(self) -> list[list[str]]:
+        """Return rows on the records. None of it is sent."""
+        snapshot, rows = None if self.records is None else self.records.snapshot, list[list[str]]()
+        if snapshot is not None:
+            day, record = snapshot.at[:10], snapshot.record
+            rows.append(
+                [
+                    "records",
+                    f"snapshot {snapshot.name} of {day}, taken by {snapshot.person}, {record.patients} patients",
+                ]
+            )
+            rows.append(["SHA-256 of the records", f"{record.sha256}, which stays here"])
+            rows += [["SHA-256 of the query", record.query_sha256]] if record.query_sha256 else []
+        if self.mapping is not None:
+            rows.append(["SHA-256 of the mapping", "\n".join(self.mapping)])
+        return rows
 
 
 @dataclass(frozen=True)

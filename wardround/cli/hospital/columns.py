@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import plain_errors, say
@@ -58,7 +59,8 @@ def data_columns(
 
     with plain_errors():
         require_writable(output, replaces=force)
-        table = read_table(records, FormatOptions(separator, encoding, decimal, dates), patient, leave_out)
+        found, options = named_records(records, patient), FormatOptions(separator, encoding, decimal, dates)
+        table = read_table(found.path, options, found.patient_column, leave_out)
         targets = [known_column(table, name) for name in label]
         guessed = guess_columns(table, targets, [known_column(table, name) for name in leave_out])
         require_inputs(guessed.lines)

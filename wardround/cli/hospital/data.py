@@ -26,11 +26,13 @@ from wardround.cli.hospital.hospital import (
     Separator,
     policy_in_force,
 )
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, show_proposal, stored_format
 from wardround.cli.shared.settings_file import read_any_settings, read_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, show_log, table
 
 if TYPE_CHECKING:
+    from client_sdk.guard.ledger_views import RecordsOrigin
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.encoding_hints import EncodingHint
     from client_sdk.study.preparation import DataCheck
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from study_protocol.study.settings import StudySettings
     from study_protocol.study.synthesis import Synthesis
 
-RecordsFile = Annotated[Path, typer.Argument(help="records, in a form that `join --data` accepts")]
+RecordsFile = Annotated[Path, typer.Argument(help="records, or the name of a snapshot, as `join --data` accepts them")]
 SettingsFile = Annotated[
     Path | None, typer.Option(help="the study's settings, JSON or TOML. Ask the study lead for the file")
 ]
@@ -85,11 +87,14 @@ def check(
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
         study, questions = _asked_of(settings, question)
-        declaration = _Declaration.of(records, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
+        found = named_records(records, patient_column, directory)
+        declaration = _Declaration.of(
+            found.path, FormatOptions(separator, encoding, decimal, dates), directory, dataset
+        )
         if not as_json:
             declaration.show_proposal()
-        read = load(records, declaration.format, patient_column=patient_column, lazy=lazy)
-        report: dict[str, Any] = declaration.report() | _report_change(read, directory, dataset)
+        read = load(found.path, declaration.format, patient_column=found.patient_column, lazy=lazy)
+        report: dict[str, Any] = declaration.report() | _report_change(read, found.origin(), directory, dataset)
         if study is not None:
             checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report_study(checked, study, show=not as_json) | report
@@ -105,7 +110,7 @@ def check(
             declaration.say_read(len(read), records_only=study is None and not questions)
 
 
-def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
+def _report_change(read: Any, origin: RecordsOrigin, directory: Path, dataset: str) -> dict[str, Any]:
     """Say how the records differ from those that studies on the data set have used. Empty: no study has used any."""
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.ledger_file import ledger_path
@@ -117,7 +122,7 @@ def _report_change(read: Any, directory: Path, dataset: str) -> dict[str, Any]:
     with HospitalLedger.open(path, read_only=True) as ledger:
         if not ledger.records_marks():
             return {}
-        difference = change(ledger, None, read)[1]
+        difference = change(ledger, None, read, origin)[1]
     if difference:
         say(f"warning: {difference}", err=True)
     return {"changed": difference or None}

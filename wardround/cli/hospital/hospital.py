@@ -14,6 +14,7 @@ from client_sdk.api.config import load as load_settings
 from study_protocol.study.lacking import columns_that_may_lack
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
     AsJson,
@@ -42,11 +43,13 @@ Token = Annotated[str, typer.Argument(help="invitation token. - reads it from st
 Data = Annotated[
     Path,
     typer.Option(
-        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, or a folder of "
-        "images with one sub-folder a class"
+        help="records: .csv, .tsv, .parquet, .arrow, .npz, inputs.npy, images-idx, shards as .tar, a folder of "
+        "images with one sub-folder a class, or the name of a snapshot"
     ),
 ]
-PatientColumn = Annotated[str | None, typer.Option(help="column with the patient of each row")]
+PatientColumn = Annotated[
+    str | None, typer.Option(help="column with the patient of each row. Default: the one that a snapshot names")
+]
 Separator = Annotated[
     Literal["comma", "semicolon", "tab", "bar"] | None, typer.Option(help="separator between the cells of a text table")
 ]
@@ -170,12 +173,14 @@ def join(
         joining_hospital = _at(server, study, home)
         stored = stored_format(joining_hospital.directory, dataset)
         options = FormatOptions(separator, encoding, decimal, dates)
-        read = partial(read_declared, data, options, stored, patient_column=patient_column, lazy=lazy)
+        found = named_records(data, patient_column, joining_hospital.directory)
+        read = partial(read_declared, found.path, options, stored, patient_column=found.patient_column, lazy=lazy)
         records = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
         rules = None if policy is None else SitePolicy.read(policy)
         weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
-        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, agree=Question(yes))
+        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait)
+        take_part = partial(take_part, agree=Question(yes, found), origin=found.origin())
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)

@@ -32,7 +32,7 @@ def _sections(section_entries: tuple[SettingsEntry, ...], path: str = "") -> Ite
         yield from (*_HEAD, *rows, "")
     for entry in section_entries:
         if entry.inner:
-            name = f"{path}{entry.name}"
+            name = f"{path}{entry.name}{'.NAME' if entry.is_named else ''}"
             needed = "required" if entry.default == "required" else "optional"
             yield f"### `{f'[[{name}]]' if entry.is_repeated else f'[{name}]'}`"
             yield from ("", f"{_cell(entry.about)} ({needed})", "")

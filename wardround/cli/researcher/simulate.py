@@ -15,6 +15,7 @@ import typer
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
 from wardround.cli.shared.output import naming, require_writable
@@ -124,6 +125,8 @@ def simulate(
 
         study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
+        test = None if test is None else named_records(test, patient_column).path
+        data, patient_column = _named(data, patient_column)
         dealer = _dealer(data, test, options, patient_column, lazy, split, clients, test_share)
         runner, file = backend_called(backend, workers, address), backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
@@ -137,6 +140,23 @@ def simulate(
             _search(simulation, runs, as_json)
         elif not _compared(simulation, first_seed, seeds, compare_encodings, as_json):
             _hand_out(_run(simulation, runs), seeds, plot, output, as_json)
+
+
+def _named(data: list[Path], patient_column: str | None) -> tuple[list[Path], str | None]:
+    """Return the paths of records and snapshots, with the one column of their patients.
+
+    Raises:
+        ConfigurationError: snapshots name their patients in several columns, or as `find_records`.
+    """
+    from client_sdk.errors import ConfigurationError
+
+    found = [named_records(path, patient_column) for path in data]
+    columns = {each.patient_column for each in found if each.snapshot is not None} or {patient_column}
+    if len(columns) > 1:
+        raise ConfigurationError(
+            f"these snapshots name their patients in columns {', '.join(sorted(map(str, columns)))}"
+        )
+    return [each.path for each in found], columns.pop()
 
 
 def _dealer(

@@ -24,6 +24,7 @@ from wardround.cli.hospital.columns import (
     write_whole,
 )
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
 from wardround.cli.shared.output import require_writable
@@ -88,9 +89,10 @@ def try_study(
     begun = time.monotonic()
     with plain_errors():
         require_writable(output, replaces=force)
-        options = format_of([records], FormatOptions(separator, encoding, decimal, dates))
-        read = read_table(records, options, patient, leave_out)
-        say_if_synthetic([records])
+        found = named_records(records, patient)
+        options = format_of([found.path], FormatOptions(separator, encoding, decimal, dates))
+        read = read_table(found.path, options, found.patient_column, leave_out)
+        say_if_synthetic([found.path])
         guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
             say(f"assumed: {guessed_task.words}")

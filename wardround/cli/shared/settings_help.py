@@ -30,6 +30,7 @@ class SettingsEntry:
     default      its default as TOML. "required": it has none. "none": the entry is then absent
     inner        the entries of a section
     is_repeated  the section may stand several times
+    is_named     the section is one of several with names, which a person chooses
     """
 
     name: str
@@ -38,6 +39,7 @@ class SettingsEntry:
     default: str
     inner: tuple[SettingsEntry, ...] = ()
     is_repeated: bool = False
+    is_named: bool = False
 
 
 def entries(model: type[BaseModel]) -> tuple[SettingsEntry, ...]:
@@ -58,7 +60,10 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     # A list of fixed length has no items: its places are described one by one.
     items: Node = kinds[0].get("items", {})
     is_repeated = kinds[0].get("type") == "array" and "$ref" in items
-    section = items if is_repeated else kinds[0]
+    # Sections under names, whose form has a pattern.
+    patterns = cast("dict[str, Node]", kinds[0].get("patternProperties", {}))
+    named = next(iter(patterns.values()), Node())
+    section = named if "$ref" in named else items if is_repeated else kinds[0]
     inner = ()
     if "$ref" in section:
         inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
@@ -66,7 +71,7 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     if required:
         default = "none" if optional else "required"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
-    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated)
+    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated, "$ref" in named)
 
 
 def _words(node: Node) -> str:
@@ -126,6 +131,12 @@ def template(
 def _section(entry: SettingsEntry, value: Any, name: str, described: bool) -> Iterator[str]:
     if value is None:
         yield f"# [{name}]: left out"
+    elif entry.is_named:
+        for place, (key, item) in enumerate(value.items()):
+            yield from () if place == 0 else ("",)
+            whole = f"{name}.{key if key.isalpha() else toml(key)}"
+            yield f"[{whole}]"
+            yield from template(entry.inner, item, f"{whole}.", described=described and place == 0)
     elif not entry.inner:
         yield f"[{name}]"
         # Keys such as column.age contain a dot.

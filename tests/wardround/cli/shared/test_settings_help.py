@@ -28,6 +28,7 @@ class Settings(BaseModel):
     limits: list[Limit] = Field(description="every limit")
     section: Section | None = Field(default=None, description="an optional part")
     columns: dict[str, str] = Field(default_factory=dict, description="free names")
+    parts: dict[Annotated[str, Field(pattern="^[^:]*$")], Limit] = Field(default_factory=dict, description="of names")
 
 
 FOUND = {entry.name: entry for entry in entries(Settings)}
@@ -43,6 +44,7 @@ def test_every_entry_has_its_values_and_its_default_in_words() -> None:
     (epsilon, level) = FOUND["limits"].inner
     assert (epsilon.values, level.values) == ("number above 0", '"patient" or "hospital"')
     assert (FOUND["limits"].is_repeated, FOUND["section"].is_repeated) == (True, False)
+    assert (FOUND["parts"].inner, FOUND["parts"].is_named, FOUND["columns"].is_named) == ((epsilon, level), True, False)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ VALUES: dict[str, Any] = {
     "limits": [{"epsilon": 1.0, "level": "patient"}, {"epsilon": 2.0, "level": "hospital"}],
     "section": {"rounds": 7, "rate": 0.25, "names": ["a"]},
     "columns": {"column.age": "0..1", "plain": "x"},
+    "parts": {"a b.c": {"epsilon": 3.0, "level": "patient"}, "d": {"epsilon": 4.0, "level": "hospital"}},
 }
 
 
@@ -70,7 +73,7 @@ def test_a_template_is_read_back_as_the_values(described: bool) -> None:
     assert tomllib.loads(text) == VALUES
     assert max(map(len, text.splitlines())) <= WIDTH
     # Descriptions stand once, above the first of several sections.
-    assert text.count("# never more (number above 0)") == described
+    assert text.count("# never more (number above 0)") == 2 * described
     assert ("# seed: left out" in text) == described
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from private_learning.records import DataError, Examples, Table, load, records_of
-from private_learning.records.identity import IdentifierError, identity_or_blank, objection_key, patient_identity
+from study_protocol.cells.identity import IdentifierError, identity_or_blank, objection_key, patient_identity
 
 pandas: Any = pytest.importorskip("pandas", reason="pandas is not installed")
 pyarrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

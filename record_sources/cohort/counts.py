@@ -1,0 +1,46 @@
+"""How many patients a cohort has, and how many each of its rules leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CohortCounts:
+    """Numbers of patients. Each rule counts those whom the rules before it kept.
+
+    people               patients of the source
+    without_index_event  of them without an index event
+    died_before          whose day of death is before the index event
+    born_after           whose birth is after the index event
+    without_age          with no year of birth, where the cohort bounds the age
+    outside_age          younger or older than the cohort's patients
+    """
+
+    people: int
+    without_index_event: int
+    died_before: int
+    born_after: int
+    without_age: int
+    outside_age: int
+
+    @property
+    def patients(self) -> int:
+        """Number of patients of the cohort."""
+        left_out = self.without_index_event + self.died_before + self.born_after + self.without_age + self.outside_age
+        return self.people - left_out
+
+    def in_words(self) -> list[str]:
+        """Return a line for each rule that left patients out, from the source's patients to the cohort's."""
+        rules = [
+            (self.without_index_event, "have no index event"),
+            (self.died_before, "died before the index event"),
+            (self.born_after, "were born after the index event"),
+            (self.without_age, "have no year of birth"),
+            (self.outside_age, "are younger or older at the index event"),
+        ]
+        return [
+            f"{self.people:,} patients in the source",
+            *(f"{count:,} left out, who {reason}" for count, reason in rules if count),
+            f"{self.patients:,} patients in the cohort",
+        ]

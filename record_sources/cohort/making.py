@@ -1,0 +1,143 @@
+"""From staged patients and events to the tables of a cohort.
+
+Days are whole days from the date of the index event. All that chooses among events is their content: never an id, the
+order of rows, or another patient. Concepts, words and factors are bound parameters, and names are quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+
+from record_sources.cohort.columns import CohortColumns
+from record_sources.cohort.counts import CohortCounts
+from record_sources.cohort.events import ALL_DAYS, COVERED
+from record_sources.errors import SourceError
+from record_sources.workspace import quoted
+from study_protocol.study.cohort import CODE, DAY, PATIENT, PATIENTS, Cohort, CohortEvents
+
+# The staging tables under names that no table of events can have: those hold no underscore.
+_STAGED = {"person": "staged_person", "event": "staged_event", "covered": "staged_covered"}
+
+
+def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> CohortCounts:
+    """Replace the staging tables by the table `patients` and the tables of events of the cohort.
+
+    Args:
+        connection: the working database with the tables of `record_sources.staging`, filled.
+
+    Returns:
+        how many patients there are, and how many each rule left out.
+
+    Raises:
+        SourceError: the cohort has no patient, a date of birth is none, or a column meets a unit, a value or a sex that
+            the settings do not list. The text names columns and counts.
+    """
+    for staged, name in _STAGED.items():
+        connection.execute(f"ALTER TABLE {staged} RENAME TO {name}")
+    counts = _select_patients(connection, cohort)
+    if not counts.patients:
+        raise SourceError(f"The cohort has no patient. {'. '.join(counts.in_words()[:-1])}.")
+    for name, events in cohort.events.items():
+        _make_events(connection, name, events)
+    _make_patients(connection, cohort)
+    for name in (*_STAGED.values(), "selected_patient"):
+        connection.execute(f"DROP TABLE {name}")
+    return counts
+
+
+# An unknown month of birth counts as July and an unknown day as the first of the month, but nobody is born after an
+# index event of the same year by that.
+_SELECT = f"""
+CREATE TABLE selected_patient AS
+WITH indexed AS (
+    SELECT e.patient, CASE WHEN $last THEN max(e.day) ELSE min(e.day) END AS index_day
+    FROM staged_event e WHERE e.domain = $domain AND e.concept IN (SELECT concept FROM {COVERED}) GROUP BY e.patient
+), aged AS (
+    SELECT p.*, i.index_day, year(i.index_day) - p.birth_year - CASE
+        WHEN p.birth_month IS NULL AND year(i.index_day) = p.birth_year THEN 0
+        WHEN (month(i.index_day), day(i.index_day))
+            < (coalesce(p.birth_month, 7), CASE WHEN p.birth_month IS NULL THEN 1 ELSE coalesce(p.birth_day, 1) END)
+        THEN 1 ELSE 0 END AS age
+    FROM staged_person p LEFT JOIN indexed i ON i.patient = p.patient
+)
+SELECT patient, sex, died, index_day, age, CASE
+    WHEN index_day IS NULL THEN 'without_index_event'
+    WHEN died < index_day THEN 'died_before'
+    WHEN age < 0 THEN 'born_after'
+    WHEN NOT $bounded THEN ''
+    WHEN age IS NULL THEN 'without_age'
+    WHEN age NOT BETWEEN $youngest AND $oldest THEN 'outside_age'
+    ELSE '' END AS left_out
+FROM aged
+"""  # noqa: S608
+_NO_DATES = """
+SELECT count(*) FROM staged_person WHERE birth_month NOT BETWEEN 1 AND 12 OR birth_day NOT BETWEEN 1 AND 31
+    OR birth_year NOT BETWEEN 1800 AND 9999
+"""
+
+
+def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> CohortCounts:
+    [(wrong,)] = connection.execute(_NO_DATES).fetchall()
+    if wrong:
+        raise SourceError(
+            f"The year, month or day of birth of {wrong} patients is none of the calendar. Correct it, or leave it "
+            "empty where it is not known."
+        )
+    event, ages = cohort.index_event, cohort.age or (0, 0)
+    connection.execute(
+        _SELECT,
+        {
+            "domain": event.of,
+            "last": event.occurrence == "last",
+            "named": list(event.concepts),
+            "descendants": event.descendants,
+            "bounded": cohort.age is not None,
+            "youngest": ages[0],
+            "oldest": ages[1],
+        },
+    )
+    found = connection.execute("SELECT left_out, count(*) FROM selected_patient GROUP BY left_out").fetchall()
+    connection.execute("DELETE FROM selected_patient WHERE left_out <> ''")
+    number = dict[str, int](found)
+    people = sum(number.values())
+    number.pop("", None)
+    rules = ("without_index_event", "died_before", "born_after", "without_age", "outside_age")
+    return CohortCounts(people, **{rule: number.get(rule, 0) for rule in rules})
+
+
+def _make_events(connection: duckdb.DuckDBPyConnection, name: str, events: CohortEvents) -> None:
+    """Make a table of events. One that several named concepts cover stands there once for each."""
+    first, last = events.days or ALL_DAYS
+    connection.execute(
+        f"CREATE TABLE {quoted(name)} AS SELECT e.patient AS {PATIENT}, c.named::VARCHAR AS {CODE}, "  # noqa: S608
+        f"e.day - s.index_day AS {DAY} FROM staged_event e JOIN selected_patient s ON s.patient = e.patient "
+        f"JOIN {COVERED} c ON c.concept = e.concept "
+        "WHERE e.domain = $domain AND e.day - s.index_day BETWEEN $first AND $last",
+        {
+            "named": list(events.concepts),
+            "descendants": events.descendants,
+            "domain": events.of,
+            "first": first,
+            "last": last,
+        },
+    )
+
+
+def _make_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> None:
+    # Settings have no order of columns once they were signed.
+    names = sorted(cohort.columns)
+    columns = CohortColumns(connection)
+    types = ", ".join(f"{quoted(name)} {columns.type_of(cohort.columns[name])}" for name in names)
+    connection.execute(f"CREATE TABLE {PATIENTS} ({PATIENT} VARCHAR, {types})")
+    connection.execute(f"INSERT INTO {PATIENTS} ({PATIENT}) SELECT patient FROM selected_patient")  # noqa: S608
+    _refuse(fault for name in names for fault in columns.fill(name, cohort.columns[name]))
+
+
+def _refuse(faults: Iterable[str]) -> None:
+    # All columns are computed first, so that one error names all faults.
+    each: list[Any] = list(faults)
+    if each:
+        raise SourceError("\n".join(each))

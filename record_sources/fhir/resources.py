@@ -1,0 +1,216 @@
+"""What is read of each kind of resource: the domain, and plain paths to the patient, the code and the date."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from record_sources.fhir import elements
+from record_sources.fhir.elements import Codes, PartialDateError, UnreadableDateError
+from record_sources.fhir.systems import GENDERS, NO, YES
+from study_protocol.cells.identity import IdentifierError, patient_identity
+
+
+class PatientRow(NamedTuple):
+    """One patient, in the columns of the staging table `person`."""
+
+    patient: str
+    sex: int
+    birth_year: int | None
+    birth_month: int | None
+    birth_day: int | None
+    died: date | None
+
+
+class EventRow(NamedTuple):
+    """One event whose codes are not yet concepts. `medication` is the id of a resource that has the codes."""
+
+    domain: str
+    patient: str
+    codes: Codes
+    medication: str | None
+    day: date
+    time: datetime | None
+    ends: date | None = None
+    value: float | None = None
+    value_codes: Codes | None = None
+    unit_codes: Codes | None = None
+
+
+class LeftOutError(ValueError):
+    """A resource is not an event of a patient. The text is the reason, without any value of it."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    domain: str
+    dates: tuple[str, ...]
+    left_out: frozenset[str]
+    """States of resources that tell of no event."""
+    subject: str = "subject"
+    code: str = "code"
+
+
+_MEDICATION_DATES = ("effectiveDateTime", "effectivePeriod.start")
+_KINDS = {
+    "Encounter": _Kind("visit", ("period.start",), frozenset({"entered-in-error", "cancelled", "planned"})),
+    "Condition": _Kind(
+        "condition",
+        ("onsetDateTime", "onsetPeriod.start", "recordedDate"),
+        frozenset({"entered-in-error", "refuted"}),
+    ),
+    "MedicationRequest": _Kind("drug", ("authoredOn",), frozenset({"entered-in-error", "cancelled", "draft"})),
+    "MedicationAdministration": _Kind("drug", _MEDICATION_DATES, frozenset({"entered-in-error", "not-done"})),
+    "MedicationStatement": _Kind(
+        "drug", (*_MEDICATION_DATES, "dateAsserted"), frozenset({"entered-in-error", "not-taken", "intended"})
+    ),
+    "Immunization": _Kind(
+        "drug", ("occurrenceDateTime",), frozenset({"entered-in-error", "not-done"}), "patient", "vaccineCode"
+    ),
+    "Observation": _Kind(
+        "observation",
+        ("effectiveDateTime", "effectivePeriod.start", "effectiveInstant"),
+        frozenset({"entered-in-error", "cancelled", "registered"}),
+    ),
+}
+EVENT_KINDS = frozenset(_KINDS)
+
+
+def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
+    """Return the row of a Patient resource, and count what it lacks.
+
+    Raises:
+        LeftOutError: it has no id.
+    """
+    patient = _identity(elements.text(resource, "id"))
+    if not patient:
+        raise LeftOutError("no id")
+    try:
+        year, month, day = elements.birth(resource)
+    except UnreadableDateError:
+        year = month = day = None
+        counts["birth date is no date"] += 1
+    died = None
+    try:
+        death = elements.moment(resource, ("deceasedDateTime",))
+        died = None if death is None else death[0]
+    except ValueError:
+        pass
+    dead = resource.get("deceasedBoolean") is True or resource.get("deceasedDateTime") is not None
+    counts["died on a day that is not known, and count as alive"] += dead and died is None
+    sex = GENDERS.get(elements.text(resource, "gender") or "", 0)
+    return PatientRow(patient, sex, year, month, day, died)
+
+
+def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Iterator[EventRow]:
+    """Yield the events of a resource of `EVENT_KINDS`, and count values that are left out.
+
+    Raises:
+        LeftOutError: the resource tells of no event, or its patient or date is missing.
+    """
+    what = _KINDS[kind]
+    if _is_left_out(kind, what, resource):
+        raise LeftOutError("its status says that it did not happen")
+    patient = _identity(elements.referred_id(resource, what.subject, "Patient"))
+    if not patient:
+        raise LeftOutError("no reference to a patient")
+    day, time = _moment(resource, what.dates)
+    if kind == "Observation":
+        for component in elements.components(resource):
+            yield _observation(EventRow(what.domain, patient, (), None, day, time), component, counts)
+    elif kind == "Encounter":
+        kinds_of_visit = [coding for coded in elements.items(resource, "type") for coding in _codings(coded)]
+        codes = elements.codes([*kinds_of_visit, resource.get("class")])
+        yield EventRow(what.domain, patient, codes, None, day, time, ends=_end(resource))
+    elif kind.startswith("Medication"):
+        yield _drug(EventRow(what.domain, patient, (), None, day, time), resource)
+    else:
+        codes = elements.codes(_codings(resource.get(what.code)))
+        yield EventRow(what.domain, patient, codes, None, day, time)
+
+
+@lru_cache(1 << 16)
+def _identity(identifier: str | None) -> str:
+    try:
+        return patient_identity(identifier)
+    except IdentifierError:
+        raise LeftOutError("the id of its patient is no identifier, such as a number in scientific notation") from None
+
+
+def medication_codes(resource: dict[str, Any]) -> Codes:
+    """Return the codes of a Medication resource."""
+    return elements.codes(_codings(resource.get("code")))
+
+
+def _codings(concept: Any) -> list[Any]:
+    return elements.items(concept, "coding")
+
+
+def _is_left_out(kind: str, what: _Kind, resource: dict[str, Any]) -> bool:
+    if kind == "Condition":
+        statuses = [elements.text(coding, "code") for coding in _codings(resource.get("verificationStatus"))]
+    else:
+        statuses = [elements.text(resource, "status")]
+    return not what.left_out.isdisjoint(statuses) or resource.get("doNotPerform") is True
+
+
+def _moment(resource: dict[str, Any], paths: tuple[str, ...]) -> tuple[date, datetime | None]:
+    try:
+        start = elements.moment(resource, paths)
+    except PartialDateError:
+        raise LeftOutError("its date has no day") from None
+    except UnreadableDateError:
+        raise LeftOutError("its date is no date") from None
+    if start is None:
+        raise LeftOutError("no date")
+    return start
+
+
+def _end(encounter: dict[str, Any]) -> date | None:
+    try:
+        end = elements.moment(encounter, ("period.end",))
+    except ValueError:
+        return None
+    return None if end is None else end[0]
+
+
+def _drug(row: EventRow, resource: dict[str, Any]) -> EventRow:
+    reference = elements.text(resource, "medicationReference.reference")
+    if reference is None:
+        return row._replace(codes=elements.codes(_codings(resource.get("medicationCodeableConcept"))))
+    if reference.startswith("#"):
+        contained = [
+            one for one in elements.items(resource, "contained") if f"#{elements.text(one, 'id')}" == reference
+        ]
+        return row._replace(codes=medication_codes(contained[0]) if contained else ())
+    return row._replace(medication=elements.referred_id(resource, "medicationReference", "Medication"))
+
+
+def _observation(row: EventRow, component: Any, counts: Counter[str]) -> EventRow:
+    row = row._replace(codes=elements.codes(_codings(elements.element(component, "code"))))
+    quantity = elements.element(component, "valueQuantity")
+    if quantity is not None:
+        return _quantity(row, quantity, counts)
+    answer = elements.element(component, "valueCodeableConcept")
+    if answer is not None:
+        return row._replace(value_codes=elements.codes(_codings(answer)))
+    truth = elements.element(component, "valueBoolean")
+    if isinstance(truth, bool):
+        return row._replace(value_codes=(YES if truth else NO,))
+    return row._replace(value=elements.number(elements.element(component, "valueInteger")))
+
+
+def _quantity(row: EventRow, quantity: Any, counts: Counter[str]) -> EventRow:
+    if elements.text(quantity, "comparator"):
+        counts["values below or above a limit (such as <5), left out"] += 1
+        return row
+    value = elements.number(elements.element(quantity, "value"))
+    if value is None:
+        counts["quantities without a number, left out"] += 1
+        return row
+    has_unit = bool(elements.text(quantity, "code") or elements.text(quantity, "unit"))
+    return row._replace(value=value, unit_codes=elements.codes([quantity]) if has_unit else None)

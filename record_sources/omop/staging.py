@@ -1,0 +1,301 @@
+"""Patients and events of an OMOP database in the staging tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Select, case, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from record_sources.concepts import named_concepts
+from record_sources.description import OmopDescription
+from record_sources.errors import SourceError
+from record_sources.omop.tables import CdmTable, CdmTables
+from record_sources.omop.vocabulary import chunks, covered_concepts, select_descendants
+from record_sources.sql.connection import ReadOnlyDatabase
+from record_sources.workspace import Progress, Workspace
+from study_protocol.study.cohort import Cohort, Domain
+
+_LOAD = "load the vocabulary of OMOP from athena.ohdsi.org"
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """Where OMOP has the events of a domain: the table, and the beginning of the names of its columns."""
+
+    name: str
+    concept: str
+    starts: str
+    has_values: bool = False
+
+
+EVENT_TABLES: Mapping[Domain, EventTable] = {
+    "visit": EventTable("visit_occurrence", "visit_concept_id", "visit_start"),
+    "condition": EventTable("condition_occurrence", "condition_concept_id", "condition_start"),
+    "drug": EventTable("drug_exposure", "drug_concept_id", "drug_exposure_start"),
+    "measurement": EventTable("measurement", "measurement_concept_id", "measurement", has_values=True),
+    "observation": EventTable("observation", "observation_concept_id", "observation", has_values=True),
+}
+# Columns of the raw tables, each with the type that its cells must have.
+_TYPES = {
+    "person": "BIGINT",
+    "concept": "BIGINT",
+    "day": "DATE",
+    "time": "TIMESTAMP",
+    "value": "DOUBLE",
+    "value_concept": "BIGINT",
+    "unit": "BIGINT",
+    "sex": "BIGINT",
+    "birth_year": "INTEGER",
+    "birth_month": "INTEGER",
+    "birth_day": "INTEGER",
+}
+_KINDS = {"DATE": "date", "TIMESTAMP": "date", "DOUBLE": "number"}
+# A unit with a name but without a concept is not "no unit". No settings can list it.
+_UNIT = "CASE WHEN unit_named = 1 AND coalesce({unit}, 0) = 0 THEN -1 ELSE {unit} END"
+
+
+def fill_staging(
+    database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, cohort: Cohort, progress: Progress
+) -> list[str]:
+    """Fill the staging tables from an OMOP database.
+
+    Args:
+        database: in one transaction, so that the tables fit together.
+        workspace: with the tables of `record_sources.staging`.
+
+    Returns:
+        sentences with counts of rows that were left out.
+
+    Raises:
+        SourceError: a table, column or named concept is missing, or cells are no dates or numbers.
+    """
+    reader = OmopReader(database, workspace, source, progress)
+    covered = reader.read_vocabulary(named_concepts(cohort))
+    remarks = [*reader.read_people(source.patient), *reader.read_deaths()]
+    for domain, named in _named_by_domain(cohort).items():
+        remarks += reader.read_events(domain, named, covered)
+    workspace.connection.execute("DROP TABLE raw_person")
+    return remarks
+
+
+def _named_by_domain(cohort: Cohort) -> dict[Domain, dict[int, bool]]:
+    """Return the named concepts of each domain, and whether descendants of each count somewhere."""
+    found = defaultdict[Domain, dict[int, bool]](dict)
+    for use in (cohort.index_event, *cohort.columns.values(), *cohort.events.values()):
+        # Only events have concepts.
+        for concept in use.concepts or ():
+            of = cast("Domain", use.of)
+            found[of][concept] = found[of].get(concept, False) or use.descendants
+    return found
+
+
+class OmopReader:
+    """Reads tables one after another into raw tables of the workspace, and from them into the staging tables."""
+
+    def __init__(
+        self, database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, progress: Progress
+    ) -> None:
+        self._database, self._workspace, self._progress = database, workspace, progress
+        self._clinical = CdmTables(
+            database, source.cdm_schema, "schema", "name the database of the OMOP CDM 5.4 in url"
+        )
+        vocabulary = source.vocabulary_schema or source.cdm_schema
+        self._vocabulary = CdmTables(database, vocabulary, "vocabulary_schema", _LOAD)
+
+    def read_vocabulary(self, named: Mapping[int, bool]) -> dict[int, set[int]]:
+        """Fill `covered`, and return the concepts that each named one covers."""
+        covered = covered_concepts(self._database, self._vocabulary, named)
+        pairs = ((name, concept) for name in sorted(covered) for concept in sorted(covered[name]))
+        self._workspace.fill("raw_covered", ("named", "concept"), pairs)
+        self._move("INSERT INTO covered SELECT named, concept FROM raw_covered", "raw_covered")
+        return covered
+
+    def read_people(self, patient: str) -> Iterator[str]:
+        """Fill `person`, and keep the table `raw_person` with the patient of each person_id."""
+        table = self._clinical.find("person")
+        columns = {
+            "person": table["person_id"],
+            "sex": table["gender_concept_id"],
+            "birth_year": table["year_of_birth"],
+            "birth_month": table["month_of_birth"],
+            "birth_day": table["day_of_birth"],
+            patient: table[patient],
+        }
+        self._fill("raw_person", table, columns, [select(*columns.values())], patient=patient)
+        self._require_casts("raw_person", table)
+        [(people, patients, keys)] = self._rows(
+            f"SELECT count(*), count(DISTINCT {patient}), count(DISTINCT person) FROM raw_person"  # noqa: S608
+        )
+        for name, different in ((patient, patients), ("person_id", keys)):
+            if different < people:
+                raise SourceError(
+                    f"table person: {people - different} of {people} rows have a {name} that another row has. Each "
+                    'patient must have one row: correct the table, or set patient = "person_id" in source.toml'
+                )
+        self._workspace.connection.execute(
+            f"INSERT INTO person SELECT {patient}, coalesce({_cast('sex')}, 0), {_cast('birth_year')}, "  # noqa: S608
+            f"{_cast('birth_month')}, {_cast('birth_day')}, NULL FROM raw_person"
+        )
+        self._workspace.connection.execute(f"ALTER TABLE raw_person RENAME {patient} TO patient")
+        yield from ()
+
+    def read_deaths(self) -> Iterator[str]:
+        """Enter the days of death. The earliest counts."""
+        table = self._clinical.find("death")
+        columns = {"person": table["person_id"], **_times(table, "death")}
+        self._fill("raw_death", table, columns, [select(*columns.values())])
+        self._require_casts("raw_death", table)
+        day = _day(columns)
+        [(without_day, several)] = self._rows(
+            f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT person) FILTER ({day} IS NOT NULL) "  # noqa: S608
+            "FROM raw_death"
+        )
+        self._move(
+            f"UPDATE person SET died = d.day FROM (SELECT p.patient, min({day}) AS day FROM raw_death d "  # noqa: S608
+            f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} GROUP BY p.patient) d "
+            "WHERE d.patient = person.patient",
+            "raw_death",
+        )
+        if several:
+            yield f"death: {several:,} further rows of a person, of whom the earliest day counts"
+        if without_day:
+            yield f"death: {without_day:,} rows without a date left out"
+
+    def read_events(self, domain: Domain, named: Mapping[int, bool], covered: Mapping[int, set[int]]) -> Iterator[str]:
+        """Add the events of a domain whose concepts are covered."""
+        of = EVENT_TABLES[domain]
+        table = self._clinical.find(of.name)
+        concept = table[of.concept]
+        columns = {"concept": concept, "person": table["person_id"], **_times(table, of.starts)}
+        if of.has_values:
+            columns |= {
+                "value": table["value_as_number"],
+                "value_concept": table["value_as_concept_id"],
+                "unit": table["unit_concept_id"],
+            }
+            if "unit_source_value" in table.columns:
+                name = table["unit_source_value"]
+                columns["unit_named"] = case((or_(name.is_(None), name == ""), 0), else_=1)
+        parts = [self._matching(concept, chunk, named) for chunk in chunks(named)]
+        selects = [select(*columns.values()).where(part) for part in parts]
+        self._fill(f"raw_{domain}", table, columns, selects, covered=_by_first(chunks(named), covered))
+        self._require_casts(f"raw_{domain}", table)
+        yield from self._add(f"raw_{domain}", domain, columns, of.name)
+        unmapped = self._count(select(func.count()).select_from(table.table).where(func.coalesce(concept, 0) == 0))
+        if unmapped:
+            yield f"{of.name}: {unmapped:,} rows have no concept, or concept 0, and never count"
+
+    def _matching(self, concept: ColumnElement[Any], chunk: Sequence[int], named: Mapping[int, bool]) -> Any:
+        if not (ancestors := [each for each in chunk if named[each]]):
+            return concept.in_(chunk)
+        # On the server, as a concept may have tens of thousands of descendants.
+        below = select_descendants(self._vocabulary.find("concept_ancestor"), ancestors)
+        return or_(concept.in_(chunk), concept.in_(below))
+
+    def _add(self, raw: str, domain: Domain, columns: Mapping[str, Any], name: str) -> Iterator[str]:
+        day = _day(columns)
+        [(without_day, without_person)] = self._rows(
+            f"SELECT count(*) FILTER ({day} IS NULL), count(*) FILTER (p.person IS NULL) FROM {raw} d "  # noqa: S608
+            f"LEFT JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')}"
+        )
+        cells = {
+            each: _cast(each) if each in columns else "NULL" for each in ("time", "value", "value_concept", "unit")
+        }
+        if "unit_named" in columns:
+            cells["unit"] = _UNIT.format(unit=_cast("unit"))
+        self._move(
+            f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, NULL, "  # noqa: S608
+            f"{cells['value']}, {cells['value_concept']}, {cells['unit']} FROM {raw} d "
+            f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} WHERE {day} IS NOT NULL",
+            raw,
+        )
+        if without_day:
+            yield f"{name}: {without_day:,} rows without a date left out"
+        if without_person:
+            yield f"{name}: {without_person:,} rows of a person who is not in table person left out"
+
+    def _fill(
+        self,
+        raw: str,
+        table: CdmTable,
+        columns: Mapping[str, Any],
+        selects: Sequence[Select[Any]],
+        *,
+        patient: str | None = None,
+        covered: Sequence[set[int]] = (),
+    ) -> None:
+        expected = sum(self._count(select(func.count()).select_from(each.subquery())) for each in selects)
+        rows = self._fetched(selects, covered)
+
+        def progress(rows: int, expected: int | None, table: str) -> None:
+            self._progress(rows, expected, table.removeprefix("raw_"))
+
+        try:
+            self._workspace.fill(raw, tuple(columns), rows, progress, patient=patient, expected=expected)
+        except SourceError as error:
+            raise SourceError(str(error).replace(f"table {raw}:", f"table {table.name}:")) from None
+
+    def _fetched(self, selects: Sequence[Select[Any]], covered: Sequence[set[int]]) -> Iterator[Sequence[Any]]:
+        for number, statement in enumerate(selects):
+            with self._database.query(statement) as query:
+                # An event of two parts is taken from the first one.
+                if len(selects) == 1:
+                    yield from query.rows
+                else:
+                    yield from (row for row in query.rows if int(row[0]) in covered[number])
+
+    def _require_casts(self, raw: str, table: CdmTable) -> None:
+        """Check that all cells are what their columns hold in OMOP. Raises SourceError with columns and counts."""
+        checked = [name for name in self._workspace.types(raw) if name in _TYPES]
+        faults = ", ".join(f"count({name}) - count({_cast(name)})" for name in checked)
+        [(rows, *counts)] = self._rows(f"SELECT count(*), {faults} FROM {raw}")  # noqa: S608
+        sentences = [
+            f"table {table.name}: {count} of {rows} cells of the column with the {name.replace('_', ' ')} are no "
+            f"{_KINDS.get(_TYPES[name], 'whole number')}. Correct them where they come from"
+            for name, count in zip(checked, counts, strict=True)
+            if count
+        ]
+        if sentences:
+            raise SourceError("\n".join(sentences))
+
+    def _count(self, statement: Select[Any]) -> int:
+        with self._database.query(statement) as query:
+            [(count,)] = query.rows
+        return int(count)
+
+    def _move(self, statement: str, raw: str) -> None:
+        self._workspace.connection.execute(statement)
+        self._workspace.connection.execute(f"DROP TABLE {raw}")
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._workspace.connection.execute(statement).fetchall()
+
+
+def _times(table: CdmTable, starts: str) -> dict[str, ColumnElement[Any]]:
+    """Return the columns of the day, and of the time where the table has it."""
+    moment = table.columns.get(f"{starts}_datetime")
+    return {"day": table[f"{starts}_date"]} | ({} if moment is None else {"time": moment})
+
+
+def _by_first(parts: Iterator[list[int]], covered: Mapping[int, set[int]]) -> list[set[int]]:
+    """Return the concepts of each part that no part before it covers."""
+    seen, found = set[int](), list[set[int]]()
+    for part in parts:
+        found.append(set[int]().union(*(covered[named] for named in part)) - seen)
+        seen |= found[-1]
+    return found
+
+
+def _cast(name: str) -> str:
+    """Return a cell in its type, or NULL where it has none. SQLite keeps dates as text, and Oracle with a time."""
+    kind = _TYPES[name.rpartition(".")[2]]
+    cell = f"TRY_CAST({name} AS {'TIMESTAMP' if kind == 'DATE' else kind})"
+    return f"TRY_CAST({cell} AS DATE)" if kind == "DATE" else cell
+
+
+def _day(columns: Mapping[str, Any]) -> str:
+    return f"coalesce({_cast('day')}, TRY_CAST({_cast('time')} AS DATE))" if "time" in columns else _cast("day")

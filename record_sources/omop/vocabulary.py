@@ -1,0 +1,81 @@
+"""The named concepts in the hospital's vocabulary, and the concepts that they cover."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlalchemy import Select, and_, false, or_, select
+
+from record_sources.concepts import ConceptStatus, check_named
+from record_sources.errors import SourceError
+from record_sources.omop.tables import CdmTable, CdmTables
+from record_sources.sql.connection import ReadOnlyDatabase
+
+# Databases bound the parameters of a statement: 2100 in SQL Server, and 1000 of a list in Oracle.
+CHUNK = 500
+
+
+def covered_concepts(database: ReadOnlyDatabase, tables: CdmTables, named: Mapping[int, bool]) -> dict[int, set[int]]:
+    """Return the concepts that each named one covers: itself, and its descendants where they count.
+
+    Raises:
+        SourceError: the vocabulary is missing, or a named concept cannot be used.
+    """
+    check_named(named, _statuses(database, tables, list(named)))
+    covered = {concept: {concept} for concept in named}
+    ancestors = [concept for concept, descendants in named.items() if descendants]
+    for chunk in chunks(ancestors):
+        with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
+            for ancestor, descendant in query.rows:
+                covered[int(ancestor)].add(int(descendant))
+    return covered
+
+
+def select_descendants(
+    ancestor: CdmTable, concepts: Sequence[int], *, with_ancestor: bool = False
+) -> Select[tuple[int, ...]]:
+    """Return a query for the descendants of concepts. with_ancestor: in a second column, after the ancestor."""
+    columns = [ancestor["descendant_concept_id"]]
+    columns = [ancestor["ancestor_concept_id"], *columns] if with_ancestor else columns
+    return select(*columns).where(ancestor["ancestor_concept_id"].in_(concepts))
+
+
+def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the concepts in parts that a statement can bind."""
+    each = sorted(concepts)
+    yield from (each[start : start + CHUNK] for start in range(0, len(each), CHUNK))
+
+
+def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int]) -> dict[int, ConceptStatus]:
+    table = tables.find("concept")
+    concept, standard, invalid = (table[name] for name in ("concept_id", "standard_concept", "invalid_reason"))
+    found = dict[int, tuple[str | None, bool]]()
+    for chunk in chunks(named):
+        with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
+            # Loaded from files, an empty cell is perhaps an empty text.
+            found |= {int(each): (is_standard or None, not reason) for each, is_standard, reason in query.rows}
+    if not found:
+        with database.query(select(concept).limit(1)) as query:
+            if not list(query.rows):
+                raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
+    doubtful = [each for each, (is_standard, valid) in found.items() if is_standard != "S" or not valid]
+    maps_to = _maps_to(database, tables, doubtful)
+    return {each: ConceptStatus(*status, tuple(sorted(maps_to[each]))) for each, status in found.items()}
+
+
+def _maps_to(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> defaultdict[int, set[int]]:
+    """Return the standard concepts to use instead, as far as the hospital's vocabulary has relationships."""
+    found = defaultdict[int, set[int]](set)
+    if not concepts or not tables.has("concept_relationship"):
+        return found
+    table, standard = tables.find("concept_relationship"), tables.find("concept")
+    source, target, kind = (table[name] for name in ("concept_id_1", "concept_id_2", "relationship_id"))
+    invalid = table.columns.get("invalid_reason")
+    known = and_(kind == "Maps to", target == standard["concept_id"], standard["standard_concept"] == "S")
+    valid = or_(invalid.is_(None), invalid == "") if invalid is not None else ~false()
+    for chunk in chunks(concepts):
+        with database.query(select(source, target).where(and_(source.in_(chunk), known, valid))) as query:
+            for each, other in query.rows:
+                found[int(each)] |= {int(other)} - {int(each)}
+    return found

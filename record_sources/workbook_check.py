@@ -1,0 +1,270 @@
+"""What a sheet has that its values do not show: merged cells, errors, and formulas that were never computed."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+from xml.parsers import expat
+
+from record_sources.errors import SourceError
+from study_protocol.cells.unpacking import TooLarge, require_safe
+
+# calamine keeps the whole rectangle around the cells of a sheet in memory, 32 bytes for each.
+MAX_CELLS = 32_000_000
+_PARTS = 10_000
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
+_ERROR = re.compile(r"#[A-Z]|Err:\d")
+
+
+@dataclass(repr=False)
+class SheetCheck:
+    """Counts over the header and the rows below it. Columns are counted from 0.
+
+    rows, columns  extent of the cells, from the first row and column of the sheet
+    merged         number of merged ranges
+    errors         column -> cells with an error, for example #N/A
+    uncomputed     column -> formulas without a value
+    """
+
+    header_row: int
+    rows: int = 0
+    columns: int = 0
+    merged: int = 0
+    errors: Counter[int] = field(default_factory=Counter[int])
+    uncomputed: Counter[int] = field(default_factory=Counter[int])
+
+    def note(self, row: int, column: int, *, error: bool, uncomputed: bool, times: int = 1) -> None:
+        """Count a cell with content. Rows are counted from 1."""
+        self.rows, self.columns = max(self.rows, row), max(self.columns, column + times)
+        if row >= self.header_row:
+            for place in range(column, column + min(times, 1 << 14)):
+                self.errors[place] += error
+                self.uncomputed[place] += uncomputed
+
+    def note_merge(self, last_row: int) -> None:
+        self.merged += last_row >= self.header_row
+
+
+def check_sheet(path: Path, sheet: str, header_row: int) -> SheetCheck:
+    """Return what stands in a sheet of an .xlsx, .xlsm or .ods file. It is streamed.
+
+    Raises:
+        SourceError: the file is no such workbook, is broken or protected by a password, unpacks into far more than its
+            size, or has no such sheet.
+    """
+    if _starts_as(path, _COMPOUND):
+        raise SourceError(
+            f"{path.name} is protected by a password, or is an old .xls file. Save it as .xlsx without one"
+        )
+    check = SheetCheck(header_row)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _require_whole(path, archive)
+            if path.suffix.lower() == ".ods":
+                _check_ods(path, archive, sheet, check)
+            else:
+                with archive.open(_sheet_part(path, archive, sheet)) as part:
+                    _parse(part, _ExcelCells(check))
+    except TooLarge as error:
+        raise SourceError(str(error)) from None
+    except SourceError:
+        raise
+    except (zipfile.BadZipFile, expat.ExpatError, KeyError, OSError, NotImplementedError, RuntimeError, ValueError):
+        raise SourceError(
+            f"{path.name} is no whole workbook. Open it in Excel or LibreOffice and save it again"
+        ) from None
+    if check.rows * check.columns > MAX_CELLS:
+        raise SourceError(
+            f"{path.name}, sheet {sheet}: its cells reach over {check.rows} rows and {check.columns} columns, which is "
+            "too much for a workbook. Delete stray cells, or read the records from a database"
+        )
+    return check
+
+
+def broken(path: Path) -> SourceError:
+    """Return the error of a file that cannot be read as a workbook."""
+    return SourceError(f"{path.name} is no whole workbook. Open it in Excel or LibreOffice and save it again")
+
+
+def _starts_as(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+def _require_whole(path: Path, archive: zipfile.ZipFile) -> None:
+    """Require a sound archive of a safe size. Each part is unpacked once, so that a false size is found."""
+    parts = archive.infolist()
+    require_safe(path.name, path.stat().st_size, sum(part.file_size for part in parts))
+    if len(parts) > _PARTS or archive.testzip() is not None:
+        raise zipfile.BadZipFile
+
+
+class _Elements:
+    """Takes note of the elements of a document. Names are without their namespace."""
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None: ...
+    def text(self, content: str) -> None: ...
+    def end(self, name: str) -> None: ...
+
+
+def _parse(part: IO[bytes], elements: _Elements) -> None:
+    """Stream a document. Raises ValueError: it declares a document type, which could define entities."""
+    parser = expat.ParserCreate(namespace_separator=" ")
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        elements.start(_local(name), {_local(key): content for key, content in attributes.items()})
+
+    def refuse(*_declaration: object) -> None:
+        raise ValueError("a document type")
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda name: elements.end(_local(name))
+    parser.CharacterDataHandler = elements.text
+    parser.ParseFile(part)
+
+
+def _local(name: str) -> str:
+    return name.rpartition(" ")[2]
+
+
+class _Collected(_Elements):
+    """The attributes of all elements of one name."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self.found = name, list[Mapping[str, str]]()
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == self._name:
+            self.found.append(attributes)
+
+
+def _all(archive: zipfile.ZipFile, part: str, name: str) -> list[Mapping[str, str]]:
+    collected = _Collected(name)
+    with archive.open(part) as opened:
+        _parse(opened, collected)
+    return collected.found
+
+
+def _sheet_part(path: Path, archive: zipfile.ZipFile, sheet: str) -> str:
+    sheets = {entry["name"]: entry["id"] for entry in _all(archive, "xl/workbook.xml", "sheet")}
+    require_sheet(path, sheet, list(sheets))
+    relations = _all(archive, "xl/_rels/workbook.xml.rels", "Relationship")
+    target = next((entry["Target"] for entry in relations if entry["Id"] == sheets[sheet]), "")
+    return target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+
+
+def require_sheet(path: Path, sheet: str, sheets: list[str]) -> None:
+    """Raises SourceError: the workbook has no such sheet."""
+    if sheet not in sheets:
+        raise SourceError(f"{path.name} has no sheet {sheet}. Its sheets are {', '.join(sheets)}")
+
+
+class _ExcelCells(_Elements):
+    def __init__(self, check: SheetCheck) -> None:
+        self._check, self._row, self._column = check, 0, -1
+        self._kind, self._in_value, self._has_value = "", False, False
+        self._parts: set[str] = set()
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "row":
+            self._row, self._column = int(attributes.get("r", self._row + 1)), -1
+        elif name == "c":
+            # The place may be left out. Then the cell follows the one before it.
+            place = _REFERENCE.fullmatch(attributes.get("r", ""))
+            self._column = column_number(place[1]) if place else self._column + 1
+            self._row = int(place[2]) if place else self._row
+            self._kind, self._has_value = attributes.get("t", "n"), False
+            self._parts.clear()
+        elif name in ("f", "v", "is"):
+            self._parts.add(name)
+            self._in_value = name == "v"
+        elif name == "mergeCell":
+            last = _REFERENCE.fullmatch(attributes["ref"].rpartition(":")[2].replace("$", ""))
+            self._check.note_merge(int(last[2]) if last else self._check.header_row)
+
+    def text(self, content: str) -> None:
+        self._has_value = self._has_value or (self._in_value and bool(content))
+
+    def end(self, name: str) -> None:
+        if name == "v":
+            self._in_value = False
+        elif name == "c" and self._parts:
+            # A formula may give an empty text, and then its cell has this kind.
+            uncomputed = "f" in self._parts and not self._has_value and self._kind != "str"
+            self._check.note(self._row, self._column, error=self._kind == "e", uncomputed=uncomputed)
+
+
+def column_number(letters: str) -> int:
+    """Return the place of a column from its letters, counted from 0."""
+    number = 0
+    for letter in letters:
+        number = number * 26 + ord(letter) - 64
+    return number - 1
+
+
+def column_letters(number: int) -> str:
+    """Return the letters of a column from its place, counted from 0."""
+    letters, number = "", number + 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(65 + rest) + letters
+    return letters
+
+
+def _check_ods(path: Path, archive: zipfile.ZipFile, sheet: str, check: SheetCheck) -> None:
+    if "META-INF/manifest.xml" in archive.namelist() and b"encryption-data" in archive.read("META-INF/manifest.xml"):
+        raise SourceError(f"{path.name} is protected by a password. Save it without one")
+    cells = _OdsCells(check, sheet)
+    with archive.open("content.xml") as part:
+        _parse(part, cells)
+    require_sheet(path, sheet, cells.sheets)
+
+
+class _OdsCells(_Elements):
+    def __init__(self, check: SheetCheck, sheet: str) -> None:
+        self._check, self._sheet, self.sheets = check, sheet, list[str]()
+        self._inside, self._row, self._column, self._repeated = False, 0, 0, 1
+        self._cell: Mapping[str, str] = {}
+        self._text = ""
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "table":
+            self.sheets.append(attributes.get("name", ""))
+            self._inside, self._row = self.sheets[-1] == self._sheet, 0
+        elif name == "table-row":
+            self._row, self._column = self._row + 1, 0
+            self._repeated = int(attributes.get("number-rows-repeated", 1))
+        elif name in ("table-cell", "covered-table-cell"):
+            self._cell, self._text = attributes, ""
+
+    def text(self, content: str) -> None:
+        if len(self._text) < 16:
+            self._text += content
+
+    def end(self, name: str) -> None:
+        if name == "table":
+            self._inside = False
+        elif name == "table-row":
+            self._row += self._repeated - 1
+        elif name in ("table-cell", "covered-table-cell"):
+            times = int(self._cell.get("number-columns-repeated", 1))
+            if self._inside:
+                self._note(times)
+            self._column += times
+
+    def _note(self, times: int) -> None:
+        rows_spanned = int(self._cell.get("number-rows-spanned", 1))
+        if rows_spanned > 1 or int(self._cell.get("number-columns-spanned", 1)) > 1:
+            self._check.note_merge(self._row + rows_spanned - 1)
+        computed, kind = "formula" in self._cell, self._cell.get("value-type")
+        if computed or kind is not None:
+            error = kind == "error" or (computed and _ERROR.match(self._text) is not None)
+            last = self._row + self._repeated - 1
+            self._check.note(last, self._column, error=error, uncomputed=computed and kind is None, times=times)

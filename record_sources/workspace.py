@@ -1,0 +1,216 @@
+"""The working database of a snapshot: rows come in by chunks, and every column gets one type."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import duckdb
+
+from record_sources.arrow import pa
+from record_sources.column_types import DUCKDB_TYPES, Kind, TypedColumn
+from record_sources.errors import SourceError
+from study_protocol.cells import column_name
+from study_protocol.cells.identity import IdentifierError, patient_identity
+
+_CHUNK_CELLS = 500_000
+_LARGEST_CHUNK = 100_000
+_SETTINGS = {"memory_limit": "512MB", "threads": 1, "preserve_insertion_order": False}
+
+
+class Progress(Protocol):
+    """Takes note of rows that were read.
+
+    Args:
+        rows: of this table, so far.
+        expected: of this table, in all. None if nobody knows.
+        table: its name.
+    """
+
+    def __call__(self, rows: int, expected: int | None, table: str) -> None: ...
+
+
+def no_progress(rows: int, expected: int | None, table: str) -> None:
+    """Take no note."""
+
+
+class Workspace:
+    """A DuckDB file in a private folder, as a context manager. It needs little memory and gives rows in any order.
+
+    Attributes:
+        connection: for sources that compute with SQL. Tables of `fill` have the names and types that it chose.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        settings: dict[str, Any] = {**_SETTINGS, "temp_directory": str(self._folder / "sorting")}
+        self.connection = duckdb.connect(str(self._folder / "work.duckdb"), config=settings)
+        # The source's text decides nothing outside of this database.
+        self.connection.execute("SET enable_external_access = false")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.connection.close()
+
+    def fill(
+        self,
+        table: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        progress: Progress = no_progress,
+        *,
+        patient: str | None = None,
+        expected: int | None = None,
+    ) -> int:
+        """Make a table of these rows, and return their number.
+
+        Args:
+            columns: names of the cells of a row.
+            rows: cells as a driver or a workbook gives them, read once and kept nowhere.
+            patient: the column that becomes the identity of a patient, always text. None: there is none.
+            expected: number of rows, for the progress.
+
+        Raises:
+            SourceError: two columns have one name, a column has cells of several kinds or of none that a table can
+                hold, or a row has no patient. It counts them over all rows.
+        """
+        names = _names(table, columns)
+        patient = None if patient is None else _patient(table, names, patient)
+        typed = {name: TypedColumn() for name in names if name != patient}
+        # Reading goes on after a fault, so that the message counts all cells.
+        identities = Identities()
+        definition = ", ".join(f"{quoted(name)} VARCHAR" for name in names)
+        self.connection.execute(f"CREATE TABLE {quoted(table)} ({definition})")
+        count = 0
+        for chunk in _chunks(rows, max(1, min(_LARGEST_CHUNK, _CHUNK_CELLS // len(names)))):
+            # One column at a time, so that its Python objects are gone before the next one is made.
+            cells = dict(zip(names, zip(*chunk, strict=True), strict=True))
+            arrays = {
+                name: pa.array(identities.of(cells[name]), pa.string())
+                if name == patient
+                else self._typed(table, name, typed[name], cells[name])
+                for name in names
+            }
+            if not identities.faults and not any(column.fault(name) for name, column in typed.items()):
+                self.insert(table, pa.table(arrays))
+            count += len(chunk)
+            progress(count, expected, table)
+        faults = [fault for name, column in typed.items() if (fault := column.fault(name))]
+        faults += [] if patient is None else identities.sentences(patient, count)
+        if faults:
+            raise SourceError("\n".join(f"table {table}: {fault}" for fault in faults))
+        return count
+
+    def types(self, table: str) -> dict[str, str]:
+        """Return DuckDB's type of each column, by its name, in their order."""
+        rows = self.connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+        return {str(name): str(kind) for name, kind, *_ in rows}
+
+    def insert(self, table: str, batch: Any) -> None:
+        """Add the rows of a table of pyarrow, by the names of its columns."""
+        self.connection.register("batch", batch)
+        try:
+            self.connection.execute(f"INSERT INTO {quoted(table)} BY NAME SELECT * FROM batch")  # noqa: S608
+        finally:
+            self.connection.unregister("batch")
+
+    def _typed(self, table: str, name: str, column: TypedColumn, cells: Sequence[Any]) -> Any:
+        before = column.kind
+        array = column.take(cells)
+        if column.kind != before and not column.fault(name):
+            self._widen(table, name, column, before)
+        return array
+
+    def _widen(self, table: str, name: str, column: TypedColumn, before: Kind) -> None:
+        """Give the stored cells of a column its new type."""
+        cell = quoted(name)
+        if before == "whole" and column.kind == "number":
+            found = self.connection.execute(
+                f"SELECT count(*) FROM {quoted(table)} WHERE abs({cell}::HUGEINT) > {2**53}"  # noqa: S608
+            ).fetchall()
+            column.inexact += int(found[0][0])
+        self.connection.execute(f"ALTER TABLE {quoted(table)} ALTER {cell} TYPE {DUCKDB_TYPES[column.kind]}")
+
+
+class Identities:
+    """Patients of rows as text, and how many rows have none."""
+
+    def __init__(self) -> None:
+        self.missing, self.refused = 0, dict[str, int]()
+
+    @property
+    def faults(self) -> bool:
+        return bool(self.missing or self.refused)
+
+    def of(self, cells: Sequence[Any]) -> list[str | None]:
+        """Return the identity of the patient in each cell. Cells without one are counted and become None."""
+        try:
+            # Few patients stand in many rows of events. By type, because 1 and True are equal.
+            keys = list(zip(map(type, cells), cells, strict=True))
+            identity_of: Mapping[Any, str | IdentifierError] = {key: _identity(key[1]) for key in set(keys)}
+            identities = [identity_of[key] for key in keys]
+        # Lists and structures cannot be looked up.
+        except TypeError:
+            identities = list(map(_identity, cells))
+        for identity in identities:
+            if isinstance(identity, IdentifierError):
+                self.refused[str(identity)] = self.refused.get(str(identity), 0) + 1
+            elif not identity:
+                self.missing += 1
+        return [identity if isinstance(identity, str) and identity else None for identity in identities]
+
+    def sentences(self, column: str, rows: int) -> list[str]:
+        """Return one sentence for each kind of cell that names no patient."""
+        missing = [f"{self.missing} of {rows} rows have no patient in column {column}. Leave them out in the query"]
+        return (missing if self.missing else []) + [
+            f"column {column}: {count} of {rows} cells {fault}" for fault, count in self.refused.items()
+        ]
+
+
+def quoted(name: str) -> str:
+    """Return a name for DuckDB's SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _identity(cell: Any) -> str | IdentifierError:
+    try:
+        return patient_identity(cell)
+    except IdentifierError as error:
+        return error
+
+
+def _chunks(rows: Iterable[Sequence[Any]], size: int) -> Iterator[list[Sequence[Any]]]:
+    remaining = iter(rows)
+    while chunk := list(itertools.islice(remaining, size)):
+        yield chunk
+
+
+def _names(table: str, columns: Sequence[str]) -> list[str]:
+    names = [column_name(name) for name in columns]
+    unnamed = sum(not name.strip() for name in names)
+    if unnamed or not names:
+        raise SourceError(f"table {table}: {unnamed} columns have no name. Name each one, in SQL with AS")
+    # The working database does not tell capitals apart.
+    folded = [name.casefold() for name in names]
+    repeated = sorted({name for name, key in zip(names, folded, strict=True) if folded.count(key) > 1})
+    if repeated:
+        raise SourceError(
+            f"table {table}: the names {', '.join(repeated)} stand for several columns, or differ only in capitals. "
+            "Give each column its own name, in SQL with AS"
+        )
+    return names
+
+
+def _patient(table: str, names: Sequence[str], column: str) -> str:
+    if column not in names:
+        raise SourceError(
+            f"table {table}: there is no column {column} with the patient. There are {', '.join(names)}. "
+            "Set patient_column, or name the column so"
+        )
+    return column

@@ -1,0 +1,63 @@
+"""Passwords from a file, the environment and the keyring, never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keyring
+import keyring.errors
+import pytest
+
+from record_sources.description import DatabaseAddress
+from record_sources.errors import SourceError
+from record_sources.secrets import read_password
+
+URL = "postgresql+psycopg://reader@db.example/clinic"
+
+
+@pytest.mark.parametrize("written", ["open sesame", "open sesame\n", "\ufeffopen sesame\r\n"])
+def test_a_file_holds_the_password_alone(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(written.encode())
+    password = read_password(DatabaseAddress(url=URL, password_file=path))
+    assert password is not None
+    assert password.get_secret_value() == "open sesame"
+    assert "sesame" not in f"{password!r} {password}"
+
+
+@pytest.mark.parametrize("written", [b"", b"\n", b"a\nb", b"\xff"])
+def test_a_file_that_holds_no_password_is_refused(tmp_path: Path, written: bytes) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(written)
+    with pytest.raises(SourceError, match="password_file: password"):
+        read_password(DatabaseAddress(url=URL, password_file=path))
+
+
+def test_the_environment_holds_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = DatabaseAddress(url=URL, password_environment="CLINIC")
+    with pytest.raises(SourceError, match="CLINIC is not set or empty"):
+        read_password(address)
+    monkeypatch.setenv("CLINIC", "open sesame")
+    password = read_password(address)
+    assert password is not None
+    assert password.get_secret_value() == "open sesame"
+    assert read_password(DatabaseAddress(url=URL)) is None
+
+
+def test_the_keyring_is_asked_for_the_user_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    address, stored = DatabaseAddress(url=URL, password_keyring="clinic"), {("clinic", "reader"): "open sesame"}
+    monkeypatch.setattr(keyring, "get_password", lambda service, user: stored.get((service, user)))
+    password = read_password(address)
+    assert password is not None
+    assert password.get_secret_value() == "open sesame"
+    stored.clear()
+    with pytest.raises(SourceError, match="keyring set clinic reader"):
+        read_password(address)
+
+    def locked(service: str, user: str) -> str:
+        raise keyring.errors.KeyringLocked("open sesame")
+
+    monkeypatch.setattr(keyring, "get_password", locked)
+    with pytest.raises(SourceError, match="cannot be opened") as error:
+        read_password(address)
+    assert "sesame" not in str(error.value)
