@@ -201,7 +201,8 @@ def test_codes_that_the_mapping_does_not_know_are_missing_where_the_study_says_s
     wanted = {"sex": ["male", "female", None, None, "male"], "lab": [2.0, None, 6.0, None, 6.0], "ill": stored["ill"]}
     parquet.write_table(pyarrow.table(stored), tmp_path / "a.parquet")
     (tmp_path / "columns.toml").write_text(
-        '[columns]\nsex = { from = "g", map = { M = "male", F = "female" } }\nlab = { from = "n", map = { low = "2", high = "6" } }\n'
+        '[columns]\nsex = { from = "g", map = { M = "male", F = "female" } }\n'
+        'lab = { from = "n", map = { low = "2", high = "6" } }\n'
     )
     mapped = TableMapping.read(tmp_path / "columns.toml").applied(load(tmp_path / "a.parquet", lazy=lazy))
     parameters = {"label": "ill", "column.sex": "female|male; missing", "column.lab": "0..20; missing=1"}
