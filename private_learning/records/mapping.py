@@ -98,8 +98,7 @@ class TableMapping:
     def applied(self, records: Records, patient_column: str | None = None) -> Records:
         """Return the records with the study's names, codes and units. A table that is read on demand stays so.
 
-        The date of days_from may stand in the table of patients. Events of other patients have no such date, and are
-        missing there.
+        The date of days_from may stand in the table of patients. Events of other patients are then left out.
 
         patient_column: the column that names the patients, which no entry may take or make.
 
@@ -113,8 +112,7 @@ class TableMapping:
             return mapped
         events = dict(table.events)
         for name, entries in self.events.items():
-            added = _dates_of_patients(table, name, entries)
-            with_dates = _with_columns(events[name], added)
+            with_dates, added = _with_dates(table, name, entries)
             events[name] = self._mapped(f"[events.{name}]", entries, with_dates).without_columns(added)
         return replace(mapped, events=events)
 
@@ -124,8 +122,7 @@ class TableMapping:
         counts = _counts("", self.columns, table)
         for name, entries in sorted(self.events.items()):
             if isinstance(table, Histories):
-                added = _dates_of_patients(table, name, entries)
-                counts += _counts(name, entries, _with_columns(table.events[name], added))
+                counts += _counts(name, entries, _with_dates(table, name, entries)[0])
         return tuple(counts)
 
     def _checked(self, records: Records, patient_column: str | None) -> Table:
@@ -219,21 +216,16 @@ def _parts(table: Table) -> Iterator[Table]:
     return table.parts() if isinstance(table, LazyTable) else iter([table])
 
 
-def _dates_of_patients(histories: Histories, name: str, entries: Sequence[ColumnMapping]) -> dict[str, Column]:
-    """Return columns of `days_from` that stand in the table of patients alone, one cell for each event."""
-    columns = histories.events[name].columns
-    needed = {entry.days_from for entry in entries} - {""} - set(columns)
-    wanted = sorted(needed & set(histories.columns))
-    if not wanted:
-        return {}
+def _with_dates(histories: Histories, name: str, entries: Sequence[ColumnMapping]) -> tuple[Table, Collection[str]]:
+    """Return a table of events with the columns of `days_from` that stand in the table of patients, and their names."""
+    table = histories.events[name]
+    needed = {entry.days_from for entry in entries} & set(histories.columns) - set(table.columns)
+    if not needed:
+        return table, ()
     owners = histories.owners(name)
-    if not len(histories):
-        return {}
-    return {each: histories.columns[each].take(np.maximum(owners, 0)).emptied(owners < 0) for each in wanted}
-
-
-def _with_columns(table: Table, columns: Mapping[str, Column]) -> Table:
-    return replace(table, columns={**table.columns, **columns}) if columns else table
+    ours = table.take(np.flatnonzero(owners >= 0))
+    dates = {each: histories.columns[each].take(owners[owners >= 0]) for each in sorted(needed)}
+    return replace(ours, columns={**ours.columns, **dates}), needed
 
 
 def _require_columns(section: str, entries: Sequence[ColumnMapping], names: Collection[str]) -> None:

@@ -184,13 +184,8 @@ class NumberColumn(DeclaredColumn):
     def faults(self, read: Numbers) -> list[Fault]:
         problem = "are no dates" if self.dates else "are no numbers"
         wrong = Fault(f"column {self.name}", problem, known_wrong(read), f"is {read.kind}")
-        return _present(
-            [
-                wrong,
-                unmapped_codes(f"column {self.name}", read),
-                *([_absent(self.name, read.missing)] if self.missing is None else []),
-            ]
-        )
+        unmapped = unmapped_codes(f"column {self.name}", read)
+        return _present([wrong, unmapped, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
     def outside(self, read: Numbers) -> int:
         return int(np.sum((read.values < self.low) | (read.values > self.high)))
