@@ -60,10 +60,15 @@ _TAKEN = {
 
 
 class CohortColumns:
-    """Fills columns of the table of patients from the tables `selected_patient` and `staged_event`."""
+    """Fills columns of the table of patients from the tables `selected_patient` and `staged_event`.
+
+    Attributes:
+        without_value: column -> its events without a value that counts, and all of its events.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        self.without_value: dict[str, tuple[int, int]] = {}
 
     @staticmethod
     def type_of(column: CohortColumn) -> str:
@@ -101,11 +106,20 @@ class CohortColumns:
         if column.units is not None or column.values is not None:
             yield from self._valued(name, _WORDS if column.units is None else _NUMBERS, column)
             table = "valued_event"
+            self._note_without_value(name)
         self._take(
             name,
             f"SELECT patient, {_TAKEN[column.take]} AS cell FROM {table} GROUP BY patient",  # noqa: S608
             default=0 if column.take in ("any", "count") else None,
         )
+
+    def _note_without_value(self, name: str) -> None:
+        events, valued = (
+            self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608
+            for table in ("counted_event", "valued_event")
+        )
+        if valued < events:
+            self.without_value[name] = events - valued, events
 
     def _valued(self, name: str, statement: str, column: CohortColumn) -> Iterator[str]:
         meanings: dict[str, Any] = dict(column.values or column.units or {})
