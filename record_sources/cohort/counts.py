@@ -25,7 +25,7 @@ class CohortCounts:
     born_after: int
     without_age: int
     outside_age: int
-    without_value: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    without_value: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], kw_only=True)
 
     @property
     def patients(self) -> int:

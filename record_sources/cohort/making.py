@@ -106,7 +106,7 @@ def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> C
     people = sum(number.values())
     number.pop("", None)
     rules = ("without_index_event", "died_before", "born_after", "without_age", "outside_age")
-    return CohortCounts(people, **{rule: number.get(rule, 0) for rule in rules})
+    return CohortCounts(people, *(number.get(rule, 0) for rule in rules))
 
 
 def _make_events(connection: duckdb.DuckDBPyConnection, name: str, events: CohortEvents) -> None:
