@@ -190,7 +190,7 @@ def _kind_of(cell: Any) -> str:
     if isinstance(cell, bool):
         return "Booleans"
     if isinstance(cell, int | float):
-        return "long" if abs(cell) >= _EXACT and cell == int(cell) else "numbers"
+        return "long" if abs(cell) >= _EXACT and float(cell).is_integer() else "numbers"
     if isinstance(cell, date):
         return "dates"
     return "durations" if isinstance(cell, time | timedelta) else "texts"

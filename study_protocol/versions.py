@@ -102,7 +102,8 @@ def _has_cohort(settings: Settings) -> bool:
 
 
 def _lets_columns_lack(settings: Settings) -> bool:
-    parameters: Settings = (settings.get("training") or {}).get("task_parameters") or {}
+    training: Settings = settings.get("training") or {}
+    parameters: Settings = training.get("task_parameters") or {}
     texts = (text for key, text in parameters.items() if key.startswith("column.") and isinstance(text, str))
     return any(_COLUMN_OPTIONS & set(map(str.strip, text.split(";"))) for text in texts)
 
@@ -123,11 +124,7 @@ REQUIREMENTS = (
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
-    Requirement(
-        LACKING_COLUMNS,
-        "columns that a site may lack or map in part (site-may-lack, unmapped-is-missing)",
-        _lets_columns_lack,
-    ),
+    Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
+from typing import TypeVar, cast
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.policy import QueryRules
@@ -14,8 +17,10 @@ from private_learning.records import Histories, Records, Table
 from study_protocol.cells import cleaned
 from study_protocol.study.training import Training
 
+_LOG = logging.getLogger(__name__)
 _UNSEEN = ("Cf", "Cc", "Zs", "Zl", "Zp", "Co", "Cn", "Cs")
 _INPUT = "column."
+AnyTable = TypeVar("AnyTable", bound=Table)
 
 
 def as_read(name: str) -> str:
@@ -48,8 +53,10 @@ def not_allowed(rules: QueryRules, names: Iterable[str]) -> list[str]:
 
 
 def readable(records: Records, rules: QueryRules) -> Records:
-    """Return the records without the columns that must not be read. Images and arrays have none but those of their
-    list.
+    """Return the records without the columns that must not be read.
+
+    A column is compared by its name, and by the local names that the hospital's mapping makes it of. Images and arrays
+    have no columns but those of their list.
 
     Raises:
         ConfigurationError: a denied name is no column of these records, so that it would deny none. A list of labels
@@ -60,15 +67,35 @@ def readable(records: Records, rules: QueryRules) -> Records:
         _require_labels(records.label_columns, rules)
         return records
     events: Mapping[str, Table] = records.events if isinstance(records, Histories) else {}
-    names = [name for table in (records, *events.values()) for name in table.columns]
-    _require_columns(rules.denied_columns, names)
+    tables = (records, *events.values())
+    names = [name for table in tables for name in table.columns]
+    _require_columns(rules.denied_columns, [*names, *(name for table in tables for name in _local_names(table))])
     hidden = {*denied(rules, names), *not_allowed(rules, names)}
-    if not hidden:
-        return records
-    visible = records.without_columns(hidden)
+    visible = _visible(records, rules, hidden)
     if isinstance(visible, Histories):
-        return replace(visible, events={name: table.without_columns(hidden) for name, table in events.items()})
+        return replace(visible, events={name: _visible(table, rules, hidden) for name, table in events.items()})
     return visible
+
+
+def _visible(table: AnyTable, rules: QueryRules, hidden: Collection[str]) -> AnyTable:
+    """Return the table without hidden columns, and without those that a mapping makes of a column that is hidden."""
+    local_names = list(_local_names(table))
+    local_hidden = {*denied(rules, local_names), *not_allowed(rules, local_names)}
+    origins: Mapping[str, tuple[str, ...]] = {} if table.mapping is None else table.mapping.origins
+    mapped = {name for name, local in origins.items() if not local_hidden.isdisjoint(local)} - {*hidden}
+    for name in sorted(mapped):
+        _LOG.warning(
+            "the site policy (policy.toml): column %r cannot be read, because the mapping makes it of a local column "
+            "that denied_columns names or allowed_columns does not",
+            name,
+        )
+    names = {*hidden, *mapped}
+    return cast("AnyTable", table.without_columns(names)) if names.intersection(table.columns) else table
+
+
+def _local_names(table: Table) -> Iterator[str]:
+    """Yield the hospital's own names of the columns that a mapping has renamed."""
+    return chain.from_iterable(table.mapping.origins.values()) if table.mapping is not None else iter(())
 
 
 def trained_columns(training: Training) -> list[str]:

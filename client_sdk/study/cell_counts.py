@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -97,9 +98,10 @@ def _reading(reading: Reading) -> Declaration:
 
     def categories(cells: Column, names: Sequence[str]) -> _CellsRead:
         categories_read = read_categories(cells, names, reading.missing_values)
-        nothing = np.zeros(len(cells), bool)
-        outside = int(categories_read.wrong.sum()) if names else 0
-        return Categories(categories_read.places, categories_read.missing, nothing, categories_read.near), outside, ""
+        unmapped = cells.unmapped
+        outside = int((categories_read.wrong & ~unmapped).sum()) if names else 0
+        counted = replace(categories_read, wrong=unmapped)
+        return counted, outside, "a code that the mapping does not know"
 
     def read(cells: Column) -> _CellsRead:
         if isinstance(reading, Range):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -155,7 +155,7 @@ class Joining:
         settings = self._agree()
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
-        mark = checked(ledger, study, records, self._accepts_records(), self.terms.origin)
+        mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
         capabilities = self._capabilities(task, records, settings, split)
@@ -289,6 +289,13 @@ def _logged_lacking(capabilities: Capabilities, records: Records, study: str) ->
     for column in lacking:
         _LOG.warning("study %s: %s", study, column.in_words)
     return [column.name for column in lacking]
+
+
+def _origin(stated: RecordsOrigin | None, records: Records) -> RecordsOrigin | None:
+    """Return how the records were made, with the mapping that was applied when they were read."""
+    if not isinstance(records, Table) or not records.mapping_sha256:
+        return stated
+    return replace(stated or RecordsOrigin(), mapping_sha256=records.mapping_sha256)
 
 
 def _log_counts(

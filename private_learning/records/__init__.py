@@ -12,6 +12,7 @@ from private_learning.records.images import list_images, read_images
 from private_learning.records.in_memory import AnyRecords, OnDemand, Records, as_declared, one_per_patient, records_of
 from private_learning.records.lazy import LazyExamples, Reader
 from private_learning.records.lazy_table import LazyTable, list_table
+from private_learning.records.mapping import MappingCounts, TableMapping
 from private_learning.records.nifti import list_nifti
 from private_learning.records.proposal import ColumnForms, Proposal
 from private_learning.records.records import DataError, Examples, Table, WrongRows, like
@@ -27,12 +28,14 @@ __all__ = [
     "Histories",
     "LazyExamples",
     "LazyTable",
+    "MappingCounts",
     "OnDemand",
     "Proposal",
     "Reader",
     "Records",
     "Table",
     "TableFormat",
+    "TableMapping",
     "WrongRows",
     "as_declared",
     "like",

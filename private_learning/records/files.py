@@ -20,6 +20,7 @@ from private_learning.records.formats import (
 from private_learning.records.histories import propose_for_histories, text_histories
 from private_learning.records.in_memory import OnDemand, Records, records_of
 from private_learning.records.lazy import reads_lazily
+from private_learning.records.mapping import TableMapping
 from private_learning.records.paths import require_there
 from private_learning.records.proposal import DeclaredParts, Proposal, combined, examine
 from private_learning.records.records import DataError
@@ -39,6 +40,7 @@ def load(
     encoding: str | None = None,
     lazy: bool | None = None,
     keys: Sequence[Any] | None = None,
+    mapping: TableMapping | str | os.PathLike[str] | None = None,
 ) -> Records:
     """Return records from a file or a folder in one of FORMATS, or from data that `records_of` takes, as a data frame.
 
@@ -50,11 +52,18 @@ def load(
     lazy          read Parquet, Arrow, images, shards and plain arrays on demand (True), all of them now (False), or on
                   demand if they take more than 512 MiB (None). Training gives the same bytes either way
     keys          of a data set of dictionaries, as in `records_of`
+    mapping       the hospital's mapping of names, codes and units of tables, or its file (columns.toml)
 
     Raises:
         DataError: there is no such file, its kind is unknown, or its content does not fit its name. Or `lazy` is set
             for records that are never read on demand.
     """
+    if mapping is not None:
+        table_mapping = mapping if isinstance(mapping, TableMapping) else TableMapping.read(Path(mapping))
+        local = load(
+            path, table_format, patient_column=patient_column, split=split, encoding=encoding, lazy=lazy, keys=keys
+        )
+        return table_mapping.applied(local, patient_column)
     if not isinstance(path, str | os.PathLike):
         return records_of(path, patient_column=patient_column, lazy=lazy, table_format=table_format, keys=keys)
     path = Path(cast("str | os.PathLike[str]", path))

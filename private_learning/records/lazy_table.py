@@ -126,7 +126,14 @@ class LazyTable(Table):
     def in_memory(self) -> Table:
         """Return the whole table in memory, as from `Table.of`. Raises DataError: a column cannot be read."""
         columns = dict(self.columns.items())
-        return Table(columns, self.patients, self.named, format=self.format, declared=self.declared)
+        return Table(
+            columns,
+            self.patients,
+            self.named,
+            format=self.format,
+            declared=self.declared,
+            mapping=self.mapping,
+        )
 
 
 class Stored:
@@ -301,7 +308,8 @@ def stacked(each: Sequence[LazyTable]) -> LazyTable:
     rows = np.concatenate([table.columns.rows + start for table, start in zip(each, starts[:-1], strict=True)])
     patients = tuple(f"{place}/{patient}" for place, table in enumerate(each) for patient in table.patients)
     hidden = frozenset[str]().union(*(table.columns.hidden for table in each))
-    return LazyTable(_View(stored, rows, hidden), patients, all(table.named for table in each))
+    view, named = _View(stored, rows, hidden), all(table.named for table in each)
+    return LazyTable(view, patients, named, mapping=each[0].mapping)
 
 
 def list_table(

@@ -44,6 +44,18 @@ class WrongRows(DataError):
         return f"{self}, the first in {first(self.rows)}{description}"
 
 
+@dataclass(frozen=True)
+class AppliedMapping:
+    """The hospital's mapping with which a table was read.
+
+    sha256   of the whole mapping, 64 hex digits
+    origins  name of a mapped column -> names of the local columns that its cells come from
+    """
+
+    sha256: str
+    origins: Mapping[str, tuple[str, ...]]
+
+
 @dataclass(frozen=True, repr=False)
 class Table:
     """Named columns of equal length, with cells as they are stored. Made by `Table.of`.
@@ -53,6 +65,7 @@ class Table:
     lines     (n,) the line of each row in its file, counted from 1. None: the table came from no file
     format    the format of its files. None: no text file and no declaration was among them
     declared  a person declared the format. False: the files proposed it
+    mapping   the hospital's mapping, if one was applied
     """
 
     columns: Mapping[str, Column]
@@ -61,6 +74,7 @@ class Table:
     lines: Array | None = None
     format: TableFormat | None = field(default=None, kw_only=True)
     declared: bool = field(default=True, kw_only=True)
+    mapping: AppliedMapping | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -138,6 +152,11 @@ class Table:
                 f"{description}"
             )
 
+    @property
+    def mapping_sha256(self) -> str:
+        """The digest of the mapping with which the table was read. Empty: none was applied."""
+        return "" if self.mapping is None else self.mapping.sha256
+
     def __len__(self) -> int:
         return len(self.patients)
 
@@ -172,7 +191,15 @@ class Table:
         columns = {name: column.take(index) for name, column in self.columns.items()}
         lines = None if self.lines is None else self.lines[index]
         patients = tuple(self.patients[int(i)] for i in index)
-        return Table(columns, patients, self.named, lines, format=self.format, declared=self.declared)
+        return Table(
+            columns,
+            patients,
+            self.named,
+            lines,
+            format=self.format,
+            declared=self.declared,
+            mapping=self.mapping,
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,10 +38,17 @@ class DeclaredColumn(ABC):
     """One input of a study, and its encoding of cells.
 
     may_lack: a table without the column is read as one whose cells are all empty.
+    unmapped_is_missing: a code that the hospital's mapping does not know is missing, and no fault.
     """
 
     name: str
     may_lack: bool = field(default=False, kw_only=True)
+    unmapped_is_missing: bool = field(default=False, kw_only=True)
+
+    def cells(self, values: Any) -> Column:
+        """Return the (n,) cells as they are read."""
+        column = column_of(values, name=self.name)
+        return column.with_unmapped_missing() if self.unmapped_is_missing else column
 
     @property
     @abstractmethod
@@ -145,8 +152,7 @@ class NumberColumn(DeclaredColumn):
         return (first - self.low or (last - first) / 10) - self.low
 
     def read(self, values: Any) -> Numbers:
-        column = column_of(values, name=self.name)
-        return (read_days if self.dates else read_numbers)(column, self.missing_values)
+        return (read_days if self.dates else read_numbers)(self.cells(values), self.missing_values)
 
     def encoded(self, read: Numbers) -> Floats:
         """Return the scaled number, and 1 for a missing one where it may be missing."""
@@ -177,8 +183,9 @@ class NumberColumn(DeclaredColumn):
 
     def faults(self, read: Numbers) -> list[Fault]:
         problem = "are no dates" if self.dates else "are no numbers"
-        wrong = Fault(f"column {self.name}", problem, read.wrong, f"is {read.kind}")
-        return _present([wrong, *([_absent(self.name, read.missing)] if self.missing is None else [])])
+        wrong = Fault(f"column {self.name}", problem, known_wrong(read), f"is {read.kind}")
+        unmapped = unmapped_codes(f"column {self.name}", read)
+        return _present([wrong, unmapped, *([_absent(self.name, read.missing)] if self.missing is None else [])])
 
     def outside(self, read: Numbers) -> int:
         return int(np.sum((read.values < self.low) | (read.values > self.high)))
@@ -211,7 +218,7 @@ class CategoryColumn(DeclaredColumn):
         return len(self.categories) + self.missing
 
     def read(self, values: Any) -> Categories:
-        return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
+        return read_categories(self.cells(values), self.categories, self.missing_values)
 
     def encoded(self, read: Categories) -> Floats:
         """Return indicators, less the shares where the value is known. The last is 1 where it may be missing and is."""
@@ -223,7 +230,8 @@ class CategoryColumn(DeclaredColumn):
 
     def faults(self, read: Categories) -> list[Fault]:
         wrong = unknown_names(f"column {self.name}", "categories", self.categories, read)
-        return _present([wrong, *([] if self.missing else [_absent(self.name, read.missing)])])
+        unmapped = unmapped_codes(f"column {self.name}", read)
+        return _present([wrong, unmapped, *([] if self.missing else [_absent(self.name, read.missing)])])
 
     def random(self, count: int, generator: np.random.Generator) -> Column:
         """Return (count,) categories, and empty cells among them where they may lack."""
@@ -242,9 +250,19 @@ def _absent(name: str, missing: Mask) -> Fault:
     return Fault(f"column {name}", "are missing, and the study allows none", missing)
 
 
+def known_wrong(read: Numbers | Categories) -> Mask:
+    """Return (n,) which cells are wrong although no mapping says that it does not know their code."""
+    return read.wrong if read.unmapped is None else read.wrong & ~read.unmapped
+
+
+def unmapped_codes(subject: str, read: Numbers | Categories) -> Fault:
+    """Return the fault of cells whose code the hospital's mapping does not know."""
+    return Fault(subject, "have a code that the mapping does not know", read.wrong & ~known_wrong(read))
+
+
 def unknown_names(subject: str, kind: str, names: Sequence[str], read: Categories) -> Fault:
     """Return the fault of cells that are none of the declared names."""
     listed = f" {'|'.join(names)}" if len(names) <= _LISTED else ""
-    near = read.near is not None and bool(read.near[int(np.argmax(read.wrong))])
+    near = read.near is not None and bool(read.near[int(np.argmax(known_wrong(read)))])
     of_first = "is one of them but for capitals or leading zeros" if near else ""
-    return Fault(subject, f"are none of the study's {kind}{listed}", read.wrong, of_first)
+    return Fault(subject, f"are none of the study's {kind}{listed}", known_wrong(read), of_first)

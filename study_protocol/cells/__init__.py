@@ -13,6 +13,8 @@ from study_protocol.cells.reading import Categories, Numbers, read_categories, r
 from study_protocol.cells.spelling import (
     AS_WRITTEN,
     MISSING,
+    UNDATED,
+    UNMAPPED,
     Spelling,
     are_several,
     cleaned,
@@ -24,6 +26,8 @@ from study_protocol.cells.spelling import (
 __all__ = [
     "AS_WRITTEN",
     "MISSING",
+    "UNDATED",
+    "UNMAPPED",
     "Categories",
     "Column",
     "DataError",

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from study_protocol.cells.spelling import Decimal, Spelling, days_in, is_doubtful, is_rounded, number_in
+from study_protocol.cells.spelling import (
+    UNDATED,
+    UNMAPPED,
+    Decimal,
+    Spelling,
+    days_in,
+    is_doubtful,
+    is_rounded,
+    number_in,
+)
 
 _MARKS: tuple[Decimal, ...] = ("point", "comma")
 _YEAR_LAST = re.compile(r"[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}(\D.*)?", re.DOTALL)
@@ -15,11 +24,17 @@ _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:[.,'’\s][0-9]{3})+(?:[.,][0-9]+)?"
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?")
 # A currency, a sign of comparison, brackets, a long minus.
 _WITH_MORE = re.compile(r"[^\w\s]{0,2}\s*[0-9].*", re.DOTALL)
+_OF_MAPPING = {
+    UNMAPPED: "a code that the mapping does not know",
+    UNDATED: "a cell for which the mapping (days_from) found no date",
+}
 _PLAIN_TEXT = "text: if it stands for a missing value, missing-values of the study can name it"
 
 
 def kind_of_no_number(text: str, spelling: Spelling) -> str:
     """Return the kind of a text that is no number in this spelling."""
+    if text in _OF_MAPPING:
+        return _OF_MAPPING[text]
     if _YEAR_LAST.fullmatch(text):
         order = "" if spelling.dates else ", and their order with --dates"
         return f"a date with its year last: declare the column as dates{order}"
@@ -38,6 +53,8 @@ def kind_of_no_number(text: str, spelling: Spelling) -> str:
 
 def kind_of_no_date(text: str, spelling: Spelling) -> str:
     """Return the kind of a text that is no date in this spelling."""
+    if text in _OF_MAPPING:
+        return _OF_MAPPING[text]
     if _YEAR_LAST.fullmatch(text) and spelling.dates is None:
         return "a date with its year last: declare the order of day and month (--dates)"
     if _SHORT_YEAR.fullmatch(text):

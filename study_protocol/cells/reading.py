@@ -50,12 +50,14 @@ class Numbers:
         missing: (n,) whether the cell is empty or a declared code.
         wrong: (n,) whether the cell is neither a value nor a declared code.
         kind: words for the first wrong text, which do not quote it. Empty without a wrong text.
+        unmapped: (n,) which of the wrong cells have a code that the hospital's mapping does not know.
     """
 
     values: NDArray[np.float64]
     missing: Mask
     wrong: Mask
     kind: str = ""
+    unmapped: Mask | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,12 +69,14 @@ class Categories:
         missing, wrong: as of `Numbers`.
         near: (n,) whether a wrong cell differs from a category only in capitals or leading zeros. None without such a
             cell. It is for a person's eyes: such a cell stays wrong, since 0744 and 744 may be two codes.
+        unmapped: as of `Numbers`.
     """
 
     places: NDArray[np.int64]
     missing: Mask
     wrong: Mask
     near: Mask | None = None
+    unmapped: Mask | None = None
 
 
 def read_numbers(column: StoredCells, missing_values: Sequence[str] = ()) -> Numbers:
@@ -193,7 +197,7 @@ def _places_of_words(
     places = each[column.values] if len(column) else np.zeros(0, np.int64)
     missing = places == -2
     wrong = places == -1
-    return Categories(np.where(missing, -1, places), missing, wrong, _near(column, names, wrong))
+    return Categories(np.where(missing, -1, places), missing, wrong, _near(column, names, wrong), column.unmapped)
 
 
 def _of_words(
@@ -227,7 +231,7 @@ def _of_words(
     if wrong.any():
         first = cast(str, words[int(column.values[int(np.argmax(wrong))])])
         kind = kind_of(first, column.spelling)
-    return Numbers(each[column.values], states == _MISSING, wrong, kind)
+    return Numbers(each[column.values], states == _MISSING, wrong, kind, column.unmapped)
 
 
 def _none_of(column: StoredCells, kind: str) -> Numbers:

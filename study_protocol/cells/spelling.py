@@ -19,6 +19,10 @@ DateOrder = Literal["ymd", "dmy", "mdy"]
 
 # Words that tables write for a missing value. A study that declares one of them as a category means a value.
 MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "NaT"))
+# Words of a hospital's mapping for a cell whose code it does not know, and for one without a day to count. They begin
+# with an invisible sign, which `cleaned` removes from every cell and every setting: no text of either can equal them.
+UNMAPPED = "\u2063unmapped"
+UNDATED = "\u2063undated"
 # Of a day.
 MICROSECONDS = 86_400_000_000
 # Whole numbers that every float64 holds exactly.

@@ -9,7 +9,7 @@ from typing import Any, Self, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from study_protocol.cells.spelling import AS_WRITTEN, Spelling, cleaned, number_text
+from study_protocol.cells.spelling import AS_WRITTEN, UNMAPPED, Spelling, cleaned, number_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,6 +72,30 @@ class StoredCells:
             return none[self.values] if len(self) else np.zeros(0, bool)
         nulls = np.zeros(len(self), bool) if self.absent is None else self.absent
         return nulls | np.isnan(self.values) if self.values.dtype.kind == "f" else nulls
+
+    @property
+    def unmapped(self) -> NDArray[np.bool_]:
+        """(n,) whether the cell has a code that the hospital's mapping does not know."""
+        if self.words is None:
+            return np.zeros(len(self), bool)
+        unknown = np.array([word == UNMAPPED for word in self.words.tolist()], bool)
+        return unknown[self.values] if len(self) else np.zeros(0, bool)
+
+    def with_unmapped_missing(self) -> Self:
+        """Return the same cells, empty where they are `unmapped`."""
+        words = [] if self.words is None else cast("list[str | None]", self.words.tolist())
+        if UNMAPPED not in words:
+            return self
+        return replace(self, words=np.array([None if word == UNMAPPED else word for word in words], dtype=object))
+
+    def emptied(self, rows: NDArray[np.bool_]) -> Self:
+        """Return the same cells, empty in the marked rows, (n,)."""
+        if not rows.any():
+            return self
+        if self.words is None:
+            return replace(self, absent=self.empty | rows)
+        words = np.array([*self.words.tolist(), None], dtype=object)
+        return replace(self, values=np.where(rows, np.int32(len(self.words)), self.values), words=words)
 
     def tolist(self) -> list[Any]:
         """Return the cells as Python's own values: text, number, Boolean, date, or None for an empty cell."""

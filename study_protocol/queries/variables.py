@@ -216,11 +216,15 @@ def require_columns_once(variables: Sequence[Variable | Range]) -> None:
 
 
 def column_of(patients: Patients, name: str) -> Column:
-    """Raises UnreadableColumn: the table lacks it."""
+    """Return the column. A code that the hospital's mapping does not know is missing in questions.
+
+    Raises:
+        UnreadableColumn: the table lacks it.
+    """
     key = name if name in patients else column_name(name)
     if key not in patients:
         raise UnreadableColumn(f"the table has no column {name!r}")
-    return column_from(patients[key], name=name)
+    return column_from(patients[key], name=name).with_unmapped_missing()
 
 
 def require_codes(column: str, categories: tuple[str, ...], missing_values: tuple[str, ...]) -> None:

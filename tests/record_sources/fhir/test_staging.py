@@ -197,7 +197,7 @@ def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
             who = f"{n // 30}"
             # One event in a hundred is of a concept that is named.
             code = "2345-7" if n % 100 == 1 else "0-0"
-            line = _glucose(str(n), who, note=[{"text": text}], code=coded("http://loinc.org", code))
+            line = observation(str(n), code, who, note=[{"text": text}])
             file.write(json.dumps(patient(who) if n % 30 == 0 else line) + "\n")
     program = [sys.executable, "-c", _PROGRAM, export, vocabulary, tmp_path / "work"]
     root = Path(__file__).parents[3]

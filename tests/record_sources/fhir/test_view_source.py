@@ -90,7 +90,7 @@ def test_a_fault_names_view_file_and_resource(export: Path) -> None:
     twice = {"resourceType": "Patient", "id": "3", "name": [{"family": "Secret"}, {"family": "Other"}]}
     write(export / "export/Patient.ndjson", [{"resourceType": "Patient", "id": "1"}, twice])
     (export / "views/a.json").write_text(view("patients", "Patient", patient="id", family="name.family"))
-    with pytest.raises(SourceError, match=r"view patients, Patient.ndjson, resource 2: column family has 2") as error:
+    with pytest.raises(SourceError, match=r"view patients, Patient.ndjson, resource 2: column family has 2") as told:
         filled(export)
     assert "Secret" not in str(told.value)
     collection = {"name": "family", "path": "name.family", "collection": True}

@@ -21,6 +21,12 @@ PATIENT: dict[str, Any] = {
     "active": True,
     "birthDate": "1970-06",
     "name": [{"use": "official", "family": "A", "given": ["B", "C"]}, {"family": "D"}],
+    "communication": [
+        {"preferred": False, "language": {"text": "de"}},
+        {"preferred": True, "language": {"text": "fr"}},
+        {"language": {"text": "it"}},
+    ],
+    "extension": [{"url": "u", "valueDecimal": Decimal("2.5")}, {"url": "u", "valueDecimal": Decimal("3.5")}],
     "link": [{"other": {"reference": "Patient/p2/_history/3"}}, {"other": {"reference": "#contained"}}],
 }
 OBSERVATION: dict[str, Any] = {
@@ -69,6 +75,17 @@ def test_the_specification_s_own_tests_pass() -> None:
         ("birthDate.lowBoundary()", "1970-06-01"),
         ("birthDate.highBoundary()", "1970-06-30"),
         ("deceased.ofType(boolean)", None),
+        ("communication.where(preferred).language.text", "fr"),
+        ("communication.where(preferred = false).exists(preferred)", False),
+        ("communication.exists(preferred)", True),
+        ("extension('u').value.ofType(decimal).sum()", 6.0),
+        ("extension('u').value.ofType(decimal).avg()", 3.0),
+        ("extension('u').value.ofType(decimal).max()", 3.5),
+        ("extension('v').value.ofType(decimal).min()", None),
+        ("name.where(given.exists($this = 'C')).family", "A"),
+        (r"'\u00e9'", "é"),
+        ("(nosuch = 'x') or active", True),
+        ("birthDate > @1970-06-05", None),
     ],
 )
 def test_an_expression_gives_a_cell(path: str, expected: object) -> None:
@@ -143,6 +160,11 @@ def test_several_values_need_a_collection() -> None:
             {"column": [column("x", "name.fold()")]},
             r"column x: .* uses the function fold, which is not known",
         ),
+        (
+            {"column": [column("x", "birthDate < today()")]},
+            "uses the function today, which gives other rows at another",
+        ),
+        ({"column": [column("x", "name.trace('n')")]}, "uses the function trace, which prints values"),
         ({"column": [column("x", "%who")]}, "column x: %who uses %who, but the view has no constant of that name"),
         ({"column": [column("x", "name.where(")]}, "column x: .* is no FHIRPath expression. See its character 12"),
         ({"column": [column("x", "name family")]}, "column x: .* is no FHIRPath expression. Its end is not understood"),

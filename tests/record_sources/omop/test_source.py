@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from private_learning.records.histories import read_histories
 from record_sources.description import OmopDescription
 from record_sources.errors import SourceError
 from record_sources.omop import omop_source
+from record_sources.snapshot import prepare
 from record_sources.workspace import Workspace, no_progress
 from study_protocol.study.cohort import Cohort
 from tests.conftest import Postgres
@@ -212,6 +214,11 @@ def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
         write(engine, ROWS, schema="CDM")
         engine.dispose()
         found, remarks = made(tmp_path, described(url, schema="CDM"))
+        with engine.begin() as connection:
+            changed = 'ALTER TABLE "CDM".measurement ALTER measurement_datetime TYPE timestamptz'
+            connection.execute(text(changed))
+        engine.dispose()
+        assert made(tmp_path, described(url, schema="CDM"))[0]["patients"] == PATIENTS
         with pytest.raises(SourceError, match="no table "):
             made(tmp_path, described(url))
     assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
@@ -235,3 +242,22 @@ def test_a_source_value_of_two_patients_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="1 of 3 rows have a person_source_value that another row has") as raised:
         made(tmp_path, described(f"sqlite:///{path}", patient="person_source_value"))
     assert "SECRET" not in str(raised.value)
+
+
+def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
+    """Whatever the order of rows, the ids of persons and the type of a number in the database."""
+    other = {name: list(reversed(rows)) for name, rows in ROWS.items()}
+    for name in ("person", "visit_occurrence", "condition_occurrence", "measurement", "observation", "death"):
+        other[name] = [(row[0] + 7000, *row[1:]) for row in other[name]]
+    digests = set[str]()
+    for name, rows in (("a", ROWS), ("b", other), ("c", ROWS)):
+        path = tmp_path / f"{name}.db"
+        sqlite(path, **dict[str, Any](rows))
+        description = described(f"sqlite:///{path}", patient="person_source_value")
+        prepared = prepare(description, cohort(), tmp_path / name)
+        digests.add(prepared.record.sha256)
+        prepared.publish()
+    assert len(digests) == 1
+    written = read_histories(tmp_path / "a")
+    assert tuple(written.patients) == ("A1", "B2")
+    assert len(written.events["conditions"]) == len(EVENTS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.mapping import ColumnsFile
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
@@ -51,6 +52,7 @@ def data_columns(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -60,7 +62,7 @@ def data_columns(
     with plain_errors():
         require_writable(output, replaces=force)
         found, options = named_records(records, patient), FormatOptions(separator, encoding, decimal, dates)
-        table = read_table(found.path, options, found.patient_column, leave_out)
+        table = read_table(found.path, options, found.patient_column, leave_out, columns)
         targets = [known_column(table, name) for name in label]
         guessed = guess_columns(table, targets, [known_column(table, name) for name in leave_out])
         require_inputs(guessed.lines)
@@ -79,7 +81,13 @@ def data_columns(
             say(f"warning: {WARNING}", err=True)
 
 
-def read_table(path: Path, options: FormatOptions, patient: str | None, leave_out: Collection[str] = ()) -> Table:
+def read_table(
+    path: Path,
+    options: FormatOptions,
+    patient: str | None,
+    leave_out: Collection[str] = (),
+    mapping: Path | None = None,
+) -> Table:
     """Return a table of at most about MAX_ROWS rows: those of patients who are drawn at random.
 
     Raises:
@@ -92,7 +100,7 @@ def read_table(path: Path, options: FormatOptions, patient: str | None, leave_ou
 
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder: name one table, with one row for each patient")
-    table = read_records(path, options, patient_column=patient, lazy=False)
+    table = read_records(path, options, patient_column=patient, lazy=False, mapping=mapping)
     if not isinstance(table, Table):
         raise ConfigurationError(
             f"{path.name} holds no table: images and arrays need settings of their own (study template)"

@@ -26,6 +26,14 @@ from wardround.cli.hospital.hospital import (
     Separator,
     policy_in_force,
 )
+from wardround.cli.hospital.mapping import (
+    ColumnsFile,
+    apply_mapping,
+    mapping_digest,
+    report_mapping,
+    show_mapping,
+    warn_of_unmapped,
+)
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, keep_format, show_proposal, stored_format
 from wardround.cli.shared.settings_file import read_any_settings, read_settings
@@ -64,6 +72,7 @@ def check(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     confirm: Confirm = False,
     dataset: Dataset = "records",
     lazy: Lazy = None,
@@ -93,8 +102,13 @@ def check(
         )
         if not as_json:
             declaration.show_proposal()
-        read = load(found.path, declaration.format, patient_column=found.patient_column, lazy=lazy)
-        report: dict[str, Any] = declaration.report() | _report_change(read, found.origin(), directory, dataset)
+        local = load(found.path, declaration.format, patient_column=found.patient_column, lazy=lazy)
+        read, mapping_counts = apply_mapping(local, columns, found.patient_column)
+        if not as_json:
+            show_mapping(read, mapping_counts)
+        warn_of_unmapped(mapping_counts)
+        report: dict[str, Any] = declaration.report() | report_mapping(read, mapping_counts)
+        report |= _report_change(read, found.origin(mapping_digest(read)), directory, dataset)
         if study is not None:
             checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
             report = _report_study(checked, study, show=not as_json) | report

@@ -14,6 +14,7 @@ from client_sdk.api.config import load as load_settings
 from study_protocol.study.lacking import columns_that_may_lack
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping, mapping_digest, mapping_words
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.shared import (
@@ -142,6 +143,7 @@ def join(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     lazy: Lazy = None,
     task: TaskName = None,
     device: Device = "auto",
@@ -175,12 +177,15 @@ def join(
         options = FormatOptions(separator, encoding, decimal, dates)
         found = named_records(data, patient_column, joining_hospital.directory)
         read = partial(read_declared, found.path, options, stored, patient_column=found.patient_column, lazy=lazy)
-        records = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        local = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
+        records, mapping_counts = apply_mapping(local, columns, found.patient_column)
+        log_mapping(records, mapping_counts)
         rules = None if policy is None else SitePolicy.read(policy)
         weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait)
-        take_part = partial(take_part, agree=Question(yes, found), origin=found.origin())
+        take_part = partial(take_part, agree=Question(yes, found, mapping_words(records, mapping_counts)))
+        take_part = partial(take_part, origin=found.origin(mapping_digest(records)))
         take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)

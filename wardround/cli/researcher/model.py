@@ -14,6 +14,7 @@ import typer
 from private_learning.durable import write_durably
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.mapping import ColumnsFile
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
@@ -106,6 +107,7 @@ def evaluate(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -124,7 +126,7 @@ def evaluate(
     """Measure a model on records with known labels."""
     with plain_errors():
         options = FormatOptions(separator, encoding, decimal, dates)
-        read = partial(read_records, data, options, patient_column=patient_column)
+        read = partial(read_records, data, options, patient_column=patient_column, mapping=columns)
         if watch:
             _watch(model, read, name, every, server, key_file, backbone_file(backbone, backbone_program))
             return

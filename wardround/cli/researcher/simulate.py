@@ -15,6 +15,7 @@ import typer
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Lazy, PatientColumn, Separator
+from wardround.cli.hospital.mapping import ColumnsFile
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
@@ -103,6 +104,7 @@ def simulate(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     lazy: Lazy = None,
     backbone: Weights = None,
     backbone_program: Program = None,
@@ -127,7 +129,7 @@ def simulate(
         options = FormatOptions(separator, encoding, decimal, dates)
         test = None if test is None else named_records(test, patient_column).path
         data, patient_column = _named(data, patient_column)
-        dealer = _dealer(data, test, options, patient_column, lazy, split, clients, test_share)
+        dealer = _dealer(data, test, options, patient_column, lazy, columns, split, clients, test_share)
         runner, file = backend_called(backend, workers, address), backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_files(compare_encodings or search, plot, output, checkpoints)
@@ -165,6 +167,7 @@ def _dealer(
     table_format: FormatOptions,
     patient_column: str | None,
     lazy: bool | None,
+    columns: Path | None,
     split: str,
     clients: int | None,
     test_share: float,
@@ -173,7 +176,8 @@ def _dealer(
     from simulation.records import Dealer, HowSplit, Source
 
     options = format_of(data, table_format)
-    read = partial(read_records, options=options, formats=set(), patient_column=patient_column, lazy=lazy)
+    reading = {"patient_column": patient_column, "lazy": lazy, "mapping": columns}
+    read = partial(read_records, options=options, formats=set(), **reading)
     return Dealer(Source.read(data, test, read), HowSplit.parse(split), clients, test_share)
 
 

@@ -24,6 +24,7 @@ from wardround.cli.hospital.columns import (
     write_whole,
 )
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
+from wardround.cli.hospital.mapping import ColumnsFile
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions
 from wardround.cli.researcher.rehearsal import format_of, say_if_synthetic
@@ -77,6 +78,7 @@ def try_study(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     output: Output = Path("study.toml"),
     names_only: NamesOnly = False,
     force: Force = False,
@@ -91,7 +93,7 @@ def try_study(
         require_writable(output, replaces=force)
         found = named_records(records, patient)
         options = format_of([found.path], FormatOptions(separator, encoding, decimal, dates))
-        read = read_table(found.path, options, found.patient_column, leave_out)
+        read = read_table(found.path, options, found.patient_column, leave_out, columns)
         say_if_synthetic([found.path])
         guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
