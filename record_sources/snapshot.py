@@ -27,6 +27,8 @@ from study_protocol.wire.signing import canonical_json
 register("snapshot.after-fill", "snapshot.after-write", "snapshot.after-rename")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUFFIX = ".parquet"
+# DuckDB reports a commit that could not be written as one of a transaction, and then every later one as fatal.
+_OF_THE_DISK = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.TransactionException, duckdb.FatalException)
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def _in_words() -> Generator[None]:
         yield
     except OSError as error:
         raise SourceError(_disk_words(error.errno, error.strerror or "")) from None
-    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+    except _OF_THE_DISK as error:
         full = "space" in str(error).lower() or isinstance(error, duckdb.OutOfMemoryException)
         raise SourceError(_disk_words(errno.ENOSPC if full else errno.EIO, os.strerror(errno.EIO))) from None
 

@@ -32,18 +32,22 @@ class WorkbookSource:
 
     @property
     def place(self) -> str:
+        """The sheet in words."""
         return f"{self.description.file.name}, sheet {self.description.sheet}"
 
     @property
     def queries(self) -> Mapping[str, str]:
+        """No query: the sheet is read whole."""
         return {}
 
     @property
     def patient_column(self) -> str:
+        """The column with the patient of a row."""
         return self.description.patient_column
 
     @property
     def several_rows(self) -> bool:
+        """Whether a patient may have several rows."""
         return self.description.several_rows
 
     def fill(self, workspace: Workspace, progress: Progress) -> Contents:
@@ -55,10 +59,9 @@ class WorkbookSource:
 
 
 def workbook_source(description: SourceDescription, cohort: Cohort | None) -> WorkbookSource:
-    """Return the source. Raises SourceError: a cohort is given, which a workbook does not need."""
-    if cohort is not None:
-        raise SourceError("a workbook needs no settings: its columns come from the sheet. Leave out --settings")
-    assert isinstance(description, WorkbookDescription)
+    """Return the source of a description of kind workbook. The cohort is not used."""
+    if not isinstance(description, WorkbookDescription):
+        raise TypeError("a description of kind workbook is expected")
     return WorkbookSource(description)
 
 
@@ -148,7 +151,7 @@ def _header_faults(header: Sequence[Any], kinds: _Kinds) -> Iterator[str]:
         if name != "" and not isinstance(name, str):
             yield f"column {column_letters(place)}: its name is no text. Format the header's cell as text"
         elif not str(name).strip() and (name or counts):
-            yield f"column {column_letters(place)} has no name, but {counts.total()} cells. Name it, or delete the column"
+            yield f"column {column_letters(place)} has no name, but {counts.total()} cells. Name or delete it"
     folded = Counter(str(name).casefold() for name in header if str(name).strip())
     for name, count in folded.items():
         if count > 1:
@@ -187,7 +190,7 @@ def _kind_of(cell: Any) -> str:
     if isinstance(cell, bool):
         return "Booleans"
     if isinstance(cell, int | float):
-        return "long" if abs(cell) >= _EXACT and cell == int(cell) else "numbers"
+        return "long" if abs(cell) >= _EXACT and float(cell).is_integer() else "numbers"
     if isinstance(cell, date):
         return "dates"
     return "durations" if isinstance(cell, time | timedelta) else "texts"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import duckdb
 
@@ -150,20 +150,28 @@ class Identities:
 
     def of(self, cells: Sequence[Any]) -> list[str | None]:
         """Return the identity of the patient in each cell. Cells without one are counted and become None."""
+        # Few patients stand in many rows of events. By type, because 1 and True are equal.
+        keys: Sequence[Any] = (
+            cells if len(set(map(type, cells))) < 2 else list(zip(map(type, cells), cells, strict=True))
+        )
         try:
-            # Few patients stand in many rows of events. By type, because 1 and True are equal.
-            keys = list(zip(map(type, cells), cells, strict=True))
-            identity_of: Mapping[Any, str | IdentifierError] = {key: _identity(key[1]) for key in set(keys)}
-            identities = [identity_of[key] for key in keys]
+            identity_of = {key: _identity(key if keys is cells else key[1]) for key in set(keys)}
+            identities = list(map(identity_of.__getitem__, keys))
+            unnamed = not all(isinstance(identity, str) and identity for identity in identity_of.values())
         # Lists and structures cannot be looked up.
         except TypeError:
-            identities = list(map(_identity, cells))
+            identities, unnamed = list(map(_identity, cells)), True
+        if unnamed:
+            self._count(identities)
+            return [identity if isinstance(identity, str) and identity else None for identity in identities]
+        return cast("list[str | None]", identities)
+
+    def _count(self, identities: Iterable[str | IdentifierError]) -> None:
         for identity in identities:
             if isinstance(identity, IdentifierError):
                 self.refused[str(identity)] = self.refused.get(str(identity), 0) + 1
             elif not identity:
                 self.missing += 1
-        return [identity if isinstance(identity, str) and identity else None for identity in identities]
 
     def sentences(self, column: str, rows: int) -> list[str]:
         """Return one sentence for each kind of cell that names no patient."""

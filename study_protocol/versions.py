@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from study_protocol.study.lacking import columns_that_may_lack
-
 PROTOCOL = 4
 # The number of programs that name none: those before there were numbers.
 UNNUMBERED = 1
@@ -30,8 +28,9 @@ MARGINALS = 4
 DISTANCES = 4
 # From this number on programs read the section `cohort`.
 COHORTS = 4
-# From this number on programs read columns that a site may lack.
+# From this number on programs read columns that a site may lack, or whose unmapped codes are missing.
 LACKING_COLUMNS = 4
+_COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
 # Headers of the answer that describes a study.
@@ -103,7 +102,10 @@ def _has_cohort(settings: Settings) -> bool:
 
 
 def _lets_columns_lack(settings: Settings) -> bool:
-    return bool(columns_that_may_lack(settings))
+    training: Settings = settings.get("training") or {}
+    parameters: Settings = training.get("task_parameters") or {}
+    texts = (text for key, text in parameters.items() if key.startswith("column.") and isinstance(text, str))
+    return any(_COLUMN_OPTIONS & set(map(str.strip, text.split(";"))) for text in texts)
 
 
 def _names_an_audit(settings: Settings) -> bool:
@@ -122,7 +124,7 @@ REQUIREMENTS = (
     Requirement(3, "a share of the budget for questions", _shared_with_questions),
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
-    Requirement(LACKING_COLUMNS, "columns that a site may lack (site-may-lack)", _lets_columns_lack),
+    Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )

@@ -21,10 +21,13 @@ from client_sdk.errors import ApiError, ConfigurationError, LedgerInUse, ServerF
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
+from client_sdk.guard.snapshots import LEDGER_FILE, snapshots_in
 from client_sdk.identity import KEY_FILE, Identity, Membership
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
+# Larger snapshots are looked at by names and sizes alone.
+_LARGEST_DIGESTED_BYTES = 1 << 28
 _LEAST_DISK_BYTES, _NO_DISK_BYTES = 1 << 30, 1 << 26
 _OF_STUDY = {
     "revoked": "this hospital no longer takes part. If that is a mistake, ask the study's operator for a new "
@@ -66,6 +69,7 @@ def examine(
         _disk(directory),
         _policy(directory),
         _ledger(directory, dataset),
+        *_snapshots(directory),
     ]
     try:
         # One attempt: a person waits for the answer.
@@ -156,6 +160,21 @@ def _ledger(directory: Path, dataset: str) -> Finding:
         return Finding("ledger", "note", "a running hospital process holds it")
     except WardroundError as error:
         return Finding("ledger", "bad", str(error))
+
+
+def _snapshots(directory: Path) -> list[Finding]:
+    """Return one finding, where there are snapshots: whether their entries and files are as they were written."""
+    try:
+        snapshots = snapshots_in(directory)
+        states = {snapshot.name: snapshot.state() for snapshot in snapshots}
+        for snapshot in snapshots:
+            if states[snapshot.name] == "there" and sum(snapshot.sizes.values()) <= _LARGEST_DIGESTED_BYTES:
+                snapshot.require_unchanged()
+    except (WardroundError, OSError) as error:
+        return [Finding("snapshots", "bad", str(error))]
+    wrong = [f"{name}: {state}" for name, state in states.items() if state != "there"]
+    text = f"{len(snapshots)} in {LEDGER_FILE}, chain good{''.join(f'. {words}' for words in wrong)}"
+    return [Finding("snapshots", "note" if wrong else "good", text)] if snapshots else []
 
 
 def _proxy(connection: Connection) -> Finding:

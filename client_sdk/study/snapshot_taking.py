@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, WardroundError
 from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, name_is_taken, named, sizes_of, snapshots_in
 from record_sources.snapshot_record import digests_of
 from study_protocol.study.cohort import Cohort
@@ -58,7 +58,9 @@ def take_snapshot(
 
     target = target.expanduser().absolute()
     name, description = snapshot_name(target), read_description(source)
-    known = named(snapshots_in(home), name)
+    # Opened for writing: a ledger that cannot be written is known before hours of reading.
+    with SnapshotLedger.wait_for(home) as ledger:
+        known = named(ledger.snapshots(), name)
     if known is not None and finish(known):
         return TakenSnapshot(known, (), is_new=False)
     query_files = _digests(description)
@@ -68,7 +70,11 @@ def take_snapshot(
         if known is not None:
             return _again(known, prepared)
         written = sizes_of(prepared.part.written(name, len(prepared.record.tables) > 1))
-        text = "" if cohort is None or prepared.record.cohort_sha256 is None else canonical_json(cohort).decode()
+        text = (
+            ""
+            if cohort is None or prepared.record.cohort_sha256 is None
+            else canonical_json(cohort.model_dump(mode="json")).decode()
+        )
         files = (prepared.target.resolve(), written, source.absolute(), query_files)
         with SnapshotLedger.wait_for(home) as ledger:
             snapshot = ledger.record(Snapshot(prepared.record, *files, text, person))
@@ -105,7 +111,11 @@ def _again(known: Snapshot, prepared: Prepared) -> TakenSnapshot:
 
 
 def _is_recorded(home: Path, prepared: Prepared) -> bool:
-    known = named(snapshots_in(home), prepared.record.name)
+    try:
+        known = named(snapshots_in(home), prepared.record.name)
+    # A full disk may have stopped its first entry.
+    except WardroundError:
+        return False
     return known is not None and known.record == prepared.record and known.path == prepared.target.resolve()
 
 

@@ -11,6 +11,8 @@
     column.smoker    = "no|yes; frequencies=80|20"    a category: indicators less 0.8 and 0.2
     column.lactate   = "0..20; missing=1; site-may-lack"   a hospital whose table has no such column takes part, too:
                                                       it is missing for all of its patients
+    column.ward      = "a|b; missing; unmapped-is-missing"   a code that the hospital's mapping does not know
+                                                      is missing
 
 Ranges, categories, frequencies and the constant for missing values are chosen from public knowledge before the study.
 No value is fitted to the records, so preprocessing is the same for every data set and costs no privacy.
@@ -55,7 +57,8 @@ from study_protocol.study.lacking import SITE_MAY_LACK
 
 PREFIX = "column."
 # What may stand behind a column's range or categories.
-OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, "typical", "log", "frequencies")
+_UNMAPPED = "unmapped-is-missing"
+OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, _UNMAPPED, "typical", "log", "frequencies")
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -209,24 +212,21 @@ def _read(name: str, text: object) -> Declared:
         raise TaskError(f"{PREFIX}{name}: a text such as '18..90' or 'no|yes' is expected")
     body, *behind = (part.strip() for part in text.split(";"))
     options = _options(name, behind)
-    may_lack = _may_lack(name, options)
+    flags = {"may_lack": _flag(name, options, SITE_MAY_LACK), "unmapped_is_missing": _flag(name, options, _UNMAPPED)}
     if ".." in body:
-        return replace(_range(name, body, options, _codes(name, options)), may_lack=may_lack)
+        return replace(_range(name, body, options, _codes(name, options)), **flags)
     categories = categories_of(body)
     if len(categories) < 2:
         raise TaskError(f"{PREFIX}{name}: a range 'low..high' or two or more different categories 'a|b' are expected")
-    return replace(_categories(name, categories, options, _codes(name, options)), may_lack=may_lack)
+    return replace(_categories(name, categories, options, _codes(name, options)), **flags)
 
 
-def _may_lack(name: str, options: Mapping[str, str]) -> bool:
-    if options.get(SITE_MAY_LACK):
-        raise TaskError(f"{PREFIX}{name}: site-may-lack stands alone, without a value")
-    if SITE_MAY_LACK in options and "missing" not in options:
-        raise TaskError(
-            f"{PREFIX}{name}: site-may-lack needs 'missing', which says what stands for the cells of a site without "
-            "the column"
-        )
-    return SITE_MAY_LACK in options
+def _flag(name: str, options: Mapping[str, str], option: str) -> bool:
+    if options.get(option):
+        raise TaskError(f"{PREFIX}{name}: {option} stands alone, without a value")
+    if option in options and "missing" not in options:
+        raise TaskError(f"{PREFIX}{name}: {option} needs 'missing', which says what stands for a missing cell")
+    return option in options
 
 
 def _categories(

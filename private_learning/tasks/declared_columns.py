@@ -38,10 +38,17 @@ class DeclaredColumn(ABC):
     """One input of a study, and its encoding of cells.
 
     may_lack: a table without the column is read as one whose cells are all empty.
+    unmapped_is_missing: a code that the hospital's mapping does not know is missing, and no fault.
     """
 
     name: str
     may_lack: bool = field(default=False, kw_only=True)
+    unmapped_is_missing: bool = field(default=False, kw_only=True)
+
+    def cells(self, values: Any) -> Column:
+        """Return the (n,) cells as they are read."""
+        column = column_of(values, name=self.name)
+        return column.with_unmapped_missing() if self.unmapped_is_missing else column
 
     @property
     @abstractmethod
@@ -145,8 +152,7 @@ class NumberColumn(DeclaredColumn):
         return (first - self.low or (last - first) / 10) - self.low
 
     def read(self, values: Any) -> Numbers:
-        column = column_of(values, name=self.name)
-        return (read_days if self.dates else read_numbers)(column, self.missing_values)
+        return (read_days if self.dates else read_numbers)(self.cells(values), self.missing_values)
 
     def encoded(self, read: Numbers) -> Floats:
         """Return the scaled number, and 1 for a missing one where it may be missing."""
@@ -212,7 +218,7 @@ class CategoryColumn(DeclaredColumn):
         return len(self.categories) + self.missing
 
     def read(self, values: Any) -> Categories:
-        return read_categories(column_of(values, name=self.name), self.categories, self.missing_values)
+        return read_categories(self.cells(values), self.categories, self.missing_values)
 
     def encoded(self, read: Categories) -> Floats:
         """Return indicators, less the shares where the value is known. The last is 1 where it may be missing and is."""

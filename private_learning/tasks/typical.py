@@ -36,6 +36,7 @@ def column_text(column: Declared) -> str:
         parts += ["log"] if column.log else []
     parts += [f"missing-values={'|'.join(column.missing_values)}"] if column.missing_values else []
     parts += [SITE_MAY_LACK] if column.may_lack else []
+    parts += ["unmapped-is-missing"] if column.unmapped_is_missing else []
     return "; ".join(parts)
 
 

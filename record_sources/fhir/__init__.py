@@ -5,6 +5,7 @@ from __future__ import annotations
 from record_sources.description import FhirDescription, SourceDescription
 from record_sources.errors import SourceError
 from record_sources.fhir.source import CohortSource
+from record_sources.fhir.view_source import views_source
 from record_sources.sources import Source
 from study_protocol.study.cohort import Cohort
 
@@ -17,9 +18,9 @@ def fhir_source(description: SourceDescription, cohort: Cohort | None) -> Source
     """
     if not isinstance(description, FhirDescription):
         raise TypeError("a description of kind fhir is expected")
-    if description.vocabulary is None:
-        raise SourceError("views")
-    if cohort is None:
+    if description.views is not None:
+        return views_source(description, description.views)
+    if description.vocabulary is None or cohort is None:
         raise SourceError(
             "FHIR files become a table by the section cohort of the study's settings. Name a settings file that has "
             "one, or set views in place of vocabulary."

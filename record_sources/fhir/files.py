@@ -51,7 +51,7 @@ def read_resources(files: list[Path], progress: Callable[[int], None] = lambda _
         SourceError: a line is no resource, or a compressed file is cut off. It names the file and the line.
     """
     for path in files:
-        with path.open("rb") as stored:
+        with _opened(path) as stored:
             lines = gzip.GzipFile(fileobj=stored) if path.name.endswith(".gz") else stored
             position = 0
             for number, line in enumerate(_lines(lines, path), start=1):
@@ -60,6 +60,13 @@ def read_resources(files: list[Path], progress: Callable[[int], None] = lambda _
                 if number % 1000 == 0:
                     position = _advance(stored, position, progress)
             _advance(stored, position, progress)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise SourceError(f"{path.name} cannot be read: {error.strerror}.") from None
 
 
 def _advance(stored: IO[bytes], position: int, progress: Callable[[int], None]) -> int:

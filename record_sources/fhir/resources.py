@@ -35,7 +35,6 @@ class EventRow(NamedTuple):
     medication: str | None
     day: date
     time: datetime | None
-    ends: date | None = None
     value: float | None = None
     value_codes: Codes | None = None
     unit_codes: Codes | None = None
@@ -125,7 +124,7 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     elif kind == "Encounter":
         kinds_of_visit = [coding for coded in elements.items(resource, "type") for coding in _codings(coded)]
         codes = elements.codes([*kinds_of_visit, resource.get("class")])
-        yield EventRow(what.domain, patient, codes, None, day, time, ends=_end(resource))
+        yield EventRow(what.domain, patient, codes, None, day, time)
     elif kind.startswith("Medication"):
         yield _drug(EventRow(what.domain, patient, (), None, day, time), resource)
     else:
@@ -168,14 +167,6 @@ def _moment(resource: dict[str, Any], paths: tuple[str, ...]) -> tuple[date, dat
     if start is None:
         raise LeftOutError("no date")
     return start
-
-
-def _end(encounter: dict[str, Any]) -> date | None:
-    try:
-        end = elements.moment(encounter, ("period.end",))
-    except ValueError:
-        return None
-    return None if end is None else end[0]
 
 
 def _drug(row: EventRow, resource: dict[str, Any]) -> EventRow:

@@ -39,5 +39,5 @@ class CohortSource:
         workspace.connection.execute(staging.TABLES)
         left_out = fill_staging(workspace, self.folder, self.vocabulary, self.cohort, progress)
         counts = make_tables(workspace.connection, self.cohort)
-        remarks = [f"{reason}: {count:,}" for reason, count in left_out.items()]
+        remarks = [f"{count:,} of {reason}" for reason, count in left_out.items()]
         return Contents((PATIENTS, *self.cohort.events), (*remarks, *counts.in_words()))

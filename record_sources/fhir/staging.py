@@ -34,7 +34,7 @@ CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content BIGINT);
 CREATE TABLE medication (line BIGINT, id VARCHAR, codes INTEGER);
 CREATE TABLE coded_event (
     line BIGINT, domain VARCHAR, patient VARCHAR, codes INTEGER, medication VARCHAR, day DATE, time TIMESTAMP,
-    ends DATE, value DOUBLE, value_codes INTEGER, unit_codes INTEGER
+    value DOUBLE, value_codes INTEGER, unit_codes INTEGER
 );
 """
 
@@ -164,7 +164,7 @@ WITH single AS (SELECT codes, min(concept) AS concept FROM target GROUP BY codes
 SELECT
     CASE WHEN e.domain <> 'visit' AND t.domain IN ('condition', 'drug', 'measurement', 'observation') THEN t.domain
          ELSE e.domain END,
-    e.patient, t.concept, e.day, e.time, e.ends, e.value,
+    e.patient, t.concept, e.day, e.time, NULL, e.value,
     CASE WHEN e.value_codes IS NOT NULL THEN coalesce(v.concept, 0) END,
     CASE WHEN e.unit_codes IS NOT NULL THEN coalesce(u.concept, $unknown_unit) END
 FROM coded_event e

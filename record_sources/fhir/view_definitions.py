@@ -112,8 +112,8 @@ def parse_definition(content: Any) -> ViewDefinition:
         raise SourceError(f"{place}: {first['msg']}") from None
 
 
-def read_definitions(path: Path) -> list[ViewDefinition]:
-    """Return the definitions of a JSON file, or of the JSON files of a folder by name. Each has a name of its own.
+def read_definitions(path: Path) -> list[tuple[ViewDefinition, str]]:
+    """Return the definitions of a JSON file, or of a folder's JSON files by name, each with its text.
 
     Raises:
         SourceError: there is none, a file is no ViewDefinition, or a name is missing or used twice.
@@ -121,11 +121,11 @@ def read_definitions(path: Path) -> list[ViewDefinition]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise SourceError(f"{path}: there is no ViewDefinition. Name a JSON file, or a folder of them")
-    named: dict[str, ViewDefinition] = {}
+    named: dict[str, tuple[ViewDefinition, str]] = {}
     for file in files:
         try:
-            content: Any = json.loads(file.read_text("utf-8-sig"))
-            definition = parse_definition(content)
+            text = file.read_text("utf-8-sig")
+            definition = parse_definition(json.loads(text))
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, SourceError) else "it is no JSON in UTF-8"
             raise SourceError(f"{file.name}: {reason}") from None
@@ -134,5 +134,5 @@ def read_definitions(path: Path) -> list[ViewDefinition]:
         # Names of tables are compared without case, as databases and file systems do.
         if definition.name.lower() in named:
             raise SourceError(f"{file.name}: another view has the name {definition.name} too")
-        named[definition.name.lower()] = definition
+        named[definition.name.lower()] = definition, text
     return list(named.values())

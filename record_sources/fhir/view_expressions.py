@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import import_module
 from typing import Any, cast
 
@@ -38,6 +40,9 @@ _VARIABLES: Mapping[str, Any] = {
     "loinc": "http://loinc.org",
 }
 VARIABLES = frozenset(_VARIABLES)
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_TIMES = "which gives other rows at another time. Write the day into the view as a constant"
+_REFUSED = {"now": _TIMES, "today": _TIMES, "timeOfDay": _TIMES, "trace": "which prints values of patients. Remove it"}
 
 
 def constant_node(kind: str, content: Any) -> Any:
@@ -113,6 +118,9 @@ def parse_expression(text: str, variables: frozenset[str]) -> Expression:
     root: dict[str, Any] = cast("Any", listener).parentStack[0]["children"][0]
     for node in _walk(root):
         _check_names(node, text, variables)
+        if node["type"] == "StringLiteral":
+            # The library would leave out escapes with letters among their digits.
+            node["text"] = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), node["text"])
     return Expression(text, root)
 
 
@@ -137,6 +145,8 @@ def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _check_names(node: dict[str, Any], text: str, variables: frozenset[str]) -> None:
     if node["type"] == "Functn":
         name = node["children"][0]["text"]
+        if name in _REFUSED:
+            raise SourceError(f"{text} uses the function {name}, {_REFUSED[name]}")
         if name not in _invocations.invocation_registry and name not in _FUNCTIONS:
             raise SourceError(f"{text} uses the function {name}, which is not known")
     elif node["type"] == "ExternalConstantTerm":
@@ -149,6 +159,48 @@ def _is_extension_only(element: Any) -> bool:
     """Return whether an element has extensions in place of a value, as a date of birth that is not known."""
     content = _content(element)
     return isinstance(content, dict) and list(cast("dict[str, Any]", content)) == ["extension"]
+
+
+def _where(context: dict[str, Any], elements: list[Any], criterion: Callable[[Any], list[Any]]) -> list[Any]:
+    """Return the elements for which the criterion is true. The library would take each false element for true."""
+    kept: list[Any] = []
+    for place, element in enumerate(elements):
+        context["$index"] = place
+        answer = [_content(part) for part in criterion(element)]
+        if len(answer) > 1:
+            raise ValueError("several values")
+        # One value that is no Boolean stands for true, as the language has it.
+        if answer and answer[0] is not False:
+            kept.append(element)
+    return kept
+
+
+def _exists(context: dict[str, Any], elements: list[Any], criterion: Callable[[Any], list[Any]] | None = None) -> bool:
+    return bool(elements if criterion is None else _where(context, elements, criterion))
+
+
+def _extension(_context: Any, elements: list[Any], address: str) -> list[Any]:
+    """Return all extensions with an address. The library would return the first."""
+    return [
+        _nodes.ResourceNode(extension, "Extension")
+        for element in elements
+        if isinstance(content := _content(element), dict)
+        for extension in cast("dict[str, Any]", content).get("extension", ())
+        if extension.get("url") == address
+    ]
+
+
+def _aggregated(function: Callable[[list[Any]], Any]) -> Callable[[Any, list[Any]], Any]:
+    """Return a function over the values of elements, which the library would not unpack. Of none, there is none."""
+
+    def aggregate(_context: Any, elements: list[Any]) -> Any:
+        return function([_content(element) for element in elements]) if elements else []
+
+    return aggregate
+
+
+def _mean(numbers: list[Any]) -> Decimal:
+    return Decimal(sum(numbers)) / len(numbers)
 
 
 def _resource_keys(_context: Any, elements: list[Any]) -> list[Any]:
@@ -194,10 +246,17 @@ def _bound(high: bool) -> Callable[[Any, list[Any]], list[Any]]:
     return bound
 
 
-# The two functions of the specification of views, and what the library lacks or does otherwise.
+# The two functions of the specification of views, and what the library lacks or does otherwise than FHIRPath.
 _FUNCTIONS: dict[str, dict[str, Any]] = {
     "getResourceKey": {"fn": _resource_keys},
     "getReferenceKey": {"fn": _reference_keys, "arity": {0: [], 1: ["TypeSpecifier"]}},
+    "where": {"fn": _where, "arity": {1: ["Expr"]}},
+    "exists": {"fn": _exists, "arity": {0: [], 1: ["Expr"]}},
+    "extension": {"fn": _extension, "arity": {1: ["String"]}},
+    "sum": {"fn": _aggregated(sum)},
+    "min": {"fn": _aggregated(min)},
+    "max": {"fn": _aggregated(max)},
+    "avg": {"fn": _aggregated(_mean)},
     "join": {"fn": _join, "arity": {0: [], 1: ["String"]}},
     "single": {"fn": _single},
     "lowBoundary": {"fn": _bound(high=False)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, product
@@ -16,8 +16,6 @@ from record_sources.fhir.view_definitions import Column, Select, ViewDefinition
 from record_sources.fhir.view_expressions import VARIABLES, Expression, constant_node, parse_expression, plain
 
 Row = tuple[Any, ...]
-# Is called with the bytes read since the last call.
-Progress = Callable[[int], None]
 _INTEGERS = {"integer", "integer64", "positiveInt", "unsignedInt"}
 
 
@@ -98,26 +96,26 @@ def prepare_view(definition: ViewDefinition) -> View:
     return View(definition.name or "", definition.resource, names, wheres, selections, constants)
 
 
-def view_rows(
-    view: View, files: Sequence[Path], progress: Callable[[int], None] = lambda _bytes: None
-) -> Iterator[Row]:
-    """Yield the rows of a view over NDJSON files, in their order. One resource is in memory at a time.
+def view_rows(view: View, files: Sequence[Path]) -> Iterator[tuple[str | None, list[Row]]]:
+    """Yield the id and the rows of each resource that a view reads from NDJSON files, one resource at a time.
 
     Raises:
-        SourceError: as `View.rows` and `read_resources`, or a cell is a list or has parts, which no table can hold. The
-            text names the file and the number of the resource in it.
+        SourceError: as `View.rows` and `read_resources`, or a cell is a list, which no table can hold. The text names
+            the view, the file and the number of the resource in it.
     """
     for file in files:
-        for number, found in enumerate(read_resources([file], progress), start=1):
+        for number, found in enumerate(read_resources([file]), start=1):
             if found.kind != view.resource:
                 continue
             try:
                 # Parsed again, since precision is part of FHIR's decimals.
-                rows = view.rows(json.loads(found.line, parse_float=Decimal))
+                resource = json.loads(found.line, parse_float=Decimal)
+                rows = view.rows(resource)
                 _require_cells(view, rows)
             except SourceError as error:
                 raise SourceError(f"view {view.name}, {file.name}, resource {number}: {error}") from None
-            yield from rows
+            identifier = resource.get("id")
+            yield (identifier if isinstance(identifier, str) else None), rows
 
 
 def _require_cells(view: View, rows: list[Row]) -> None:

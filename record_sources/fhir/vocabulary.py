@@ -15,6 +15,7 @@ from record_sources.errors import SourceError
 from record_sources.fhir.systems import CONCEPT_IDS
 
 csv: Any = cast("Any", pyarrow.csv)
+_BLOCK = 8 << 20
 TABLES = """
 CREATE TABLE concept (
     id BIGINT, domain VARCHAR, vocabulary VARCHAR, code VARCHAR, standard VARCHAR, valid BOOLEAN
@@ -79,7 +80,7 @@ def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parame
     try:
         for batch in csv.open_csv(
             path,
-            csv.ReadOptions(use_threads=False),
+            csv.ReadOptions(use_threads=False, block_size=_BLOCK),
             csv.ParseOptions(delimiter="\t", quote_char=False),
             csv.ConvertOptions(
                 include_columns=columns,
@@ -96,6 +97,8 @@ def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parame
             f"{path.name} does not have the columns {', '.join(columns)} with tabs between them. Use the file as "
             "Athena's download has it."
         ) from None
+    except OSError as error:
+        raise SourceError(f"{path.name} cannot be read: {error.strerror}.") from None
     # The message of the package shows rows.
     except pa.ArrowInvalid:
         raise SourceError(
@@ -114,7 +117,7 @@ def _statuses(connection: duckdb.DuckDBPyConnection, named: list[int]) -> dict[i
     rows = connection.execute(
         "SELECT c.id, c.standard, c.valid, list_sort(list(s.id) FILTER (s.id IS NOT NULL)) FROM concept c "
         "LEFT JOIN maps_to m ON m.source = c.id LEFT JOIN concept s ON s.id = m.target AND s.standard = 'S' "
-        "AND s.id <> c.id WHERE list_contains(?::BIGINT[], c.id) GROUP BY ALL",
+        "AND s.id <> c.id WHERE c.id IN (SELECT unnest(?::BIGINT[])) GROUP BY ALL",
         [named],
     ).fetchall()
     return {row[0]: ConceptStatus(row[1], row[2], tuple(row[3] or ())) for row in rows}
@@ -128,7 +131,7 @@ def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, named: Mapping[i
         folder / "CONCEPT_ANCESTOR.csv",
         "INSERT INTO ancestor SELECT * FROM (SELECT TRY_CAST(ancestor_concept_id AS BIGINT) AS named, "
         "TRY_CAST(descendant_concept_id AS BIGINT) AS concept FROM batch) "
-        "WHERE named IS NULL OR concept IS NULL OR list_contains(?::BIGINT[], named)",
+        "WHERE named IS NULL OR concept IS NULL OR named IN (SELECT unnest(?::BIGINT[]))",
         [with_descendants],
     )
     _check_numbers(

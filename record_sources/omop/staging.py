@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Select, case, func, or_, select
+from sqlalchemy import DateTime, Select, case, func, or_, select
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.elements import ColumnElement
 
 from record_sources.concepts import named_concepts
@@ -146,7 +147,7 @@ class OmopReader:
     def read_deaths(self) -> Iterator[str]:
         """Enter the days of death. The earliest counts."""
         table = self._clinical.find("death")
-        columns = {"person": table["person_id"], **_times(table, "death")}
+        columns = {"person": table["person_id"], **self._times(table, "death")}
         self._fill("raw_death", table, columns, [select(*columns.values())])
         self._require_casts("raw_death", table)
         day = _day(columns)
@@ -170,7 +171,7 @@ class OmopReader:
         of = EVENT_TABLES[domain]
         table = self._clinical.find(of.name)
         concept = table[of.concept]
-        columns = {"concept": concept, "person": table["person_id"], **_times(table, of.starts)}
+        columns = {"concept": concept, "person": table["person_id"], **self._times(table, of.starts)}
         if of.has_values:
             columns |= {
                 "value": table["value_as_number"],
@@ -262,6 +263,14 @@ class OmopReader:
         if sentences:
             raise SourceError("\n".join(sentences))
 
+    def _times(self, table: CdmTable, starts: str) -> dict[str, ColumnElement[Any]]:
+        """Return the columns of the day, and of the time where the table has it."""
+        moment = table.columns.get(f"{starts}_datetime")
+        if moment is not None and self._database.kind == "postgresql":
+            # The clock of the session's time zone, as OMOP's times have none. Others have no such type, or keep it.
+            moment = sql_cast(moment, DateTime)
+        return {"day": table[f"{starts}_date"]} | ({} if moment is None else {"time": moment})
+
     def _count(self, statement: Select[Any]) -> int:
         with self._database.query(statement) as query:
             [(count,)] = query.rows
@@ -273,12 +282,6 @@ class OmopReader:
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
         return self._workspace.connection.execute(statement).fetchall()
-
-
-def _times(table: CdmTable, starts: str) -> dict[str, ColumnElement[Any]]:
-    """Return the columns of the day, and of the time where the table has it."""
-    moment = table.columns.get(f"{starts}_datetime")
-    return {"day": table[f"{starts}_date"]} | ({} if moment is None else {"time": moment})
 
 
 def _by_first(parts: Iterator[list[int]], covered: Mapping[int, set[int]]) -> list[set[int]]:

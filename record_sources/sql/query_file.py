@@ -30,11 +30,11 @@ def read_query(path: Path, kind: str) -> str:
     except OSError as error:
         raise SourceError(f"{path.name} cannot be read: {error.strerror}") from None
     tokens = _tokens(path.name, text, _DIALECTS.get(kind, kind))
-    while tokens and tokens[-1].text == ";":
+    while tokens and _is_semicolon(tokens[-1]):
         text = text[: tokens.pop().start]
     if not tokens:
         raise SourceError(f"{path.name} holds no query. Write one SELECT into it")
-    if any(token.text == ";" for token in tokens):
+    if any(map(_is_semicolon, tokens)):
         raise SourceError(f"{path.name} holds several statements. Keep one SELECT, and make a file for each other one")
     _require_reading(path.name, [_word(token) for token in tokens], kind)
     return text.strip()
@@ -79,3 +79,7 @@ def _writing_word(words: Sequence[str]) -> str:
             return word
         depth += {"(": 1, ")": -1}.get(word, 0)
     return ""
+
+
+def _is_semicolon(token: Any) -> bool:
+    return token.token_type.name == "SEMICOLON"

@@ -64,7 +64,7 @@ def write_csv(path: Path, rows: Iterator[dict[str, Cell]]) -> None:
 
 
 def write_workbook(path: Path, rows: Iterator[dict[str, Cell]]) -> None:
-    """Write the table into the sheet `SHEET`, its header in the first row."""
+    """Write the table into the sheet `SHEET`, its header in the first row. The library keeps 16 digits."""
     found = list(rows)
     book = Workbook(write_only=True)
     sheet = book.create_sheet(SHEET)

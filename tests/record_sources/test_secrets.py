@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
-import keyring
-import keyring.errors
 import pytest
 
 from record_sources.description import DatabaseAddress
@@ -44,9 +45,29 @@ def test_the_environment_holds_the_password(monkeypatch: pytest.MonkeyPatch) -> 
     assert read_password(DatabaseAddress(url=URL)) is None
 
 
-def test_the_keyring_is_asked_for_the_user_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+class LockedKeyring(Exception):
+    """What a keyring raises that nobody opened."""
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, str], str | None]], None]:
+    """Puts a keyring in the place of the package, which would ask the desktop."""
+
+    def install(get_password: Callable[[str, str], str | None]) -> None:
+        keyring, errors = ModuleType("keyring"), ModuleType("keyring.errors")
+        keyring.__dict__.update(get_password=get_password, errors=errors)
+        errors.__dict__["KeyringError"] = LockedKeyring
+        monkeypatch.setitem(sys.modules, "keyring", keyring)
+        monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+
+    return install
+
+
+def test_the_keyring_is_asked_for_the_user_of_the_address(
+    answered: Callable[[Callable[[str, str], str | None]], None],
+) -> None:
     address, stored = DatabaseAddress(url=URL, password_keyring="clinic"), {("clinic", "reader"): "open sesame"}
-    monkeypatch.setattr(keyring, "get_password", lambda service, user: stored.get((service, user)))
+    answered(lambda service, user: stored.get((service, user)))
     password = read_password(address)
     assert password is not None
     assert password.get_secret_value() == "open sesame"
@@ -55,9 +76,9 @@ def test_the_keyring_is_asked_for_the_user_of_the_address(monkeypatch: pytest.Mo
         read_password(address)
 
     def locked(service: str, user: str) -> str:
-        raise keyring.errors.KeyringLocked("open sesame")
+        raise LockedKeyring("open sesame")
 
-    monkeypatch.setattr(keyring, "get_password", locked)
+    answered(locked)
     with pytest.raises(SourceError, match="cannot be opened") as error:
         read_password(address)
     assert "sesame" not in str(error.value)

@@ -227,7 +227,7 @@ def test_a_workbook_gives_the_tensors_of_its_csv(tmp_path: Path) -> None:
     description = WorkbookDescription.model_validate({"kind": "workbook", "file": str(path), "sheet": "Cohort"})
     with Workspace(tmp_path) as workspace:
         contents = WorkbookSource(description).fill(workspace, no_progress)
-        table = workspace.connection.execute(f"SELECT * FROM {contents.tables[0]} ORDER BY ALL").to_arrow_table()
+        table = workspace.connection.sql(f"SELECT * FROM {contents.tables[0]} ORDER BY ALL").to_arrow_table()
     parquet.write_table(table, tmp_path / "a.parquet")
     tables = [load(tmp_path / name, patient_column="patient") for name in ("a.csv", "a.parquet")]
     first, second = (table for table in tables if isinstance(table, Table))

@@ -2,7 +2,7 @@
 import { byHospital } from "/static/by_hospital.js";
 import { cards } from "/static/cards.js";
 import { Twin, ask } from "/static/coordinator.js";
-import { element, phrase, redraw, section } from "/static/elements.js";
+import { element, phrase, redraw, section, table } from "/static/elements.js";
 import { follow } from "/static/live.js";
 import { lossCharts } from "/static/loss.js";
 import { meanings } from "/static/meaning.js";
@@ -135,11 +135,13 @@ const time = (text) => element("time", { datetime: text, title: ago(text) }, whe
 // The settings in words do not change while a study lives: they are read once.
 function agreement(name) {
   const list = element("div", {});
+  const lacking = element("div", {});
   const frozen = element("pre", { tabindex: "0", "aria-label": "All settings as JSON" }), digest = element("p", { class: "note long" });
-  const node = section("terms", "What hospitals agreed to, and who sees what", list,
+  const node = section("terms", "What hospitals agreed to, and who sees what", list, lacking,
     element("details", {}, element("summary", {}, "All settings, as they were frozen"), digest, frozen));
   const update = ({ study }) => redraw(digest, study.settings_sha256, () => {
     frozen.textContent = JSON.stringify(study.settings, null, 2);
+    if (letsColumnsLack(study.settings)) showLacking(name, lacking);
     return `SHA-256 of their canonical JSON, which every assignment names: ${study.settings_sha256}`;
   });
 
@@ -151,4 +153,15 @@ function agreement(name) {
     ])));
   }).catch((error) => list.replaceChildren(element("p", { class: "note" }, error.message)));
   return { node, update };
+}
+
+const letsColumnsLack = (settings) => Object.entries(settings.training?.task_parameters ?? {}).some(([key, text]) =>
+  key.startsWith("column.") && String(text).split(";").some((part) => part.trim() === "site-may-lack"));
+
+// Read once: hospitals tell it when they join.
+function showLacking(name, node) {
+  ask(`/v1/studies/${name}/lacking-columns`).then(async (answer) => {
+    const rows = (await answer.json()).hospitals.map((one) => [one.client, one.columns === null ? "not told" : one.columns.join(", ") || "none"]);
+    node.replaceChildren(rows.length ? table("Columns that hospitals lack", ["Hospital", "Lacks"], rows) : "");
+  }).catch((error) => node.replaceChildren(element("p", { class: "note" }, error.message)));
 }

@@ -17,6 +17,7 @@ from client_sdk.study.diagnostics import Finding, examine
 from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
+from tests.factories.snapshots import frozen, recorded
 from tests.factories.wire_answers import problem
 
 Meddle = Callable[[httpx.Request], httpx.Response | None]
@@ -73,6 +74,21 @@ def test_each_trouble_is_found_by_itself(tmp_path: Path) -> None:
     findings = found(tmp_path)
     assert {name for name, f in findings.items() if f.verdict == "bad"} == {KEY_FILE, "site policy", "ledger"}
     assert findings["directory"].verdict == "note"
+
+
+def test_snapshots_are_held_against_their_entries(tmp_path: Path) -> None:
+    hospital(coordinator(), tmp_path)
+    assert "snapshots" not in found(tmp_path)
+    snapshot = recorded(tmp_path, frozen(tmp_path, "icu-1", b"first"))
+    finding = found(tmp_path)["snapshots"]
+    assert (finding.verdict, finding.text) == ("good", "1 in snapshots.db, chain good")
+    snapshot.path.write_bytes(b"other")
+    finding = found(tmp_path)["snapshots"]
+    assert finding.verdict == "bad"
+    assert snapshot.record.files["icu-1.parquet"] in finding.text
+    snapshot.path.unlink()
+    finding = found(tmp_path)["snapshots"]
+    assert (finding.verdict, finding.text) == ("note", "1 in snapshots.db, chain good. icu-1: missing")
 
 
 def test_a_running_process_on_the_ledger_is_no_trouble(tmp_path: Path) -> None:

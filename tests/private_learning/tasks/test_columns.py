@@ -198,7 +198,7 @@ def test_frequencies_are_subtracted_where_the_category_is_known(frequencies: str
         ("2020-01-01..2021-01-01; typical=3..4", "no date of the form"),
         (
             "0..9; typical=2..3; typical=2..4",
-            "once each: missing, missing-values, site-may-lack, typical",
+            "once each: missing, missing-values, site-may-lack, unmapped-is-missing, ",
         ),
         ("0..9; log; log", "once each"),
         ("0..9; log=2", "log stands alone"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from private_learning.records import DataError, Histories, LazyTable, Records, Table, load
+from private_learning.records.mapping import TableMapping
 from private_learning.tasks import Task, TaskError, dataset_of, names
 from private_learning.tasks import load as load_task
 from private_learning.tasks.columns import PREFIX, encode_columns, read_columns, require_readable
@@ -178,6 +179,8 @@ def test_a_column_that_may_not_be_read_counts_as_lacking_in_both_kinds_of_table(
         ("0..20; missing=1; site-may-lack=yes", "stands alone, without a value"),
         ("0..20; missing=1; site-may-lack; site-may-lack", "once each"),
         ("0..20; missing=1; Site-May-Lack", "once each"),
+        ("a|b; unmapped-is-missing", "unmapped-is-missing needs 'missing'"),
+        ("a|b; missing; unmapped-is-missing=x", "unmapped-is-missing stands alone"),
     ],
 )
 def test_other_forms_are_refused(text: str, words: str) -> None:
@@ -185,7 +188,35 @@ def test_other_forms_are_refused(text: str, words: str) -> None:
         read_columns({"column.lab": text})
 
 
-@pytest.mark.parametrize("text", MAY_LACK.values())
+@pytest.mark.parametrize("text", [*MAY_LACK.values(), "a|b; missing; site-may-lack; unmapped-is-missing"])
 def test_the_option_is_kept_where_a_column_is_written(text: str) -> None:
     (column,) = read_columns({"column.lab": text})
     assert read_columns({"column.lab": column_text(column)}) == (column,)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_codes_that_the_mapping_does_not_know_are_missing_where_the_study_says_so(tmp_path: Path, lazy: bool) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    stored = {"g": ["M", "F", "X", None, "M"], "n": ["low", "odd", "high", None, "high"], "ill": [0, 1, 0, 1, 1]}
+    wanted = {"sex": ["male", "female", None, None, "male"], "lab": [2.0, None, 6.0, None, 6.0], "ill": stored["ill"]}
+    parquet.write_table(pyarrow.table(stored), tmp_path / "a.parquet")
+    (tmp_path / "columns.toml").write_text(
+        '[columns]\nsex = { from = "g", map = { M = "male", F = "female" } }\n'
+        'lab = { from = "n", map = { low = "2", high = "6" } }\n'
+    )
+    mapped = TableMapping.read(tmp_path / "columns.toml").applied(load(tmp_path / "a.parquet", lazy=lazy))
+    parameters = {"label": "ill", "column.sex": "female|male; missing", "column.lab": "0..20; missing=1"}
+    says_so = {name: f"{text}; unmapped-is-missing" for name, text in parameters.items() if name != "label"}
+    task = load_task("logistic-regression", parameters | says_so)
+    assert bits(task, mapped) == bits(task, Table.of(wanted))
+    assert {use.name: (use.missing, use.wrong) for use in inspected(task, mapped)} == {"lab": (2, 0), "sex": (2, 0)}
+    for name in ("sex", "lab"):
+        others = {column: text for column, text in says_so.items() if column != f"column.{name}"}
+        with pytest.raises(DataError, match=f"column {name}: 1 of 5 values have a code that the mapping does not know"):
+            dataset_of(load_task("logistic-regression", parameters | others), mapped)
+
+
+def test_a_cell_that_is_no_category_is_refused_although_unmapped_codes_are_missing() -> None:
+    columns = read_columns({"column.sex": "female|male; missing; unmapped-is-missing"})
+    with pytest.raises(DataError, match="1 of 2 values are none of the study's categories"):
+        encode_columns(columns, Table.of({"sex": ["male", "X"]}).columns)

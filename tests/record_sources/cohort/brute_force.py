@@ -14,8 +14,8 @@ import duckdb
 from record_sources.staging import TABLES
 from study_protocol.study.cohort import Cohort, CohortColumn
 
-PERSON = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died")
-EVENT = ("domain", "patient", "concept", "day", "time", "ends", "value", "value_concept", "unit")
+PERSON: tuple[str, ...] = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died")
+EVENT: tuple[str, ...] = ("domain", "patient", "concept", "day", "time", "ends", "value", "value_concept", "unit")
 
 
 @dataclass

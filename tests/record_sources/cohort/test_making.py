@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from record_sources.cohort import CohortCounts, make_tables
@@ -96,6 +96,7 @@ def _rounded(cell: Any) -> Any:
     return float(f"{cell:.14g}") if isinstance(cell, float) else cell
 
 
+@settings(max_examples=50)
 @given(
     staged,
     st.sampled_from([None, [0, 19], [20, 70]]),
@@ -123,6 +124,7 @@ def test_tables_are_those_of_plain_python(rows: Staged, ages: Any, occurrence: s
     assert {rule: number for rule in left_out if (number := getattr(counts, rule))} == dict(left_out)
 
 
+@settings(max_examples=25)
 @given(staged, st.randoms(use_true_random=False))
 def test_the_order_of_staged_rows_is_not_seen(rows: Staged, shuffling: random.Random) -> None:
     other = Staged(*(shuffling.sample(each, len(each)) for each in (rows.person, rows.event, rows.covered)))

@@ -90,3 +90,11 @@ def test_progress_counts_all_bytes(tmp_path: Path) -> None:
     assert len(list(read_resources(files, steps.append))) == 2501
     assert sum(steps) == sum(path.stat().st_size for path in files)
     assert len(steps) == 4
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    path = write_export(tmp_path, {"Patient.ndjson": [patient("a")]}) / "Patient.ndjson"
+    files = export_files(tmp_path)
+    path.unlink()
+    with pytest.raises(SourceError, match=r"Patient\.ndjson cannot be read: No such file"):
+        list(read_resources(files))

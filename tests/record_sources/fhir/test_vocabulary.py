@@ -25,9 +25,9 @@ from tests.factories.fhir_exports import (
 )
 
 
-def _condition(*codings: tuple[str, str]) -> dict[str, Any]:
+def _condition(who: str, *codings: tuple[str, str]) -> dict[str, Any]:
     coding = [{"system": system, "code": code} for system, code in codings]
-    return resource("Condition", "1", code={"coding": coding}, recordedDate="2020-01-02")
+    return resource("Condition", who, who, code={"coding": coding}, recordedDate="2020-01-02")
 
 
 def _concepts(tmp_path: Path, *resources: dict[str, Any], vocabulary: Path | None = None) -> list[tuple[str, int]]:
@@ -36,31 +36,35 @@ def _concepts(tmp_path: Path, *resources: dict[str, Any], vocabulary: Path | Non
     return sorted((event[0], event[2]) for event in staged.events)
 
 
-@pytest.mark.parametrize(
-    ("codings", "expected"),
-    [
-        ([(SNOMED, "44054006")], [("condition", 201826)]),
-        ([(ICD10CM, "E11.9")], [("condition", 201826)]),
-        # Maps to two concepts: one event each.
-        ([(ICD10CM, "E11.311")], [("condition", 201826), ("condition", 443238)]),
-        # One diagnosis in several systems counts once. A standard code wins, wherever it stands.
-        ([(ICD10CM, "E11.311"), (SNOMED, "73211009")], [("condition", 201820)]),
-        ([("urn:local", "1"), (ICD10CM, "E11.9"), (ICD10CM, "E11.311")], [("condition", 201826)]),
-        # The domain is that of the concept. A relationship that is no longer valid does not count.
-        ([(ICD10CM, "Z99")], [("observation", 4000000)]),
-        ([(ICD10CM, "E119")], []),
-        ([("http://hl7.org/fhir/sid/icd-10", "E11.9")], []),
-        ([("urn:local", "44054006")], []),
-        ([], []),
-        ([("https://fhir-terminology.ohdsi.org", "201826")], [("condition", 201826)]),
-        ([("https://fhir-terminology.ohdsi.org", "35206882")], [("condition", 201826)]),
-        ([("https://fhir-terminology.ohdsi.org", "no number")], []),
-    ],
-)
-def test_codes_become_standard_concepts(
-    tmp_path: Path, codings: list[tuple[str, str]], expected: list[tuple[str, int]]
-) -> None:
-    assert _concepts(tmp_path, _condition(*codings)) == expected
+_OHDSI = "https://fhir-terminology.ohdsi.org"
+_CODES = [
+    ([(SNOMED, "44054006")], {("condition", 201826)}),
+    ([(ICD10CM, "E11.9")], {("condition", 201826)}),
+    # Maps to two concepts: one event each.
+    ([(ICD10CM, "E11.311")], {("condition", 201826), ("condition", 443238)}),
+    # One diagnosis in several systems counts once. A standard code wins, wherever it stands.
+    ([(ICD10CM, "E11.311"), (SNOMED, "73211009")], {("condition", 201820)}),
+    ([("urn:local", "1"), (ICD10CM, "E11.9"), (ICD10CM, "E11.311")], {("condition", 201826)}),
+    # The domain is that of the concept. A relationship that is no longer valid does not count.
+    ([(ICD10CM, "Z99")], {("observation", 4000000)}),
+    ([(_OHDSI, "201826")], {("condition", 201826)}),
+    ([(_OHDSI, "35206882")], {("condition", 201826)}),
+    # Codes that no vocabulary has are not guessed.
+    ([(_OHDSI, "no number")], set()),
+    ([(ICD10CM, "E119")], set()),
+    ([("http://hl7.org/fhir/sid/icd-10", "E11.9")], set()),
+    ([("urn:local", "44054006")], set()),
+    ([], set()),
+]
+
+
+def test_codes_become_standard_concepts(tmp_path: Path) -> None:
+    lines = [line for n, (codes, _) in enumerate(_CODES) for line in (patient(str(n)), _condition(str(n), *codes))]
+    export = write_export(tmp_path / "export", {"all.ndjson": lines})
+    staged = Staged(export, write_vocabulary(tmp_path / "vocabulary"), tmp_path / "work")
+    expected = {(str(n), *event) for n, (_, events) in enumerate(_CODES) for event in events}
+    assert sorted((event[1], event[0], event[2]) for event in staged.events) == sorted(expected)
+    assert staged.counts == {"condition: no standard concept for the code": 5}
 
 
 def test_the_valid_one_of_two_concepts_with_one_code_counts(tmp_path: Path) -> None:
@@ -69,13 +73,13 @@ def test_the_valid_one_of_two_concepts_with_one_code_counts(tmp_path: Path) -> N
 
 def test_without_relationships_only_standard_codes_have_concepts(tmp_path: Path) -> None:
     vocabulary = write_vocabulary(tmp_path / "vocabulary", maps=None)
-    events = [_condition((ICD10CM, "E11.9")), {**_condition((SNOMED, "44054006")), "id": "2"}]
+    events = [_condition("a", (ICD10CM, "E11.9")), {**_condition("a", (SNOMED, "44054006")), "id": "2"}]
     assert _concepts(tmp_path, *events, vocabulary=vocabulary) == [("condition", 201826)]
 
 
 @pytest.mark.parametrize("descendants", [False, True])
 def test_descendants_are_covered_where_they_count(tmp_path: Path, descendants: bool) -> None:
-    export = write_export(tmp_path / "export", {"all.ndjson": [patient("a"), _condition((ICD10CM, "E11.9"))]})
+    export = write_export(tmp_path / "export", {"all.ndjson": [patient("a"), _condition("a", (ICD10CM, "E11.9"))]})
     settings = cohort([201820, 9201], descendants=descendants)
     staged = Staged(export, write_vocabulary(tmp_path / "vocabulary"), tmp_path / "work", settings)
     below = {pair for pair in ANCESTORS if pair[0] in (201820, 9201)} if descendants else set()
@@ -125,9 +129,10 @@ def test_a_faulty_file_is_named_and_not_shown(tmp_path: Path, file: str) -> None
         assert sentence in message
         assert "secret" not in message
         (tmp_path / "work" / "work.duckdb").unlink()
-    path.write_bytes(
-        path.read_bytes().replace(b"19700101", b"\xff").replace(b"name", b"\xff").replace(b"Maps", b"\xff")
-    )
+    if file != "CONCEPT_ANCESTOR.csv":
+        content = "\n".join([header, *lines, ""]).encode()
+        path.write_bytes(content.replace(b"Maps", b"\xff").replace(b"LOINC", b"\xff"))
+        assert "is not text in UTF-8" in _fault(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

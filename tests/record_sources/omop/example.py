@@ -101,7 +101,7 @@ def write(
                 connection.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in cells])
 
 
-def sqlite(path: Path, *, upper: bool = False, **changed: list[tuple[Any, ...]] | None) -> OmopDescription:
+def sqlite(path: Path, *, upper: bool = False, **changed: Any) -> OmopDescription:
     """Return the example as an SQLite file. changed: other rows of a table. None: without it."""
     rows = {name: cells for name, cells in (ROWS | changed).items() if cells is not None}
     engine = create_engine(f"sqlite:///{path}")

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from private_learning.records.histories import read_histories
 from record_sources.description import OmopDescription
 from record_sources.errors import SourceError
 from record_sources.omop import omop_source
+from record_sources.snapshot import prepare
 from record_sources.workspace import Workspace, no_progress
 from study_protocol.study.cohort import Cohort
+from tests.conftest import Postgres
 from tests.record_sources.omop.example import (
     CONCEPTS,
     EVENTS,
@@ -31,6 +34,7 @@ from tests.record_sources.omop.example import (
     sqlite,
     write,
 )  # fmt: skip
+from tests.record_sources.sql.databases import database
 
 
 def made(
@@ -153,7 +157,7 @@ def test_a_missing_column_and_a_missing_cohort_are_named(tmp_path: Path) -> None
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE person DROP COLUMN gender_concept_id"))
     engine.dispose()
-    with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP has"):
+    with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP"):
         made(tmp_path, description)
     with pytest.raises(SourceError, match="section cohort of a study's settings: name them with --settings"):
         omop_source(description, None)
@@ -167,7 +171,8 @@ def test_more_concepts_than_a_statement_binds(tmp_path: Path, monkeypatch: pytes
     }
     asked = cohort(columns={name: column.model_dump() for name, column in columns.items()})
     found, _ = made(tmp_path, sqlite(tmp_path / "a.db"), asked)
-    assert [row[4] for row in found["patients"]] == [1, 0]
+    # Of both, and of ill.
+    assert [(row[3], row[5]) for row in found["patients"]] == [(1, 1), (0, 0)]
     assert found["conditions"] == EVENTS
 
 
@@ -203,6 +208,22 @@ def test_duckdb_with_schemas(tmp_path: Path) -> None:
         made(tmp_path, described(url, schema='x"; DROP SCHEMA vocab; --', vocabulary_schema="vocab"))
 
 
+def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
+    with database("postgresql", tmp_path, postgres, 'CREATE SCHEMA "CDM"') as url:
+        engine = create_engine(url)
+        write(engine, ROWS, schema="CDM")
+        engine.dispose()
+        found, remarks = made(tmp_path, described(url, schema="CDM"))
+        with engine.begin() as connection:
+            changed = 'ALTER TABLE "CDM".measurement ALTER measurement_datetime TYPE timestamptz'
+            connection.execute(text(changed))
+        engine.dispose()
+        assert made(tmp_path, described(url, schema="CDM"))[0]["patients"] == PATIENTS
+        with pytest.raises(SourceError, match="no table "):
+            made(tmp_path, described(url))
+    assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
+
+
 def test_words_of_settings_and_rows_are_never_sql(tmp_path: Path) -> None:
     evil = "'; DROP TABLE person; --"
     asked = cohort(columns={evil: {"of": "sex", "values": {"8507": evil, "8532": '"'}}}, events={})
@@ -221,3 +242,22 @@ def test_a_source_value_of_two_patients_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="1 of 3 rows have a person_source_value that another row has") as raised:
         made(tmp_path, described(f"sqlite:///{path}", patient="person_source_value"))
     assert "SECRET" not in str(raised.value)
+
+
+def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
+    """Whatever the order of rows, the ids of persons and the type of a number in the database."""
+    other = {name: list(reversed(rows)) for name, rows in ROWS.items()}
+    for name in ("person", "visit_occurrence", "condition_occurrence", "measurement", "observation", "death"):
+        other[name] = [(row[0] + 7000, *row[1:]) for row in other[name]]
+    digests = set[str]()
+    for name, rows in (("a", ROWS), ("b", other), ("c", ROWS)):
+        path = tmp_path / f"{name}.db"
+        sqlite(path, **dict[str, Any](rows))
+        description = described(f"sqlite:///{path}", patient="person_source_value")
+        prepared = prepare(description, cohort(), tmp_path / name)
+        digests.add(prepared.record.sha256)
+        prepared.publish()
+    assert len(digests) == 1
+    written = read_histories(tmp_path / "a")
+    assert tuple(written.patients) == ("A1", "B2")
+    assert len(written.events["conditions"]) == len(EVENTS)

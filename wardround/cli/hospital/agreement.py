@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,29 +39,37 @@ class Question:
         """
         from client_sdk.errors import NotAgreed
 
-        table(f"Study {proposal.study}", ["", ""], terms(proposal) + self._records_in_words(), to_errors=True)
+        table(f"Study {proposal.study}", ["", ""], terms(proposal) + self._records_in_words(proposal), to_errors=True)
         proposal.require_allowed()
         if proposal.joined or self.yes or not at_a_terminal():
             return
         if not typer.confirm("Take part under these terms?", default=False, err=True):
             raise NotAgreed("not joined: no data was sent")
 
-    def _records_in_words(self) -> list[list[str]]:
+    def _records_in_words(self, proposal: StudyProposal) -> list[list[str]]:
         """Return rows on the records. None of it is sent."""
         snapshot, rows = None if self.records is None else self.records.snapshot, list[list[str]]()
         if snapshot is not None:
             day, record = snapshot.at[:10], snapshot.record
             rows.append(
-                [
-                    "records",
-                    f"snapshot {snapshot.name} of {day}, taken by {snapshot.person}, {record.patients} patients",
-                ]
+                ["records", f"snapshot {snapshot.name} of {day}, by {snapshot.person}, {record.patients} patients"]
             )
             rows.append(["SHA-256 of the records", f"{record.sha256}, which stays here"])
             rows += [["SHA-256 of the query", record.query_sha256]] if record.query_sha256 else []
+            if record.cohort_sha256 is not None:
+                rows.append(["cohort", _cohort_in_words(proposal, record.cohort_sha256)])
         if self.mapping is not None:
             rows.append(["SHA-256 of the mapping", "\n".join(self.mapping)])
         return rows
+
+
+def _cohort_in_words(proposal: StudyProposal, of_snapshot: str) -> str:
+    from study_protocol.wire.signing import canonical_json
+
+    cohort = proposal.settings.cohort
+    if cohort is not None and hashlib.sha256(canonical_json(cohort)).hexdigest() == of_snapshot:
+        return "the study's"
+    return "NOT the study's: the snapshot was taken for other settings. Take one with --settings of this study"
 
 
 @dataclass(frozen=True)

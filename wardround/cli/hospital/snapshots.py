@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load as load_settings
-from wardround.cli.shared.settings_file import read_settings
+from wardround.cli.shared.settings_file import read_any_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
@@ -88,25 +88,26 @@ def list_snapshots(name: SnapshotName = None, home: Home = None, as_json: AsJson
 
 
 def _cohort(settings: Path | None) -> Cohort | None:
-    return None if settings is None else read_settings(settings).cohort
+    return None if settings is None else read_any_settings(settings).cohort
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM. Drivers of databases clean up after a KeyboardInterrupt, and after no other exception."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 @contextmanager
 def _stopped_in_words() -> Generator[None]:
     """Say after Ctrl-C or SIGTERM that no half snapshot is left."""
-    from client_sdk.errors import ConfigurationError
-
-    words = "stopped: no half snapshot is left. The same command takes it anew"
-
-    def stop(*_: object) -> None:
-        raise ConfigurationError(words)
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"wardround: {words}", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+    except KeyboardInterrupt as stopped:
+        say("wardround: stopped: no half snapshot is left. The same command takes it anew", err=True)
+        raise typer.Exit(1 if isinstance(stopped, _Terminated) else _INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.study.snapshot_records import FoundRecords
+from study_protocol.study.cohort import Cohort
+from study_protocol.wire.signing import canonical_json
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
-from tests.factories.hospitals import lax_toml
+from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
+from tests.factories.snapshots import frozen, recorded
 from wardround.cli.hospital import agreement
 
 ABSURD = {
@@ -131,3 +140,45 @@ def test_a_person_is_asked_about_changed_records(answer: bool, monkeypatch: pyte
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text) or answer)
     assert agreement.RecordsQuestion(False, unattended=False)("40 → 30 patients") is answer
     assert asked == ["40 → 30 patients. Go on with them?"]
+
+
+def test_the_terms_name_the_snapshot_its_query_and_the_mapping(tmp_path: Path) -> None:
+    """A cohort of other settings than the study's is said, too."""
+    snapshot = replace(frozen(tmp_path, "icu-1"), at="2026-11-27T10:00:00+00:00")
+    studies: Any = SimpleNamespace(settings=SimpleNamespace(cohort=None))
+    question = agreement.Question(yes=True, records=FoundRecords(snapshot.path, "patient", snapshot))
+    record = snapshot.record
+    rows = dict(question._records_in_words(studies))
+    assert rows == {
+        "records": "snapshot icu-1 of 2026-11-27, by ada, 5 patients",
+        "SHA-256 of the records": f"{record.sha256}, which stays here",
+        "SHA-256 of the query": record.query_sha256,
+    }
+    settings = {"index_event": {"of": "visit", "concepts": [9201]}, "columns": {"a": {"of": "age"}}}
+    cohort = Cohort.model_validate_json(json.dumps(settings))
+    of_cohort = record.model_copy(
+        update={"queries": {}, "cohort_sha256": hashlib.sha256(canonical_json(cohort)).hexdigest()}
+    )
+    found = FoundRecords(snapshot.path, "patient", replace(snapshot, record=of_cohort))
+    question = agreement.Question(yes=True, records=found, mapping=("ab12", "412 cells of 2 columns"))
+    rows = dict(question._records_in_words(studies))
+    assert rows["cohort"].startswith("NOT the study's")
+    assert rows["SHA-256 of the mapping"] == "ab12\n412 cells of 2 columns"
+    studies.settings.cohort = cohort
+    assert dict(question._records_in_words(studies))["cohort"] == "the study's"
+
+
+@pytest.mark.slow
+def test_a_study_on_a_snapshot_keeps_its_name_and_refuses_a_changed_file(run: Run, here: Live, tmp_path: Path) -> None:
+    columns = {name: cells.tolist() for name, cells in records().columns.items()}
+    table = pa.table(columns | {"patient": list(records().patients)})
+    parquet.write_table(table, tmp_path / "made.parquet")
+    content = (tmp_path / "made.parquet").read_bytes()
+    snapshot = recorded(tmp_path / "mercy", frozen(tmp_path, "icu-1", content, len(records())))
+    assert finished(run, here, tmp_path, records=Path("icu-1"))["rounds_sent"] == 2
+    (listed,) = json.loads(run("data", "list", "--json").stdout)
+    assert (listed["name"], listed["studies"]) == ("icu-1", ["sepsis"])
+    snapshot.path.write_bytes(content[:-1] + b"?")
+    refused = run("join", "sepsis", "--data", "icu-1", code=3).stderr
+    assert hashlib.sha256(content).hexdigest() in refused
+    assert hashlib.sha256(snapshot.path.read_bytes()).hexdigest() in refused

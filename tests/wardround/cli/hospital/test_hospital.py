@@ -109,7 +109,7 @@ def test_a_hospital_that_lacks_a_column_takes_part_and_tells_it_only_if_its_poli
         policy=f"tells_lacking_columns = {str(tells).lower()}\n",
         training={"task_parameters": parameters},
     )
-    assert joined["reason"] == "max-steps-reached"
+    assert joined["rounds_sent"] == 2
     assert "there is no column 'rate' to read" in caplog.text
     assert json.loads(run("roster", "show", "sepsis", "--json").stdout)["lacks"] == {
         "mercy": ["rate"] if tells else None
