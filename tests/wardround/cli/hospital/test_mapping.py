@@ -59,5 +59,5 @@ def test_settings_are_guessed_from_mapped_columns_alone(tmp_path: Path) -> None:
     assert isinstance(table, Table)
     assert table.columns["sex"].tolist() == ["m", "f", "f"]
     file = written(tmp_path, '[columns]\nsex = { from = "gender", map = { Mx = "m", Fx = "f" } }')
-    with pytest.raises(DataError, match="column sex: 1 of 3 cells .* Add the codes to `map`, or to `missing`"):
+    with pytest.raises(DataError, match=r"column sex: 1 of 3 cells .* Add the codes to `map`, or to `missing`"):
         read_table(tmp_path / "a.csv", options, "id", (), file)
