@@ -10,6 +10,7 @@ from typing import Any
 # counts.
 _PATTERNS = {
     "timeout": r"\b57014\b|\b3024\b|\b1969\b|ORA-01013|DPY-4024|\bHYT00\b|interrupt",
+    "busy": r"database is locked|could not set lock|\b55P03\b|\b1205\b",
     "lost": r"\b08(?!001)\w{3}\b|\b57P0[1-5]\b|\b2006\b|\b2013\b|ORA-0311[34]|DPY-4011|closed the connection|"
     r"terminating connection|connection (?:is|was|has been)? ?(?:lost|closed)|EOF detected",
     "login": r"\b28\w{3}\b|authentication failed|no password supplied|\b1045\b|ORA-01017|\b18456\b",
@@ -31,6 +32,7 @@ _AGAIN = "Nothing was left of the snapshot: take it again"
 _SENTENCES = {
     "timeout": f"the database did not answer within the timeout. Set a larger `timeout`, or make the query faster. "
     f"{_AGAIN}",
+    "busy": f"another program holds the database. Stop it, or read a copy. {_AGAIN}",
     "lost": f"the connection to the database was lost. {_AGAIN}",
     "login": "the database refuses the user or the password. Check the user in `url`, and where the password is",
     "host": "the host of the database is unknown. Check `url` and the network",

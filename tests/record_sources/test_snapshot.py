@@ -164,6 +164,7 @@ def test_an_empty_table_of_events_is_read(tmp_path: Path, description: SourceDes
     assert len(read_histories(path).events["visits"]) == 0
 
 
+@pytest.mark.quick("snapshot.after-write")
 @pytest.mark.parametrize("name", ["snapshot.after-fill", "snapshot.after-write", "snapshot.after-rename"])
 def test_a_killed_snapshot_is_finished_or_taken_again(
     tmp_path: Path, description: SourceDescription, name: str
