@@ -17,7 +17,7 @@ from record_sources.description import SourceDescription
 from record_sources.errors import SourceError
 from record_sources.parquet import write_sorted
 from record_sources.part_folder import PartFolder, sync
-from record_sources.snapshot_record import PATIENTS, QueryRecord, SnapshotRecord, TableRecord, digests_of
+from record_sources.snapshot_record import PATIENTS, QueryRecord, SnapshotRecord, TableRecord, cohort_json, digests_of
 from record_sources.sources import Source, source_of
 from record_sources.workspace import Progress, Workspace, no_progress, quoted
 from study_protocol.study.cohort import Cohort
@@ -191,7 +191,7 @@ def _record(
         queries={
             table: QueryRecord(text=text, sha256=_digest(text.encode())) for table, text in source.queries.items()
         },
-        cohort_sha256=None if of_cohort is None else _digest(canonical_json(of_cohort.model_dump(mode="json"))),
+        cohort_sha256=None if of_cohort is None else _digest(cohort_json(of_cohort).encode()),
         patient_column=source.patient_column,
         tables=tables,
         files=files,

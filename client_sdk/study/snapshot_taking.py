@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, WardroundError
 from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, name_is_taken, named, sizes_of, snapshots_in
-from record_sources.snapshot_record import digests_of
+from record_sources.snapshot_record import cohort_json, digests_of
 from study_protocol.study.cohort import Cohort
 from study_protocol.wire.failpoints import failpoint, register
-from study_protocol.wire.signing import canonical_json
 
 if TYPE_CHECKING:
     from record_sources.description import SourceDescription
@@ -70,11 +69,7 @@ def take_snapshot(
         if known is not None:
             return _again(known, prepared)
         written = sizes_of(prepared.part.written(name, len(prepared.record.tables) > 1))
-        text = (
-            ""
-            if cohort is None or prepared.record.cohort_sha256 is None
-            else canonical_json(cohort.model_dump(mode="json")).decode()
-        )
+        text = "" if cohort is None or prepared.record.cohort_sha256 is None else cohort_json(cohort)
         files = (prepared.target.resolve(), written, source.absolute(), query_files)
         with SnapshotLedger.wait_for(home) as ledger:
             snapshot = ledger.record(Snapshot(prepared.record, *files, text, person))

@@ -25,6 +25,10 @@ class PatientRow(NamedTuple):
     birth_day: int | None
     died: date | None
 
+    def __repr__(self) -> str:
+        """Show no cell."""
+        return "PatientRow"
+
 
 class EventRow(NamedTuple):
     """One event whose codes are not yet concepts. `medication` is the id of a resource that has the codes."""
@@ -38,6 +42,10 @@ class EventRow(NamedTuple):
     value: float | None = None
     value_codes: Codes | None = None
     unit_codes: Codes | None = None
+
+    def __repr__(self) -> str:
+        """Show no cell."""
+        return "EventRow"
 
 
 class LeftOutError(ValueError):

@@ -190,10 +190,10 @@ def _check_patients(connection: duckdb.DuckDBPyConnection) -> None:
 def _drop_copies(connection: duckdb.DuckDBPyConnection) -> Counter[tuple[str, str]]:
     """Drop all but the first of equal resources, and refuse several versions of one."""
     connection.execute(
-        "CREATE TEMP TABLE repeated AS SELECT kind, id, min(line) AS kept, count(DISTINCT content) AS versions "
+        "CREATE TEMP TABLE repeated AS SELECT kind, id, min(line) AS kept, min(content) < max(content) AS differs "
         "FROM resource GROUP BY kind, id HAVING count(*) > 1"
     )
-    versions = _rows(connection, "SELECT kind, count(*) FROM repeated WHERE versions > 1 GROUP BY kind ORDER BY kind")
+    versions = _rows(connection, "SELECT kind, count(*) FROM repeated WHERE differs GROUP BY kind ORDER BY kind")
     if versions:
         kinds = ", ".join(f"{count} of {kind}" for kind, count in versions)
         raise SourceError(

@@ -223,3 +223,8 @@ def test_values_that_are_no_number_are_counted_and_left_out(quantity: dict[str, 
     [(reason, count)] = counts.items()
     assert reason.startswith(words)
     assert count == 1
+
+
+def test_rows_show_no_cell() -> None:
+    [event] = _events(observation("1", "1-1", valueInteger=3))
+    assert (repr(event), repr(patient_row(patient("secret"), Counter()))) == ("EventRow", "PatientRow")

@@ -204,5 +204,5 @@ def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
     finished = subprocess.run(program, check=True, capture_output=True, text=True, cwd=root)
     persons, events, peak = map(int, finished.stdout.split())
     assert (persons, events) == (10_000, sum(n % 30 != 0 for n in range(1, 300_000, 100)))
-    assert peak < 700 * 1024
+    assert peak < 500 * 1024
     assert (export / "all.ndjson").stat().st_size > 600e6

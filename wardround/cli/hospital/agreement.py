@@ -64,10 +64,10 @@ class Question:
 
 
 def _cohort_in_words(proposal: StudyProposal, of_snapshot: str) -> str:
-    from study_protocol.wire.signing import canonical_json
+    from record_sources.snapshot_record import cohort_json
 
     cohort = proposal.settings.cohort
-    if cohort is not None and hashlib.sha256(canonical_json(cohort)).hexdigest() == of_snapshot:
+    if cohort is not None and hashlib.sha256(cohort_json(cohort).encode()).hexdigest() == of_snapshot:
         return "the study's"
     return "NOT the study's: the snapshot was taken for other settings. Take one with --settings of this study"
 

@@ -178,7 +178,7 @@ def _show_taken(taken: TakenSnapshot, as_json: bool) -> None:
     rows = [[name, f"{each.rows:,}", f"{each.patients:,}"] for name, each in record.tables.items()]
     table(f"Snapshot {snapshot.name}", ["table", "rows", "patients"], rows)
     say(f"{snapshot.path}, SHA-256 {record.sha256}. No data was sent")
-    say(f"use it: wardround data check {snapshot.name}, wardround join STUDY --data {snapshot.name}")
+    say(f"use it by its name: wardround data check {snapshot.name}, or wardround join STUDY --data {snapshot.name}")
 
 
 def _entry(snapshot: Snapshot, studies: Mapping[str, Sequence[str]]) -> dict[str, Any]:

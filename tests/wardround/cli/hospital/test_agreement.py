@@ -157,7 +157,10 @@ def test_the_terms_name_the_snapshot_its_query_and_the_mapping(tmp_path: Path) -
     settings = {"index_event": {"of": "visit", "concepts": [9201]}, "columns": {"a": {"of": "age"}}}
     cohort = Cohort.model_validate_json(json.dumps(settings))
     of_cohort = record.model_copy(
-        update={"queries": {}, "cohort_sha256": hashlib.sha256(canonical_json(cohort)).hexdigest()}
+        update={
+            "queries": {},
+            "cohort_sha256": hashlib.sha256(canonical_json(cohort.model_dump(mode="json"))).hexdigest(),
+        }
     )
     found = FoundRecords(snapshot.path, "patient", replace(snapshot, record=of_cohort))
     question = agreement.Question(yes=True, records=found, mapping=("ab12", "412 cells of 2 columns"))

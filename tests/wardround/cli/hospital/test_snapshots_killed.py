@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -92,7 +93,7 @@ def test_a_signal_while_the_source_is_read(number: signal.Signals, code: int, tm
 def test_a_full_disk(tmp_path: Path) -> None:
     clinic(tmp_path, 20_000)
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     require_one_sentence(start_snapshot(tmp_path, before=limit))
     require_nothing(tmp_path)
     clinic(tmp_path)
@@ -115,7 +116,7 @@ def on_postgres(postgres: Postgres, tmp_path: Path) -> Iterator[tuple[Postgres, 
     engine = create_engine(postgres.url(name))
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE icu (patient TEXT, age DOUBLE PRECISION, died TEXT)"))
-        rows = [dict(zip(("p", "a", "d"), row, strict=True)) for row in rows_of_clinic(50)]
+        rows: list[dict[str, Any]] = [dict(zip(("p", "a", "d"), row, strict=True)) for row in rows_of_clinic(50)]
         connection.execute(text("INSERT INTO icu VALUES (:p, :a, :d)"), rows)
     engine.dispose()
     yield postgres, name, tmp_path
