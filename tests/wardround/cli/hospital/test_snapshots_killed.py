@@ -93,7 +93,7 @@ def test_a_signal_while_the_source_is_read(number: signal.Signals, code: int, tm
 def test_a_full_disk(tmp_path: Path) -> None:
     clinic(tmp_path, 20_000)
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     require_one_sentence(start_snapshot(tmp_path, before=limit))
     require_nothing(tmp_path)
     clinic(tmp_path)
