@@ -18,6 +18,7 @@ COPY accounting accounting
 COPY study_protocol study_protocol
 COPY private_learning private_learning
 COPY synthesis synthesis
+COPY record_sources record_sources
 COPY client_sdk client_sdk
 COPY server server
 COPY simulation simulation

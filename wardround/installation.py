@@ -23,6 +23,7 @@ PACKAGES = (
     "study_protocol",
     "private_learning",
     "synthesis",
+    "record_sources",
     "client_sdk",
     "server",
     "simulation",

@@ -14,7 +14,9 @@ from study_protocol.cells.spelling import POINTS, number_text
 
 _ENTRIES = ("from", "map", "missing", "multiply", "add", "days_from")
 # A code is exact. G63.2* is a code of ICD-10, and no pattern.
-_PATTERN = re.compile(r"\^.*|.*\$|.*\.[*+].*|.*\[.*\].*|.*\|.*|(?![A-Z][0-9]{2}(?:\.[0-9]+)?\*$).*[*%].*", re.DOTALL)
+_PATTERN = re.compile(
+    r"\^.*|.*\$|.*\.[*+].*|.*\[[^\[\]]*\].*|.*\|.*|(?![A-Z][0-9]{2}(?:\.[0-9]+)?\*$).*[*%].*", re.DOTALL
+)
 
 Entries = tuple[ColumnMapping, ...]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import create_engine
 
 from research.omop_demo.fhir import write_resources
-from research.omop_demo.omop import write_database
+from research.omop_demo.omop import TablesExist, write_database
 from research.omop_demo.patients import REGIONS, Patients, load_patients
 from research.omop_demo.table import patient_table, write_csv, write_workbook
 from research.omop_demo.vocabulary import Vocabulary, load_vocabulary, write_vocabulary
@@ -30,10 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
     vocabulary = load_vocabulary()
     try:
         patients = load_patients(options.data, vocabulary, options.region)
-    except DataMissing as missing:
-        print(f"{missing}.", file=sys.stderr)
+        _write(options, patients, vocabulary)
+    except (DataMissing, TablesExist) as fault:
+        print(f"{fault}.", file=sys.stderr)
         return 1
-    _write(options, patients, vocabulary)
     print(
         f"{len(patients.persons)} patients, {len(patients.visits)} visits, {len(patients.conditions)} diagnoses, "
         f"{len(patients.measurements)} measurements, {len(vocabulary.concepts)} concepts"
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m research.omop_demo", description=__doc__)
     default = Path(os.environ.get("WARDROUND_DATA", ".")) / "eicu_demo"
     parser.add_argument("--data", type=Path, default=default, help="folder of the eICU demo")
-    parser.add_argument("--url", help="database for OMOP's tables, such as sqlite:///omop.db. Its tables are replaced")
+    parser.add_argument("--url", help="database for OMOP's tables, such as sqlite:///omop.db. It has none of them yet")
     parser.add_argument("--fhir", type=Path, help="folder for FHIR R4 NDJSON files")
     parser.add_argument("--vocabulary", type=Path, help="folder for vocabulary files as Athena's download has them")
     parser.add_argument("--workbook", type=Path, help="file for the study's table as a workbook")

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from research.omop_demo.patients import Condition, Measurement, Patients, Person, Visit
+from research.omop_demo.patients import Diagnosis, MeasuredValue, Patients, Person, Visit
 from research.omop_demo.vocabulary import Concept, Vocabulary
 
 _SYSTEMS = {
@@ -55,7 +55,7 @@ def _encounter(visit: Visit, concepts: dict[int, Concept]) -> Iterator[tuple[str
     yield "period", {"start": _time(visit.starts), "end": _time(visit.ends)}
 
 
-def _condition(condition: Condition, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
+def _condition(condition: Diagnosis, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
     yield "id", str(condition.id)
     yield "clinicalStatus", {"coding": [_ACTIVE]}
     coded = _coded(concepts[condition.mapped]) if condition.mapped else {}
@@ -65,7 +65,7 @@ def _condition(condition: Condition, concepts: dict[int, Concept]) -> Iterator[t
     yield "onsetDateTime", condition.day.isoformat()
 
 
-def _observation(found: Measurement, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
+def _observation(found: MeasuredValue, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
     yield "id", str(found.id)
     yield "status", "final"
     yield "code", _coded(concepts[found.concept])

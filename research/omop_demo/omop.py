@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Column, Date, DateTime, Double, Engine, Integer, MetaData, String, Table, insert
+from sqlalchemy import Column, Date, DateTime, Double, Engine, Integer, MetaData, String, Table, insert, inspect
 from sqlalchemy.types import TypeEngine
 
 from research.omop_demo import vocabulary as lists
@@ -39,6 +39,10 @@ _COLUMNS = {
 }
 
 
+class TablesExist(Exception):
+    """The database is not empty."""
+
+
 def omop_tables() -> MetaData:
     """Return the tables. Their names and columns are of OMOP CDM 5.4, without its foreign keys."""
     metadata = MetaData()
@@ -52,9 +56,14 @@ def omop_tables() -> MetaData:
 
 
 def write_database(engine: Engine, patients: Patients, vocabulary: Vocabulary) -> None:
-    """Make the tables anew and fill them. Drugs and observations stay empty: the demo has none."""
+    """Make the tables and fill them. Drugs and observations stay empty: the demo has none.
+
+    Raises:
+        TablesExist: the database has one of the tables. It may be a hospital's own.
+    """
     metadata = omop_tables()
-    metadata.drop_all(engine)
+    if there := sorted(set(inspect(engine).get_table_names()) & set(metadata.tables)):
+        raise TablesExist(f"the database has tables already, such as {there[0]}: name an empty one")
     metadata.create_all(engine)
     with engine.begin() as connection:
         for name, rows in _rows(patients, vocabulary).items():

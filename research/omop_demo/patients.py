@@ -69,7 +69,7 @@ class Visit:
 
 
 @dataclass(frozen=True, repr=False)
-class Condition:
+class Diagnosis:
     """A diagnosis at the admission to a unit. `mapped` is the concept of the code, perhaps not standard, or 0."""
 
     id: int
@@ -81,7 +81,7 @@ class Condition:
 
 
 @dataclass(frozen=True, repr=False)
-class Measurement:
+class MeasuredValue:
     """The worst value of the first day in a unit, with the concept of its unit, perhaps not standard."""
 
     id: int
@@ -101,8 +101,8 @@ class Patients:
 
     persons: list[Person] = field(default_factory=list[Person])
     visits: list[Visit] = field(default_factory=list[Visit])
-    conditions: list[Condition] = field(default_factory=list[Condition])
-    measurements: list[Measurement] = field(default_factory=list[Measurement])
+    conditions: list[Diagnosis] = field(default_factory=list[Diagnosis])
+    measurements: list[MeasuredValue] = field(default_factory=list[MeasuredValue])
 
 
 def load_patients(folder: Path, vocabulary: Vocabulary, region: str | None = None) -> Patients:
@@ -182,7 +182,7 @@ class _Builder:
             concept, unit_concept = self._codes["apacheapsvar", source], self._codes["unit", unit]
             into = self.patients.measurements
             into.append(
-                Measurement(len(into) + 1, person.id, visit, source, concept, starts, amount, unit_concept, unit)
+                MeasuredValue(len(into) + 1, person.id, visit, source, concept, starts, amount, unit_concept, unit)
             )
 
     def _add_visit(self, person: Person, code: tuple[str, str], starts: datetime, ends: datetime, source: str) -> int:
@@ -192,7 +192,7 @@ class _Builder:
 
     def _add_condition(self, person: Person, visit: int, code: tuple[str, str], day: date) -> None:
         into, source = self.patients.conditions, "diabetes" if code[0].endswith("diabetes") else code[1]
-        into.append(Condition(len(into) + 1, person.id, visit, source, self._codes.get(code, 0), day))
+        into.append(Diagnosis(len(into) + 1, person.id, visit, source, self._codes.get(code, 0), day))
 
     def _unit_time(self, row: _Row, offset: str | None = None) -> datetime:
         minutes = (int(row[offset]) if offset else 0) - int(row["hospitaladmitoffset"])

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 from private_learning.tasks.columns import read_columns
-from record_sources.description import OmopDescription, read_description
+from record_sources.source_file.description import OmopDescription, read_description
 from study_protocol.study.cohort import Cohort
 from tests.conftest import Postgres
 from tests.factories.settings import settings
@@ -25,7 +25,7 @@ from wardround.cli.main import build
 PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.M | re.S)
 SOURCES = [block for language, block in BLOCKS if language == "toml" and block.startswith("[source]")]
-FILES = ("cohort.sql", "patients.sql", "diagnoses.sql", "registry.xlsx", "password.txt", "clinic.duckdb", "clinic.db")
+FILES = ("icu.sql", "patients.sql", "diagnoses.sql", "registry.xlsx", "password.txt", "clinic.duckdb", "clinic.db")
 COLUMNS = {
     "column.age": "18..90",
     "column.sex": "male|female",
@@ -76,7 +76,7 @@ def test_ten_minutes_lead_from_a_database_to_a_check(
         connection.execute(text(STAYS))
         connection.execute(INSERT, list(stays()))
     engine.dispose()
-    (tmp_path / "cohort.sql").write_text(next(block for language, block in BLOCKS if language == "sql"))
+    (tmp_path / "icu.sql").write_text(next(block for language, block in BLOCKS if language == "sql"))
     (tmp_path / "source.toml").write_text(source)
     (tmp_path / "columns.toml").write_text(next(block for _, block in BLOCKS if block.startswith("[columns]")))
     parameters = {"label": "died", "label-values": "no|yes", **COLUMNS}

@@ -17,7 +17,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.study.same_records import checked, mark_of
-from private_learning.records import Examples, Table, load
+from private_learning.records import Examples, Table, TableMapping, load
 from private_learning.records.lazy import stored_bytes
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.hospitals import records as made_up
@@ -319,3 +319,25 @@ def test_a_study_that_was_not_joined_leaves_no_mark(tmp_path: Path, monkeypatch:
             here.join("sepsis", None, made_up(30), policy=plain_policy(), dataset="icu")
     assert ledger_of(tmp_path).entries == ()
     join(here)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # No cell has the further code: the records are equal.
+        ('[columns]\nage = { missing = ["none"] }', "the same 40 patients, rows and values; another mapping"),
+        ("[columns]\nage = { add = 1 }", "with other values, columns or files; another mapping"),
+    ],
+)
+def test_a_changed_mapping_is_noticed_at_the_next_join(text: str, said: str, tmp_path: Path) -> None:
+    here, local = hospital(coordinator(), tmp_path), made_up()
+    (tmp_path / "columns.toml").write_text("[columns]\nage = { add = 0 }")
+    (tmp_path / "other.toml").write_text(text)
+    first, other = (TableMapping.read(tmp_path / name).applied(local) for name in ("columns.toml", "other.toml"))
+    for _ in range(2):
+        here.join("sepsis", None, first, policy=plain_policy(), dataset="icu")
+    with pytest.raises(RecordsChanged, match=said):
+        here.join("sepsis", None, other, policy=plain_policy(), dataset="icu")
+    (mark,) = ledger_of(tmp_path).records_marks()
+    assert isinstance(first, Table)
+    assert mark.origin == RecordsOrigin(mapping_sha256=first.mapping_sha256)

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from client_sdk.api.config import ClientSettings
 from client_sdk.guard.policy import SitePolicy
+from record_sources.source_file.description import SourceFile
 from server.app import ROUTERS
 from server.config import Settings
 from study_protocol.documents.card import Notes
@@ -46,9 +47,23 @@ _FILE = re.compile(rf"^(?:\.\./)?((?:{'|'.join(_FOLDERS)})/[\w./*-]+)$")
 @cache
 def schemas() -> Mapping[str, dict[str, Any]]:
     """Return the schema of every kind of file that people write."""
-    models = {"study": StudySettings, "policy": SitePolicy, "card": Notes, "columns": ColumnsFile}
+    models = {
+        "study": StudySettings,
+        "policy": SitePolicy,
+        "card": Notes,
+        "columns": ColumnsFile,
+        "source": SourceFile,
+    }
     schemas = {name: model.model_json_schema() for name, model in models.items()}
-    return schemas | {"question": TypeAdapter(Question).json_schema()}
+    return schemas | {"question": TypeAdapter(Question).json_schema(), "mapping": _mapping_schema()}
+
+
+def _mapping_schema() -> dict[str, Any]:
+    """Return the schema of columns.toml of a hospital, whose columns have any names."""
+    codes = {"additionalProperties": {"type": "string"}}
+    entry = {"properties": {"map": codes, **{name: {} for name in ("from", "multiply", "add", "missing", "days_from")}}}
+    columns = {"additionalProperties": entry}
+    return {"properties": {"columns": columns, "events": {"additionalProperties": columns}}}
 
 
 def _kinds(node: Any, root: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -11,12 +11,12 @@ import duckdb
 import pytest
 from sqlalchemy import create_engine
 
-from record_sources.description import read_description
 from record_sources.errors import SourceError
-from record_sources.snapshot import prepare
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import read_description
 from research.omop_demo.fhir import write_resources
 from research.omop_demo.omop import write_database
-from research.omop_demo.patients import Condition, Measurement, Patients, Person, Visit
+from research.omop_demo.patients import Diagnosis, MeasuredValue, Patients, Person, Visit
 from research.omop_demo.table import patient_table
 from research.omop_demo.vocabulary import load_vocabulary, write_vocabulary
 from study_protocol.study.cohort import Cohort
@@ -46,8 +46,8 @@ def cohort(**columns: Any) -> Cohort:
     )
 
 
-def glucose(number: int, amount: float, unit: int, source: str) -> Measurement:
-    return Measurement(number, 1, 1, "glucose", GLUCOSE, datetime(2015, 7, 1, 11), amount, unit, source)  # noqa: DTZ001
+def glucose(number: int, amount: float, unit: int, source: str) -> MeasuredValue:
+    return MeasuredValue(number, 1, 1, "glucose", GLUCOSE, datetime(2015, 7, 1, 11), amount, unit, source)  # noqa: DTZ001
 
 
 @pytest.fixture(params=["omop", "fhir"])
@@ -76,7 +76,7 @@ def taken(request: pytest.FixtureRequest, tmp_path: Path) -> Taken:
 
 
 def test_a_code_that_maps_to_a_standard_concept_counts_as_that(taken: Taken) -> None:
-    diagnosis = Condition(1, 1, 1, "Head only trauma", NONSTANDARD, date(2015, 7, 1))
+    diagnosis = Diagnosis(1, 1, 1, "Head only trauma", NONSTANDARD, date(2015, 7, 1))
     patients = Patients([person(1), person(2)], [visit(1, 1, 1), visit(2, 2, 1)], [diagnosis])
     found = taken(patients, cohort(seen=SEEN))
     assert {patient: row["seen"] for patient, row in found.items()} == {"1": 1, "2": 0}
@@ -89,7 +89,7 @@ def test_a_study_that_names_a_concept_that_is_not_standard_is_refused(taken: Tak
 
 
 def test_a_diagnosis_without_a_concept_never_counts(taken: Taken) -> None:
-    diagnosis = Condition(1, 1, 1, "GI medical, other", 0, date(2015, 7, 1))
+    diagnosis = Diagnosis(1, 1, 1, "GI medical, other", 0, date(2015, 7, 1))
     found = taken(Patients([person(1)], [visit(1, 1, 1)], [diagnosis]), cohort(seen=SEEN))
     assert found["1"]["seen"] == 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ import pytest
 from private_learning.records import TableFormat, load
 from private_learning.tasks import load as load_task
 from private_learning.tasks.reading import dataset_of
-from record_sources.description import read_description
-from record_sources.snapshot import prepare
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import read_description
 from research.omop_demo.__main__ import main
 from study_protocol.study.settings import StudySettings
 from tests.conftest import Postgres
@@ -131,6 +133,21 @@ def test_events_are_those_of_pandas(snapshot: Callable[[str, str], Path], kind: 
     assert (
         sorted(duckdb.read_parquet(str(folder / "stays.parquet")).project("patient, code, day").fetchall()) == expected
     )
+    # Ketoacidosis has no ancestor among the named concepts.
+    named = kept[(kept.apacheadmissiondx == "Diabetic ketoacidosis") & kept.day.between(-365, 30)]
+    diagnoses = duckdb.read_parquet(str(folder / "diagnoses.parquet")).filter("code = '443727'")
+    found = diagnoses.project("patient, day").fetchall()
+    assert sorted(found) == sorted(map(tuple, named[["patient", "day"]].to_numpy()))
+
+
+def test_a_database_with_such_tables_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hospital.db"
+    with closing(sqlite3.connect(path)) as hospital:
+        hospital.execute("CREATE TABLE person (person_id INTEGER)")
+    before = path.read_bytes()
+    assert main(["--data", str(DATA), "--url", f"sqlite:///{path}"]) == 1
+    assert "person" in capsys.readouterr().err
+    assert path.read_bytes() == before
 
 
 def eicu() -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
-from wardround.cli.hospital.mapping import ColumnsFile
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, require_mapped
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
@@ -92,7 +92,7 @@ def read_table(
 
     Raises:
         ConfigurationError: the records are no table, or patients may have several rows and no column names them.
-        DataError: as `private_learning.records.load`.
+        DataError: as `private_learning.records.load`, or the mapping does not know the code of a cell.
     """
     from client_sdk.errors import ConfigurationError
     from client_sdk.study.guessed_columns import patient_column
@@ -100,7 +100,10 @@ def read_table(
 
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder: name one table, with one row for each patient")
-    table = read_records(path, options, patient_column=patient, lazy=False, mapping=mapping)
+    local = read_records(path, options, patient_column=patient, lazy=False)
+    table, mapping_counts = apply_mapping(local, mapping, patient)
+    # Settings are guessed from the cells, and no setting can name an unknown code.
+    require_mapped(mapping_counts)
     if not isinstance(table, Table):
         raise ConfigurationError(
             f"{path.name} holds no table: images and arrays need settings of their own (study template)"

@@ -85,6 +85,15 @@ def warn_of_unmapped(counts: Sequence[MappingCounts]) -> None:
             say(f"warning: {_unmapped(column)}", err=True)
 
 
+def require_mapped(counts: Sequence[MappingCounts]) -> None:
+    """Require that every cell is mapped or missing. Raises DataError: counts the others, column by column."""
+    from private_learning.records import DataError
+
+    unmapped = [_unmapped(column) for column in counts if column.unmapped]
+    if unmapped:
+        raise DataError(f"{'; '.join(unmapped)}. Add the codes to `map`, or to `missing`")
+
+
 def log_mapping(records: Records, counts: Sequence[MappingCounts]) -> None:
     """Log what the mapping made of each column, for `join`."""
     for column in counts:

@@ -201,3 +201,41 @@ def test_the_columns_of_a_synthesis_are_checked_before_join_agrees_to_its_questi
         result = CliRunner().invoke(build(), [*arguments, "--patient-column", "id", "--json"])
         assert result.exit_code == code, result.output
         assert words in result.output
+
+
+MAPPED_ROWS = ["id;weight_index;gender;died", "a;43,0;W;no", "b;-9;M;yes", "c;140,5;M;no", "d;;W;no", "a;60;W;no"]
+MAPPING = """
+[columns]
+bmi = { from = "weight_index", multiply = 0.5, missing = ["-9"] }
+sex = { from = "gender", map = { W = "f", M = "m" } }
+"""
+
+
+def test_a_mapping_is_shown_with_counts_and_the_study_reads_its_columns(here: Path) -> None:
+    (here / "columns.toml").write_text(MAPPING)
+    more = ("--columns", str(here / "columns.toml"))
+    report = json.loads(check(here, "--json", *more, rows=MAPPED_ROWS))
+    assert [each["name"] for each in report["inputs"]] == ["bmi", "sex"]
+    assert report["inputs"][0] | {"missing": 2, "clipped": 1, "wrong": 0} == report["inputs"][0]
+    assert len(report["mapping"]["sha256"]) == 64
+    counts = {"table": "", "cells": 5, "unmapped": 0}
+    assert report["mapping"]["columns"] == [
+        counts
+        | {"column": "bmi", "local": "weight_index", "action": "renamed, times 0.5, 1 missing codes"}
+        | {"mapped": 3, "missing": 2},
+        counts | {"column": "sex", "local": "gender", "action": "renamed, 2 codes", "mapped": 5, "missing": 0},
+    ]
+    shown = check(here, *more, rows=MAPPED_ROWS)
+    assert report["mapping"]["sha256"] in shown
+    for words in ("What the mapping made of these records", "weight_index", "renamed, 2 codes"):
+        assert words in shown
+
+
+def test_an_unmapped_code_and_a_faulty_mapping_are_refused_without_a_value(here: Path) -> None:
+    (here / "columns.toml").write_text(MAPPING.replace('M = "m"', 'X = "m"'))
+    more = ("--columns", str(here / "columns.toml"))
+    refused = " ".join(check(here, *more, rows=MAPPED_ROWS, code=1).split())
+    assert "column sex: 2 of 5 values have a code that the mapping does not know, the first in line 3" in refused
+    (here / "columns.toml").write_text(MAPPING.replace("gender", "gendre"))
+    refused = " ".join(check(here, *more, rows=MAPPED_ROWS, code=1).split())
+    assert "[columns] sex: the table has no column 'gendre'. Did you mean 'gender'?" in refused

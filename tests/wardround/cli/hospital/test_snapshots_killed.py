@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 import client_sdk.study.snapshot_taking  # noqa: F401 (it registers a failpoint)
-import record_sources.snapshot  # noqa: F401 (likewise)
+import record_sources.snapshot.preparation  # noqa: F401 (likewise)
 from client_sdk.guard.snapshots import snapshots_in
 from study_protocol.wire.failpoints import EXIT_CODE, names
 from tests.conftest import Postgres
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 # The source waits before each row, so that a signal comes in the middle of reading.
 SLOW = """
-import time, record_sources.workspace as w
+import time, record_sources.working.workspace as w
 chunks = w._chunks
 def slow(rows, size):
     for place, chunk in enumerate(chunks(rows, 5)):
@@ -93,7 +93,7 @@ def test_a_signal_while_the_source_is_read(number: signal.Signals, code: int, tm
 def test_a_full_disk(tmp_path: Path) -> None:
     clinic(tmp_path, 20_000)
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     require_one_sentence(start_snapshot(tmp_path, before=limit))
     require_nothing(tmp_path)
     clinic(tmp_path)

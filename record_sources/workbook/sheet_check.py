@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 from xml.parsers import expat
@@ -18,7 +19,7 @@ from study_protocol.cells.unpacking import TooLarge, require_safe
 MAX_CELLS = 32_000_000
 _PARTS = 10_000
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
+_DIGITS, _LETTERS = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ$"
 _ERROR = re.compile(r"#[A-Z]|Err:\d")
 
 
@@ -41,9 +42,12 @@ class SheetCheck:
 
     def note(self, row: int, column: int, *, error: bool, uncomputed: bool, times: int = 1) -> None:
         """Count a cell with content. Rows are counted from 1."""
-        self.rows, self.columns = max(self.rows, row), max(self.columns, column + times)
-        if row >= self.header_row:
-            for place in range(column, column + min(times, 1 << 14)):
+        if row > self.rows:
+            self.rows = row
+        if column + times > self.columns:
+            self.columns = column + times
+        if (error or uncomputed) and row >= self.header_row:
+            for place in range(column, min(column + times, 1 << 14)):
                 self.errors[place] += error
                 self.uncomputed[place] += uncomputed
 
@@ -106,7 +110,7 @@ def _require_whole(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 class _Elements:
-    """Takes note of the elements of a document. Names are without their namespace."""
+    """Takes note of the elements of a document. Their names are without namespaces, those of attributes with them."""
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None: ...
     def text(self, content: str) -> None: ...
@@ -116,22 +120,32 @@ class _Elements:
 def _parse(part: IO[bytes], elements: _Elements) -> None:
     """Stream a document. Raises ValueError: it declares a document type, which could define entities."""
     parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    start_element, end_element = elements.start, elements.end
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        elements.start(_local(name), {_local(key): content for key, content in attributes.items()})
+        start_element(_local(name), attributes)
+
+    def end(name: str) -> None:
+        end_element(_local(name))
 
     def refuse(*_declaration: object) -> None:
         raise ValueError("a document type")
 
     parser.StartDoctypeDeclHandler = refuse
     parser.StartElementHandler = start
-    parser.EndElementHandler = lambda name: elements.end(_local(name))
+    parser.EndElementHandler = end
     parser.CharacterDataHandler = elements.text
     parser.ParseFile(part)
 
 
+@lru_cache(1 << 15)
 def _local(name: str) -> str:
     return name.rpartition(" ")[2]
+
+
+def _locals(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {_local(key): content for key, content in attributes.items()}
 
 
 class _Collected(_Elements):
@@ -142,7 +156,7 @@ class _Collected(_Elements):
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == self._name:
-            self.found.append(attributes)
+            self.found.append(_locals(attributes))
 
 
 def _all(archive: zipfile.ZipFile, part: str, name: str) -> list[Mapping[str, str]]:
@@ -167,40 +181,45 @@ def require_sheet(path: Path, sheet: str, sheets: list[str]) -> None:
 
 
 class _ExcelCells(_Elements):
+    """Cells of one sheet. It is called a few times for each, and does little each time."""
+
     def __init__(self, check: SheetCheck) -> None:
         self._check, self._row, self._column = check, 0, -1
-        self._kind, self._in_value, self._has_value = "", False, False
-        self._parts: set[str] = set()
+        self._kind, self._has_formula, self._has_value, self._in_value = "n", False, False, False
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        if name == "row":
-            self._row, self._column = int(attributes.get("r", self._row + 1)), -1
-        elif name == "c":
+        if name == "c":
             # The place may be left out. Then the cell follows the one before it.
-            place = _REFERENCE.fullmatch(attributes.get("r", ""))
-            self._column = column_number(place[1]) if place else self._column + 1
-            self._row = int(place[2]) if place else self._row
-            self._kind, self._has_value = attributes.get("t", "n"), False
-            self._parts.clear()
-        elif name in ("f", "v", "is"):
-            self._parts.add(name)
-            self._in_value = name == "v"
+            place = attributes.get("r", "")
+            letters = place.rstrip(_DIGITS)
+            self._column = column_number(letters) if letters else self._column + 1
+            self._row = int(place[len(letters) :]) if letters else self._row
+            self._kind, self._has_formula, self._has_value = attributes.get("t", "n"), False, False
+        elif name == "v":
+            self._in_value = True
+        elif name == "f":
+            self._has_formula = True
+        elif name == "is":
+            self._has_value = True
+        elif name == "row":
+            self._row, self._column = int(attributes.get("r", self._row + 1)), -1
         elif name == "mergeCell":
-            last = _REFERENCE.fullmatch(attributes["ref"].rpartition(":")[2].replace("$", ""))
-            self._check.note_merge(int(last[2]) if last else self._check.header_row)
+            self._check.note_merge(int(attributes["ref"].rpartition(":")[2].lstrip(_LETTERS)))
 
     def text(self, content: str) -> None:
-        self._has_value = self._has_value or (self._in_value and bool(content))
+        if self._in_value:
+            self._has_value = True
 
     def end(self, name: str) -> None:
         if name == "v":
             self._in_value = False
-        elif name == "c" and self._parts:
-            # A formula may give an empty text, and then its cell has this kind.
-            uncomputed = "f" in self._parts and not self._has_value and self._kind != "str"
+        elif name == "c" and (self._has_value or self._has_formula):
+            # A formula may give an empty text, and then its cell has the kind `str`.
+            uncomputed = self._has_formula and not self._has_value and self._kind != "str"
             self._check.note(self._row, self._column, error=self._kind == "e", uncomputed=uncomputed)
 
 
+@lru_cache(1 << 15)
 def column_number(letters: str) -> int:
     """Return the place of a column from its letters, counted from 0."""
     number = 0
@@ -235,6 +254,7 @@ class _OdsCells(_Elements):
         self._text = ""
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        attributes = _locals(attributes)
         if name == "table":
             self.sheets.append(attributes.get("name", ""))
             self._inside, self._row = self.sheets[-1] == self._sheet, 0
