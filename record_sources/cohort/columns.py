@@ -15,7 +15,8 @@ from study_protocol.study.cohort import PATIENTS, CohortColumn
 _NUMBERS = """
 CREATE OR REPLACE TEMP TABLE valued_event AS
 SELECT c.patient, c.day, c.time, c.value * u.factor + 0.0 AS cell,
-    CASE WHEN u.factor IS NULL THEN 'unit' WHEN NOT isfinite(c.value * u.factor) THEN 'infinite' END AS fault
+    CASE WHEN u.factor IS NULL AND c.unit = -1 THEN 'unknown unit' WHEN u.factor IS NULL THEN 'unit'
+        WHEN NOT isfinite(c.value * u.factor) THEN 'infinite' END AS fault
 FROM counted_event c LEFT JOIN (
     SELECT unnest($keys::BIGINT[]) AS unit, unnest($factors::DOUBLE[]) AS factor
 ) u ON u.unit = coalesce(c.unit, 0)
@@ -40,6 +41,7 @@ WHERE coalesce(w.word <> '', s.sex <> 0)
 """
 _FAULTS = {
     "unit": "{count} of {all} values have a unit that units does not list. Ask the study lead to add it",
+    "unknown unit": "{count} of {all} values have a unit without a standard concept. Give it one where they come from",
     "infinite": "{count} of {all} values are no finite numbers. Correct or remove them",
     "value": "{count} of {all} values are concepts that values does not list. Ask the study lead to add them",
     "sex": "{count} of {all} patients have a gender concept that values does not list. Ask the study lead to add it",

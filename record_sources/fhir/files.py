@@ -40,6 +40,10 @@ def export_files(folder: Path) -> list[Path]:
     return files
 
 
+UNREAD = "files and folders whose names do not end in .ndjson or .ndjson.gz, not read"
+"""What `unread_entries` counts."""
+
+
 def unread_entries(folder: Path) -> int:
     """Return how many files and folders of a folder `export_files` leaves out. Hidden ones do not count."""
     return sum(not _is_export(path) and not path.name.startswith(".") for path in folder.iterdir())

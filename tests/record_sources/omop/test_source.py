@@ -99,7 +99,8 @@ def test_texts_as_dates_with_and_without_a_time(tmp_path: Path) -> None:
         ({"person": [(None, "x", 0, 1980, 1, 1)]}, "table person: 1 of 1 rows have no patient in column person_id"),
         ({"person": [(1, "x", 0, 1980, 13, 1)]}, "day of birth of 1 patients is none of the calendar"),
         ({"visit_occurrence": []}, "The cohort has no patient. 3 patients in the source. 3 left out"),
-        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 0, "bpm")]}, "column pulse: 1 of 1 values"),
+        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 0, "bpm")]}, "have a unit without a standard"),
+        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 8840, "mg")]}, "a unit that units does not"),
         ({"person": [(1, "x", 8521, 1980, 1, 1)]}, "column sex: 1 of 1 patients have a gender concept that values"),
     ],
 )  # fmt: skip
