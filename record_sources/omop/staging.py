@@ -253,7 +253,9 @@ class OmopReader:
         try:
             self._workspace.fill(raw, tuple(columns), rows, progress, patient=patient, expected=expected)
         except SourceError as error:
-            raise SourceError(str(error).replace(f"table {raw}:", f"table {table.name}:")) from None
+            # Of the words for a hospital's own query.
+            words = str(error).replace(f"table {raw}:", f"table {table.name}:").replace("in the query", "in a view")
+            raise SourceError(words) from None
 
     def _fetched(self, selects: Sequence[Select[Any]], covered: Sequence[set[int]]) -> Iterator[Sequence[Any]]:
         for number, statement in enumerate(selects):
