@@ -185,7 +185,7 @@ class OmopReader:
             }
             if "unit_source_value" in table.columns:
                 name = table["unit_source_value"]
-                columns["unit_named"] = case((or_(name.is_(None), name == ""), 0), else_=1)
+                columns["unit_named"] = case((or_(name.is_(None), func.ltrim(name) == ""), 0), else_=1)
             if (operator := table.columns.get("operator_concept_id")) is not None:
                 columns["limit_only"] = case((or_(operator.is_(None), operator.in_((0, _EQUALS))), 0), else_=1)
         parts = [self._matching(concept, chunk, named) for chunk in chunks(named)]

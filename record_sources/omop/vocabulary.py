@@ -61,8 +61,11 @@ def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int
     found = dict[int, tuple[str | None, bool]]()
     for chunk in chunks(named):
         with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
-            # Loaded from files, an empty cell is perhaps an empty text.
-            found |= {int(each): (is_standard or None, not reason) for each, is_standard, reason in query.rows}
+            # Loaded from files, an empty cell is perhaps an empty text, and in a column of type CHAR a space.
+            found |= {
+                int(each): ((is_standard or "").strip() or None, not (reason or "").strip())
+                for each, is_standard, reason in query.rows
+            }
     if not found:
         _require_rows(database, table, "concept_id")
     doubtful = [each for each, (is_standard, valid) in found.items() if is_standard != "S" or not valid]

@@ -327,3 +327,18 @@ def test_postgresql_with_materialized_views_and_tables_of_one_name(tmp_path: Pat
         executed(url, 'CREATE TABLE cdm."PERSON" (person_id INTEGER)')
         with pytest.raises(SourceError, match="several tables person that differ in capitals alone"):
             made(tmp_path, described(url, schema="cdm"))
+
+
+def test_a_space_is_an_empty_cell(tmp_path: Path) -> None:
+    """As columns of type CHAR have it."""
+    description = sqlite(tmp_path / "a.db")
+    executed(
+        description.url,
+        "UPDATE concept SET invalid_reason = ' ' WHERE invalid_reason IS NULL",
+        "UPDATE measurement SET unit_source_value = ' ' WHERE unit_source_value IS NULL",
+    )
+    found, remarks = made(tmp_path, description)
+    assert (found["patients"], remarks) == (PATIENTS, REMARKS)
+    executed(description.url, "UPDATE concept SET standard_concept = ' '")
+    with pytest.raises(SourceError, match="is not a standard concept"):
+        made(tmp_path, description)
