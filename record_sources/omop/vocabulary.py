@@ -30,7 +30,15 @@ def covered_concepts(database: ReadOnlyDatabase, tables: CdmTables, named: Mappi
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
                 covered[int(ancestor)].add(int(descendant))
+    if ancestors and not any(len(concepts) > 1 for concepts in covered.values()):
+        _require_rows(database, tables.find("concept_ancestor"), "ancestor_concept_id")
     return covered
+
+
+def _require_rows(database: ReadOnlyDatabase, table: CdmTable, key: str) -> None:
+    with database.query(select(table[key]).limit(1)) as query:
+        if not list(query.rows):
+            raise SourceError(f"table {table.name} is empty: load the vocabulary of OMOP from athena.ohdsi.org")
 
 
 def select_descendants(
@@ -57,9 +65,7 @@ def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int
             # Loaded from files, an empty cell is perhaps an empty text.
             statuses |= {int(each): ConceptStatus(letter or None, not reason) for each, letter, reason in query.rows}
     if not statuses:
-        with database.query(select(concept).limit(1)) as query:
-            if not list(query.rows):
-                raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
+        _require_rows(database, table, "concept_id")
     doubtful = [each for each, status in statuses.items() if status.standard != "S" or not status.valid]
     for each, targets in _maps_to(database, tables, doubtful).items():
         statuses[each] = replace(statuses[each], maps_to=tuple(sorted(targets)))
