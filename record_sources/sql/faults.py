@@ -28,7 +28,8 @@ _PATTERNS = {
     "writes": r"\b25006\b|\b1792\b|ORA-01456|readonly|read-only",
     "disk": r"\b53\w{3}\b|disk (?:is )?full|no space|\b1021\b|ORA-01652",
     "grammar": r"\b42601\b|\b1064\b|ORA-009\d\d|syntax error|\b42000\b",
-    "cell": r"\b22\w{3}\b|conversion error|out of range|decode|too large|DataError|ValueError|OverflowError|\b1292\b|ORA-01722|\b8114\b",
+    "cell": r"\b22\w{3}\b|conversion error|out of range|decode|too large|DataError|ValueError|OverflowError|"
+    r"\b1292\b|ORA-01722|\b8114\b",
 }
 _FAULTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PATTERNS.items()}
 _AGAIN = "Nothing was left of the snapshot: take it again"

@@ -42,7 +42,7 @@ def of_sqlite(message: str, name: str) -> sqlite3.OperationalError:
         (Exception("42S02", "[42S02] Invalid object name 'secret'. (208)"), "names a table that is not there"),
         (sqlite3.OperationalError("no such column: height"), "names a column height that is not there"),
         (sqlite3.OperationalError("database is locked"), "another program holds the database"),
-        (sqlite3.OperationalError("Could not decode to UTF-8 column 'a' with text 'secret'"), "has a text that is not in UTF-8"),
+        (sqlite3.OperationalError("Could not decode to UTF-8 column 'a' with text 'secret'"), "column has a text"),
         (sqlite3.OperationalError("Could not decode to UTF-8 column 'height' with text 'secret'"), "column height has"),
         (of_sqlite("attempt to write a readonly database", "SQLITE_READONLY"), "would change the database"),
         # A file in the mode WAL, in a folder that only others may write.

@@ -190,7 +190,8 @@ def test_a_database_that_is_not_reached_says_why(tmp_path: Path, address: str, w
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_file_that_is_no_database_says_so(tmp_path: Path, kind: str) -> None:
     (tmp_path / "clinic.db").write_bytes(b"no database")
-    assert "may be of another kind or damaged" in refusal(tmp_path, f"{kind}:///clinic.db", "SELECT 1 AS patient FROM t")
+    words = refusal(tmp_path, f"{kind}:///clinic.db", "SELECT 1 AS patient FROM t")
+    assert "may be of another kind or damaged" in words
 
 
 def test_types_of_sqlite_that_do_not_go_together_are_counted(tmp_path: Path, opened: Open) -> None:
