@@ -166,7 +166,7 @@ WITH single AS (SELECT codes, min(concept) AS concept FROM target GROUP BY codes
 SELECT
     CASE WHEN e.domain <> 'visit' AND t.domain IN ('condition', 'drug', 'measurement', 'observation') THEN t.domain
          ELSE e.domain END,
-    e.patient, t.concept, e.day, e.time, NULL, e.value,
+    e.patient, t.concept, e.day, e.time, e.value,
     CASE WHEN e.value_codes IS NOT NULL THEN coalesce(v.concept, 0) END,
     CASE WHEN e.unit_codes IS NOT NULL THEN coalesce(u.concept, $unknown_unit) END
 FROM coded_event e

@@ -78,7 +78,8 @@ def fill_staging(
     """
     reader = OmopReader(database, workspace, source, progress)
     covered = reader.read_vocabulary(named_concepts(cohort))
-    remarks = [*reader.read_people(source.patient), *reader.read_deaths()]
+    reader.read_people(source.patient)
+    remarks = list(reader.read_deaths())
     for domain, named in _named_by_domain(cohort).items():
         remarks += reader.read_events(domain, named, covered)
     workspace.connection.execute("DROP TABLE raw_person")
@@ -87,13 +88,13 @@ def fill_staging(
 
 def _named_by_domain(cohort: Cohort) -> dict[Domain, dict[int, bool]]:
     """Return the named concepts of each domain, and whether descendants of each count somewhere."""
-    found = defaultdict[Domain, dict[int, bool]](dict)
+    by_domain = defaultdict[Domain, dict[int, bool]](dict)
     for use in (cohort.index_event, *cohort.columns.values(), *cohort.events.values()):
         # Only events have concepts.
         for concept in use.concepts or ():
-            of = cast("Domain", use.of)
-            found[of][concept] = found[of].get(concept, False) or use.descendants
-    return found
+            concepts = by_domain[cast("Domain", use.of)]
+            concepts[concept] = concepts.get(concept, False) or use.descendants
+    return by_domain
 
 
 class OmopReader:
@@ -117,7 +118,7 @@ class OmopReader:
         self._move("INSERT INTO covered SELECT named, concept FROM raw_covered", "raw_covered")
         return covered
 
-    def read_people(self, patient: str) -> Iterator[str]:
+    def read_people(self, patient: str) -> None:
         """Fill `person`, and keep the table `raw_person` with the patient of each person_id."""
         table = self._clinical.find("person")
         columns = {
@@ -144,7 +145,6 @@ class OmopReader:
             f"{_cast('birth_month')}, {_cast('birth_day')}, NULL FROM raw_person"
         )
         self._workspace.connection.execute(f"ALTER TABLE raw_person RENAME {patient} TO patient")
-        yield from ()
 
     def read_deaths(self) -> Iterator[str]:
         """Enter the days of death. The earliest counts."""
@@ -153,7 +153,7 @@ class OmopReader:
         self._fill("raw_death", table, columns, [select(*columns.values())])
         self._require_casts("raw_death", table)
         day = _day(columns)
-        [(without_day, several, without_person)] = self._rows(
+        [(without_day, repeated, without_person)] = self._rows(
             f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT d.person) FILTER "  # noqa: S608
             f"({day} IS NOT NULL), count(*) FILTER (p.person IS NULL) FROM raw_death d "
             f"LEFT JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')}"
@@ -164,8 +164,8 @@ class OmopReader:
             "WHERE d.patient = person.patient",
             "raw_death",
         )
-        if several:
-            yield f"death: {several:,} further rows of a person, of whom the earliest day counts"
+        if repeated:
+            yield f"death: {repeated:,} further rows of a person, of whom the earliest day counts"
         if without_day:
             yield f"death: {without_day:,} rows without a date left out"
         if without_person:
@@ -222,7 +222,7 @@ class OmopReader:
             cells["value"] = f"CASE WHEN limit_only = 0 THEN {cells['value']} END"
             [(limits,)] = self._rows(f"SELECT count(value) FROM {raw} WHERE limit_only = 1")  # noqa: S608
         self._move(
-            f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, NULL, "  # noqa: S608
+            f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, "  # noqa: S608
             f"{cells['value']}, {cells['value_concept']}, {cells['unit']} FROM {raw} d "
             f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} WHERE {day} IS NOT NULL",
             raw,
@@ -303,11 +303,11 @@ class OmopReader:
 
 def _by_first(parts: Iterator[list[int]], covered: Mapping[int, set[int]]) -> list[set[int]]:
     """Return the concepts of each part that no part before it covers."""
-    seen, found = set[int](), list[set[int]]()
+    before, by_part = set[int](), list[set[int]]()
     for part in parts:
-        found.append(set[int]().union(*(covered[named] for named in part)) - seen)
-        seen |= found[-1]
-    return found
+        by_part.append(set[int]().union(*(covered[concept] for concept in part)) - before)
+        before |= by_part[-1]
+    return by_part
 
 
 def _cast(name: str) -> str:

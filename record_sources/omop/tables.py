@@ -27,9 +27,9 @@ class CdmTable:
 
     def __getitem__(self, name: str) -> ColumnElement[Any]:
         """Return a column. Raises SourceError: the table lacks it."""
-        if (found := self.columns.get(name)) is None:
+        if (column_of_name := self.columns.get(name)) is None:
             raise SourceError(f"table {self.name} has no column {name}, as OMOP CDM 5.4 has. Add it, or a view with it")
-        return found
+        return column_of_name
 
 
 class CdmTables:
@@ -64,8 +64,8 @@ class CdmTables:
     def find(self, name: str) -> CdmTable:
         """Return a table or view. Raises SourceError: there is none, or several."""
         if name not in self._names:
-            where = "" if self._schema is None else f" in schema {self._schema}"
-            raise SourceError(f"the database has no table {name}{where}: {self._advice}")
+            place = "" if self._schema is None else f" in schema {self._schema}"
+            raise SourceError(f"the database has no table {name}{place}: {self._advice}")
         if len(self._names[name]) > 1:
             raise SourceError(
                 f"the database has several tables {name} that differ in capitals alone: keep one, or {self._advice}"

@@ -91,26 +91,32 @@ def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Check
 def _stored_faults(check: SheetCheck) -> Iterator[str]:
     if check.merged:
         yield (f"{check.merged} merged ranges in the header or the rows. Undo the merges, and fill each cell")
-    for counts, what in (
+    for counts, sentence in (
         (check.errors, "cells have an error such as #N/A or #DIV/0!. Correct or empty them"),
         (check.uncomputed, "formulas have no value. Open the file in Excel or LibreOffice and save it again"),
     ):
         for column, count in sorted(counts.items()):
             if count:
-                yield f"column {column_letters(column)}: {count} {what}"
+                yield f"column {column_letters(column)}: {count} {sentence}"
 
 
 def _header_faults(header: Sequence[Any], kinds: _Kinds) -> Iterator[str]:
     """Yield what is wrong with the names. Columns without a name are named by their letters."""
     for place, (name, counts) in enumerate(zip(header, kinds.counts, strict=True)):
-        if name != "" and not isinstance(name, str):
-            yield f"column {column_letters(place)}: its name is no text. Format the header's cell as text"
-        elif not str(name).strip() and (name or counts):
-            yield f"column {column_letters(place)} has no name, but {counts.total()} cells. Name or delete it"
+        if fault := _name_fault(name, counts):
+            yield f"column {column_letters(place)}{fault}"
     folded = Counter(str(name).casefold() for name in header if str(name).strip())
     for name, count in folded.items():
         if count > 1:
             yield f"{count} columns have the name {name}, or differ only in capitals. Give each column its own name"
+
+
+def _name_fault(name: Any, counts: Counter[str]) -> str:
+    if name != "" and not isinstance(name, str):
+        return ": its name is no text. Format the header's cell as text"
+    if not str(name).strip() and (name or counts):
+        return f" has no name, but {counts.total()} cells. Name or delete it"
+    return ""
 
 
 class _Kinds:
