@@ -242,7 +242,9 @@ def test_a_code_for_missing_counts_in_every_form_of_a_date_or_number(storage: st
     frame = pd.DataFrame({"admit": DATES, "index": INDEX_DATES, "glu_mmol": [-9, -9.0, "-09", "-9e0", 2]}, dtype=object)
     frame = frame.assign(gender="M", temp_f=1.0, station="a", pat=[f"p{row}" for row in range(5)])
     if "typed" in storage or storage in ("parquet", "lazy"):
-        frame = frame.map(lambda cell: cell if cell is None else str(pd.to_datetime(cell)) if "/" in str(cell) else cell)
+        frame = frame.map(
+            lambda cell: cell if cell is None else str(pd.to_datetime(cell)) if "/" in str(cell) else cell
+        )
         frame = frame.assign(**{name: pd.to_datetime(frame[name], format="mixed") for name in ("admit", "index")})
     text = """
     [columns]
