@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from record_sources.description import SourceDescription
 from record_sources.errors import SourceError
-from record_sources.workspace import Progress, Workspace
+from record_sources.source_file.description import SourceDescription
+from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import Cohort
 
 
@@ -26,7 +26,7 @@ class Contents:
     remarks: tuple[str, ...] = ()
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """One source of records."""
 
     @property
@@ -47,7 +47,7 @@ class Source(Protocol):
         """Whether a table may have several rows of a patient. Tables of events always may."""
         ...
 
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
+    def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read all records into tables of the workspace. Raises SourceError."""
         ...
 
@@ -56,12 +56,12 @@ SOURCES = {
     "sql": "record_sources.sql:sql_source",
     "omop": "record_sources.omop:omop_source",
     "fhir": "record_sources.fhir:fhir_source",
-    "workbook": "record_sources.workbook:workbook_source",
+    "workbook": "record_sources.workbook.sheet:workbook_source",
 }
 """Kind -> module and function. The function takes the description and the study's cohort or None."""
 
 
-def source_of(description: SourceDescription, cohort: Cohort | None) -> Source:
+def source_of(description: SourceDescription, cohort: Cohort | None) -> RecordSource:
     """Return the source that a description names.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from client_sdk.errors import ConfigurationError, LedgerInUse, RecordsChanged
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
-from record_sources.snapshot_record import SnapshotRecord, digests_of
+from record_sources.snapshot.record import SnapshotRecord, digests_of
 
 LEDGER_FILE = "snapshots.db"
 # Stands where a study's name does in the ledger of a data set.

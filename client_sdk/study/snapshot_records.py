@@ -11,7 +11,7 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.guard.snapshots import Snapshot, named, snapshots_in
 from client_sdk.study.snapshot_taking import finish
-from record_sources.snapshot_record import digests_of
+from record_sources.snapshot.record import digests_of
 
 
 @dataclass(frozen=True)

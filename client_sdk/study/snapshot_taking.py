@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, WardroundError
 from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, name_is_taken, named, sizes_of, snapshots_in
-from record_sources.snapshot_record import cohort_json, digests_of
+from record_sources.snapshot.record import cohort_json, digests_of
 from study_protocol.study.cohort import Cohort
 from study_protocol.wire.failpoints import failpoint, register
 
 if TYPE_CHECKING:
-    from record_sources.description import SourceDescription
-    from record_sources.snapshot import Prepared
-    from record_sources.workspace import Progress
+    from record_sources.snapshot.preparation import PreparedSnapshot
+    from record_sources.source_file.description import SourceDescription
+    from record_sources.working.workspace import RowProgress
 
 register("snapshot.after-entry")
 
@@ -34,7 +34,7 @@ class TakenSnapshot:
 
 
 def take_snapshot(
-    home: Path, source: Path, target: Path, cohort: Cohort | None, person: str, progress: Progress
+    home: Path, source: Path, target: Path, cohort: Cohort | None, person: str, progress: RowProgress
 ) -> TakenSnapshot:
     """Read the records of a source, and freeze them under the name of the target.
 
@@ -52,8 +52,8 @@ def take_snapshot(
         ConfigurationError: a snapshot of this name is there.
         LedgerInUse, LedgerDamaged, LedgerNotWritten: the entry cannot be written. No file is left.
     """
-    from record_sources.description import read_description
-    from record_sources.snapshot import prepare, snapshot_name
+    from record_sources.snapshot.preparation import prepare, snapshot_name
+    from record_sources.source_file.description import read_description
 
     target = target.expanduser().absolute()
     name, description = snapshot_name(target), read_description(source)
@@ -91,12 +91,12 @@ def finish(snapshot: Snapshot) -> bool:
     """
     if not (snapshot.path.parent / f".{snapshot.name}.part").is_dir():
         return False
-    from record_sources.snapshot import finish_interrupted
+    from record_sources.snapshot.preparation import finish_interrupted
 
     return finish_interrupted(snapshot.path, snapshot.record)
 
 
-def _again(known: Snapshot, prepared: Prepared) -> TakenSnapshot:
+def _again(known: Snapshot, prepared: PreparedSnapshot) -> TakenSnapshot:
     """Return a snapshot whose files were gone and are the same. Raises ConfigurationError: its name is taken."""
     is_same = prepared.record.sha256 == known.record.sha256
     if not is_same or prepared.target.resolve() != known.path:
@@ -105,7 +105,7 @@ def _again(known: Snapshot, prepared: Prepared) -> TakenSnapshot:
     return TakenSnapshot(known, prepared.remarks, is_new=False)
 
 
-def _is_recorded(home: Path, prepared: Prepared) -> bool:
+def _is_recorded(home: Path, prepared: PreparedSnapshot) -> bool:
     try:
         known = named(snapshots_in(home), prepared.record.name)
     # A full disk may have stopped its first entry.
@@ -116,7 +116,7 @@ def _is_recorded(home: Path, prepared: Prepared) -> bool:
 
 def _digests(description: SourceDescription) -> dict[str, str]:
     """Return the SHA-256 of each file with a query or with a view, by its path."""
-    from record_sources.description import FhirDescription, SqlDescription
+    from record_sources.source_file.description import FhirDescription, SqlDescription
 
     paths: list[Path] = []
     if isinstance(description, SqlDescription):

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from record_sources.cohort.events import ALL_DAYS, COUNTED
-from record_sources.workspace import quoted
+from record_sources.working.workspace import quoted
 from study_protocol.study.cohort import PATIENTS, CohortColumn
 
 # Events with a number, in the study's unit. Adding 0 makes -0 to 0, which no order tells apart.

@@ -15,7 +15,7 @@ from record_sources.cohort.columns import CohortColumns
 from record_sources.cohort.counts import CohortCounts
 from record_sources.cohort.events import ALL_DAYS, COVERED
 from record_sources.errors import SourceError
-from record_sources.workspace import quoted
+from record_sources.working.workspace import quoted
 from study_protocol.study.cohort import CODE, DAY, PATIENT, PATIENTS, Cohort, CohortEvents
 
 # The staging tables under names that no table of events can have: those hold no underscore.
@@ -26,7 +26,7 @@ def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Cohort
     """Replace the staging tables by the table `patients` and the tables of events of the cohort.
 
     Args:
-        connection: the working database with the tables of `record_sources.staging`, filled.
+        connection: the working database with the tables of `record_sources.working.staging`, filled.
 
     Returns:
         how many patients there are, and how many each rule left out.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from record_sources.description import FhirDescription, SourceDescription
 from record_sources.errors import SourceError
 from record_sources.fhir.source import CohortSource
 from record_sources.fhir.view_source import views_source
-from record_sources.sources import Source
+from record_sources.source_file.description import FhirDescription, SourceDescription
+from record_sources.sources import RecordSource
 from study_protocol.study.cohort import Cohort
 
 
-def fhir_source(description: SourceDescription, cohort: Cohort | None) -> Source:
+def fhir_source(description: SourceDescription, cohort: Cohort | None) -> RecordSource:
     """Return the source of a description of kind fhir.
 
     Raises:

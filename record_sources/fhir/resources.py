@@ -30,7 +30,7 @@ class PatientRow(NamedTuple):
         return "PatientRow"
 
 
-class EventRow(NamedTuple):
+class CodedEvent(NamedTuple):
     """One event whose codes are not yet concepts. `medication` is the id of a resource that has the codes."""
 
     domain: str
@@ -45,7 +45,7 @@ class EventRow(NamedTuple):
 
     def __repr__(self) -> str:
         """Show no cell."""
-        return "EventRow"
+        return "CodedEvent"
 
 
 class LeftOutError(ValueError):
@@ -53,7 +53,7 @@ class LeftOutError(ValueError):
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _EventKind:
     domain: str
     dates: tuple[str, ...]
     left_out: frozenset[str]
@@ -64,21 +64,21 @@ class _Kind:
 
 _MEDICATION_DATES = ("effectiveDateTime", "effectivePeriod.start")
 _KINDS = {
-    "Encounter": _Kind("visit", ("period.start",), frozenset({"entered-in-error", "cancelled", "planned"})),
-    "Condition": _Kind(
+    "Encounter": _EventKind("visit", ("period.start",), frozenset({"entered-in-error", "cancelled", "planned"})),
+    "Condition": _EventKind(
         "condition",
         ("onsetDateTime", "onsetPeriod.start", "recordedDate"),
         frozenset({"entered-in-error", "refuted"}),
     ),
-    "MedicationRequest": _Kind("drug", ("authoredOn",), frozenset({"entered-in-error", "cancelled", "draft"})),
-    "MedicationAdministration": _Kind("drug", _MEDICATION_DATES, frozenset({"entered-in-error", "not-done"})),
-    "MedicationStatement": _Kind(
+    "MedicationRequest": _EventKind("drug", ("authoredOn",), frozenset({"entered-in-error", "cancelled", "draft"})),
+    "MedicationAdministration": _EventKind("drug", _MEDICATION_DATES, frozenset({"entered-in-error", "not-done"})),
+    "MedicationStatement": _EventKind(
         "drug", (*_MEDICATION_DATES, "dateAsserted"), frozenset({"entered-in-error", "not-taken", "intended"})
     ),
-    "Immunization": _Kind(
+    "Immunization": _EventKind(
         "drug", ("occurrenceDateTime",), frozenset({"entered-in-error", "not-done"}), "patient", "vaccineCode"
     ),
-    "Observation": _Kind(
+    "Observation": _EventKind(
         "observation",
         ("effectiveDateTime", "effectivePeriod.start", "effectiveInstant"),
         frozenset({"entered-in-error", "cancelled", "registered"}),
@@ -113,7 +113,7 @@ def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
     return PatientRow(patient, sex, year, month, day, died)
 
 
-def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Iterator[EventRow]:
+def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Iterator[CodedEvent]:
     """Yield the events of a resource of `EVENT_KINDS`, and count values that are left out.
 
     Raises:
@@ -128,16 +128,16 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     day, time = _moment(resource, what.dates)
     if kind == "Observation":
         for component in elements.components(resource):
-            yield _observation(EventRow(what.domain, patient, (), None, day, time), component, counts)
+            yield _observation(CodedEvent(what.domain, patient, (), None, day, time), component, counts)
     elif kind == "Encounter":
         kinds_of_visit = [coding for coded in elements.items(resource, "type") for coding in _codings(coded)]
         codes = elements.codes([*kinds_of_visit, resource.get("class")])
-        yield EventRow(what.domain, patient, codes, None, day, time)
+        yield CodedEvent(what.domain, patient, codes, None, day, time)
     elif kind.startswith("Medication"):
-        yield _drug(EventRow(what.domain, patient, (), None, day, time), resource)
+        yield _drug(CodedEvent(what.domain, patient, (), None, day, time), resource)
     else:
         codes = elements.codes(_codings(resource.get(what.code)))
-        yield EventRow(what.domain, patient, codes, None, day, time)
+        yield CodedEvent(what.domain, patient, codes, None, day, time)
 
 
 @lru_cache(1 << 16)
@@ -157,7 +157,7 @@ def _codings(concept: Any) -> list[Any]:
     return elements.items(concept, "coding")
 
 
-def _is_left_out(kind: str, what: _Kind, resource: dict[str, Any]) -> bool:
+def _is_left_out(kind: str, what: _EventKind, resource: dict[str, Any]) -> bool:
     if kind == "Condition":
         statuses = [elements.text(coding, "code") for coding in _codings(resource.get("verificationStatus"))]
     else:
@@ -177,7 +177,7 @@ def _moment(resource: dict[str, Any], paths: tuple[str, ...]) -> tuple[date, dat
     return start
 
 
-def _drug(row: EventRow, resource: dict[str, Any]) -> EventRow:
+def _drug(row: CodedEvent, resource: dict[str, Any]) -> CodedEvent:
     reference = elements.text(resource, "medicationReference.reference")
     if reference is None:
         return row._replace(codes=elements.codes(_codings(resource.get("medicationCodeableConcept"))))
@@ -189,7 +189,7 @@ def _drug(row: EventRow, resource: dict[str, Any]) -> EventRow:
     return row._replace(medication=elements.referred_id(resource, "medicationReference", "Medication"))
 
 
-def _observation(row: EventRow, component: Any, counts: Counter[str]) -> EventRow:
+def _observation(row: CodedEvent, component: Any, counts: Counter[str]) -> CodedEvent:
     row = row._replace(codes=elements.codes(_codings(elements.element(component, "code"))))
     quantity = elements.element(component, "valueQuantity")
     if quantity is not None:
@@ -203,7 +203,7 @@ def _observation(row: EventRow, component: Any, counts: Counter[str]) -> EventRo
     return row._replace(value=elements.number(elements.element(component, "valueInteger")))
 
 
-def _quantity(row: EventRow, quantity: Any, counts: Counter[str]) -> EventRow:
+def _quantity(row: CodedEvent, quantity: Any, counts: Counter[str]) -> CodedEvent:
     if elements.text(quantity, "comparator"):
         counts["values below or above a limit (such as <5), left out"] += 1
         return row

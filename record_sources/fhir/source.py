@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from record_sources import staging
 from record_sources.cohort import make_tables
 from record_sources.fhir.staging import fill_staging
 from record_sources.sources import Contents
-from record_sources.workspace import Progress, Workspace
+from record_sources.working.staging import TABLES
+from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import PATIENT, PATIENTS, Cohort
 
 
@@ -34,9 +34,9 @@ class CohortSource:
         """No query: the cohort says what is read."""
         return {}
 
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
+    def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read the export and make the cohort's tables. Raises SourceError."""
-        workspace.connection.execute(staging.TABLES)
+        workspace.connection.execute(TABLES)
         left_out = fill_staging(workspace, self.folder, self.vocabulary, self.cohort, progress)
         counts = make_tables(workspace.connection, self.cohort)
         remarks = [f"{count:,} of {reason}" for reason, count in left_out.items()]

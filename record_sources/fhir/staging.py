@@ -10,21 +10,21 @@ from typing import Any
 
 import duckdb
 
-from record_sources import concepts
-from record_sources.arrow import pa
+from record_sources.cohort.concepts import named_concepts
 from record_sources.errors import SourceError
 from record_sources.fhir import vocabulary
 from record_sources.fhir.elements import Codes, text
 from record_sources.fhir.files import ResourceLine, export_files, read_resources
 from record_sources.fhir.resources import (
     EVENT_KINDS,
-    EventRow,
+    CodedEvent,
     LeftOutError,
     event_rows,
     medication_codes,
     patient_row,
 )
-from record_sources.workspace import Progress, Workspace, no_progress
+from record_sources.working.arrow import pa
+from record_sources.working.workspace import RowProgress, Workspace, no_progress
 from study_protocol.study.cohort import Cohort
 
 _ROWS_AT_ONCE = 20_000
@@ -44,14 +44,14 @@ def fill_staging(
     folder: Path,
     vocabulary_folder: Path,
     cohort: Cohort,
-    progress: Progress = no_progress,
+    progress: RowProgress = no_progress,
 ) -> dict[str, int]:
     """Fill the staging tables from a FHIR export, with the events that the cohort's concepts cover.
 
     A unit without a standard concept becomes the unit -1, so that its values are never read as those without a unit.
 
     Args:
-        workspace: the working database, with the tables of `record_sources.staging`.
+        workspace: the working database, with the tables of `record_sources.working.staging`.
         folder: of the export's NDJSON files. The kind of each line is read from its `resourceType`.
         vocabulary_folder: of the vocabulary files from Athena.
         cohort: the section of the settings.
@@ -67,7 +67,7 @@ def fill_staging(
     files = export_files(folder)
     connection = workspace.connection
     connection.execute(vocabulary.TABLES + _TABLES)
-    vocabulary.load_vocabulary(connection, vocabulary_folder, concepts.named_concepts(cohort))
+    vocabulary.load_vocabulary(connection, vocabulary_folder, named_concepts(cohort))
     reader = ExportReader(workspace)
     size, done = sum(path.stat().st_size for path in files), 0
 
@@ -137,7 +137,7 @@ class ExportReader:
         for row in event_rows(line.kind, line.resource, counts):
             self._append("coded_event", self._numbered(row))
 
-    def _numbered(self, row: EventRow) -> Sequence[Any]:
+    def _numbered(self, row: CodedEvent) -> Sequence[Any]:
         answers = (None if codes is None else self._number(codes) for codes in (row.value_codes, row.unit_codes))
         codes = self._number(row.codes, row.domain == "visit")
         return (self.lines, row.domain, row.patient, codes, *row[3:-2], *answers)

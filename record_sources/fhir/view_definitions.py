@@ -15,12 +15,12 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=255)]
 Text = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
-class _Part(BaseModel):
+class _DefinitionPart(BaseModel):
     # Titles, descriptions and tags change no row. A misspelled `forEach` would, and `Select` refuses it.
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, alias_generator=to_camel)
 
 
-class Column(_Part):
+class ViewColumn(_DefinitionPart):
     """One column: a FHIRPath expression with a name. `type` is a FHIR type, or its address."""
 
     name: Name
@@ -29,7 +29,7 @@ class Column(_Part):
     collection: bool = False
 
 
-class Filter(_Part):
+class Filter(_DefinitionPart):
     """A condition that a resource must meet."""
 
     path: Text
@@ -60,13 +60,13 @@ class Constant(BaseModel):
         return self
 
 
-class Select(_Part):
+class Select(_DefinitionPart):
     """Columns, nested selections and unions, once or for each element of an expression."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
     id: str | None = None
     extension: list[Any] | None = None
-    column: list[Column] = []
+    column: list[ViewColumn] = []
     select: list[Select] = []
     union_all: list[Select] = []
     for_each: Text | None = None
@@ -80,7 +80,7 @@ class Select(_Part):
         return self
 
 
-class ViewDefinition(_Part):
+class ViewDefinition(_DefinitionPart):
     """One view: rows made of the resources of one type."""
 
     resource_type: str = Field(default="ViewDefinition", pattern="^ViewDefinition$")

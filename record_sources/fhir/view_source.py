@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from record_sources.arrow import pa
-from record_sources.description import PATIENTS, FhirDescription
 from record_sources.errors import SourceError
 from record_sources.fhir.files import export_files
 from record_sources.fhir.view_definitions import read_definitions
-from record_sources.fhir.views import Row, View, prepare_view, view_rows
+from record_sources.fhir.views import FhirView, Row, prepare_view, view_rows
+from record_sources.source_file.description import FhirDescription
 from record_sources.sources import Contents
-from record_sources.workspace import Progress, Workspace
+from record_sources.working.arrow import pa
+from record_sources.working.workspace import RowProgress, Workspace
+from study_protocol.study.cohort import PATIENTS
 
 _IDS_AT_ONCE = 20_000
 _IDS = "ids of resources"
@@ -24,7 +25,7 @@ class ViewsSource:
     """Views over a folder of NDJSON files. queries: table -> text of its ViewDefinition."""
 
     folder: Path
-    views: tuple[View, ...]
+    views: tuple[FhirView, ...]
     queries: Mapping[str, str]
     patient_column: str
     several_rows: bool
@@ -34,7 +35,7 @@ class ViewsSource:
         """The folder in words."""
         return f"FHIR files in {self.folder.resolve()}"
 
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
+    def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read the export once for each view. Raises SourceError, also for a resource that is there twice."""
         files = export_files(self.folder)
         for view in self.views:
@@ -45,7 +46,7 @@ class ViewsSource:
         workspace.connection.execute(f'DROP TABLE "{_IDS}"')
         return Contents(tuple(view.name for view in self.views))
 
-    def _rows(self, view: View, files: list[Path], workspace: Workspace) -> Iterator[Row]:
+    def _rows(self, view: FhirView, files: list[Path], workspace: Workspace) -> Iterator[Row]:
         """Yield the rows of a view, and keep the ids of its resources."""
         ids: list[str] = []
         for identifier, rows in view_rows(view, files):
@@ -64,7 +65,7 @@ def views_source(description: FhirDescription, views: Path) -> ViewsSource:
     Raises:
         SourceError: a view cannot be used. Or there are several views, and none has the name `patients`.
     """
-    prepared: list[View] = []
+    prepared: list[FhirView] = []
     queries: dict[str, str] = {}
     for definition, text in read_definitions(views):
         try:
@@ -83,7 +84,7 @@ def views_source(description: FhirDescription, views: Path) -> ViewsSource:
     )
 
 
-def _require_once(workspace: Workspace, view: View) -> None:
+def _require_once(workspace: Workspace, view: FhirView) -> None:
     repeated = f'SELECT count(*) FROM (SELECT id FROM "{_IDS}" GROUP BY id HAVING count(*) > 1)'  # noqa: S608
     count = workspace.connection.execute(repeated).fetchall()[0][0]
     if count:

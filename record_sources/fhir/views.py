@@ -12,7 +12,7 @@ from typing import Any
 
 from record_sources.errors import SourceError
 from record_sources.fhir.files import read_resources
-from record_sources.fhir.view_definitions import Column, Select, ViewDefinition
+from record_sources.fhir.view_definitions import Select, ViewColumn, ViewDefinition
 from record_sources.fhir.view_expressions import VARIABLES, Expression, constant_node, parse_expression, plain
 
 Row = tuple[Any, ...]
@@ -41,7 +41,7 @@ class _Selection:
 
 
 @dataclass(frozen=True, repr=False)
-class View:
+class FhirView:
     """A view that is ready to be used. Its expressions are parsed once.
 
     name      of the table. Empty: the definition has none
@@ -78,7 +78,7 @@ class View:
         return [tuple(chain.from_iterable(combined)) for combined in product(*parts)]
 
 
-def prepare_view(definition: ViewDefinition) -> View:
+def prepare_view(definition: ViewDefinition) -> FhirView:
     """Return a definition with its expressions parsed.
 
     Raises:
@@ -93,15 +93,15 @@ def prepare_view(definition: ViewDefinition) -> View:
     twice = sorted({name for name in names if [other.lower() for other in names].count(name.lower()) > 1})
     if twice:
         raise SourceError(f"several columns have the name {twice[0]}. Give each column a name of its own")
-    return View(definition.name or "", definition.resource, names, wheres, selections, constants)
+    return FhirView(definition.name or "", definition.resource, names, wheres, selections, constants)
 
 
-def view_rows(view: View, files: Sequence[Path]) -> Iterator[tuple[str | None, list[Row]]]:
+def view_rows(view: FhirView, files: Sequence[Path]) -> Iterator[tuple[str | None, list[Row]]]:
     """Yield the id and the rows of each resource that a view reads from NDJSON files, one resource at a time.
 
     Raises:
-        SourceError: as `View.rows` and `read_resources`, or a cell is a list, which no table can hold. The text names
-            the view, the file and the number of the resource in it.
+        SourceError: as `FhirView.rows` and `read_resources`, or a cell is a list, which no table can hold. The text
+            names the view, the file and the number of the resource in it.
     """
     for file in files:
         for number, found in enumerate(read_resources([file]), start=1):
@@ -118,7 +118,7 @@ def view_rows(view: View, files: Sequence[Path]) -> Iterator[tuple[str | None, l
             yield (identifier if isinstance(identifier, str) else None), rows
 
 
-def _require_cells(view: View, rows: list[Row]) -> None:
+def _require_cells(view: FhirView, rows: list[Row]) -> None:
     for row in rows:
         for name, cell in zip(view.columns, row, strict=True):
             if isinstance(cell, list):
@@ -154,7 +154,7 @@ def _iteration(select: Select, variables: frozenset[str]) -> tuple[str, tuple[Ex
     return None
 
 
-def _prepare_column(column: Column, variables: frozenset[str]) -> _Column:
+def _prepare_column(column: ViewColumn, variables: frozenset[str]) -> _Column:
     try:
         path = parse_expression(column.path, variables)
     except SourceError as error:

@@ -9,10 +9,10 @@ from typing import Any, cast
 import duckdb
 import pyarrow.csv  # pyright: ignore[reportMissingTypeStubs]
 
-from record_sources.arrow import pa
-from record_sources.concepts import ConceptStatus, check_named
+from record_sources.cohort.concepts import ConceptStatus, check_named
 from record_sources.errors import SourceError
 from record_sources.fhir.systems import CONCEPT_IDS
+from record_sources.working.arrow import pa
 
 csv: Any = cast("Any", pyarrow.csv)
 _BLOCK = 8 << 20

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from record_sources.cohort import make_tables
-from record_sources.description import OmopDescription, SourceDescription
 from record_sources.errors import SourceError
 from record_sources.omop.staging import fill_staging
+from record_sources.source_file.description import OmopDescription, SourceDescription
 from record_sources.sources import Contents
 from record_sources.sql.connection import read_only
-from record_sources.staging import TABLES
-from record_sources.workspace import Progress, Workspace
+from record_sources.working.staging import TABLES
+from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import PATIENT, PATIENTS, Cohort
 
 
@@ -43,7 +43,7 @@ class OmopSource:
         """Each patient has one row."""
         return False
 
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
+    def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read patients and events in one transaction, and compute the cohort's tables. Raises SourceError."""
         workspace.connection.execute(TABLES)
         with read_only(self.description) as database:

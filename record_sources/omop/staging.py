@@ -11,20 +11,20 @@ from sqlalchemy import DateTime, Select, case, func, or_, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.elements import ColumnElement
 
-from record_sources.concepts import named_concepts
-from record_sources.description import OmopDescription
+from record_sources.cohort.concepts import named_concepts
 from record_sources.errors import SourceError
 from record_sources.omop.tables import CdmTable, CdmTables
 from record_sources.omop.vocabulary import chunks, covered_concepts, select_descendants
+from record_sources.source_file.description import OmopDescription
 from record_sources.sql.connection import ReadOnlyDatabase
-from record_sources.workspace import Progress, Workspace
+from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import Cohort, Domain
 
 _LOAD = "load the vocabulary of OMOP from athena.ohdsi.org"
 
 
 @dataclass(frozen=True)
-class EventTable:
+class CdmEventTable:
     """Where OMOP has the events of a domain: the table, and the beginning of the names of its columns."""
 
     name: str
@@ -33,12 +33,12 @@ class EventTable:
     has_values: bool = False
 
 
-EVENT_TABLES: Mapping[Domain, EventTable] = {
-    "visit": EventTable("visit_occurrence", "visit_concept_id", "visit_start"),
-    "condition": EventTable("condition_occurrence", "condition_concept_id", "condition_start"),
-    "drug": EventTable("drug_exposure", "drug_concept_id", "drug_exposure_start"),
-    "measurement": EventTable("measurement", "measurement_concept_id", "measurement", has_values=True),
-    "observation": EventTable("observation", "observation_concept_id", "observation", has_values=True),
+EVENT_TABLES: Mapping[Domain, CdmEventTable] = {
+    "visit": CdmEventTable("visit_occurrence", "visit_concept_id", "visit_start"),
+    "condition": CdmEventTable("condition_occurrence", "condition_concept_id", "condition_start"),
+    "drug": CdmEventTable("drug_exposure", "drug_concept_id", "drug_exposure_start"),
+    "measurement": CdmEventTable("measurement", "measurement_concept_id", "measurement", has_values=True),
+    "observation": CdmEventTable("observation", "observation_concept_id", "observation", has_values=True),
 }
 # Columns of the raw tables, each with the type that its cells must have.
 _TYPES = {
@@ -60,13 +60,13 @@ _UNIT = "CASE WHEN unit_named = 1 AND coalesce({unit}, 0) = 0 THEN -1 ELSE {unit
 
 
 def fill_staging(
-    database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, cohort: Cohort, progress: Progress
+    database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, cohort: Cohort, progress: RowProgress
 ) -> list[str]:
     """Fill the staging tables from an OMOP database.
 
     Args:
         database: in one transaction, so that the tables fit together.
-        workspace: with the tables of `record_sources.staging`.
+        workspace: with the tables of `record_sources.working.staging`.
 
     Returns:
         sentences with counts of rows that were left out.
@@ -98,7 +98,7 @@ class OmopReader:
     """Reads tables one after another into raw tables of the workspace, and from them into the staging tables."""
 
     def __init__(
-        self, database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, progress: Progress
+        self, database: ReadOnlyDatabase, workspace: Workspace, source: OmopDescription, progress: RowProgress
     ) -> None:
         self._database, self._workspace, self._progress = database, workspace, progress
         self._clinical = CdmTables(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Select, and_, false, or_, select
 
-from record_sources.concepts import ConceptStatus, check_named
+from record_sources.cohort.concepts import ConceptStatus, check_named
 from record_sources.errors import SourceError
 from record_sources.omop.tables import CdmTable, CdmTables
 from record_sources.sql.connection import ReadOnlyDatabase

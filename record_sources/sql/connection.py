@@ -19,10 +19,10 @@ from sqlalchemy import Connection, CursorResult, Engine, Executable, create_engi
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from record_sources.addresses import DATABASES, parsed
-from record_sources.description import DatabaseAddress
 from record_sources.errors import SourceError
-from record_sources.secrets import read_password
+from record_sources.source_file.addresses import DATABASES, parsed
+from record_sources.source_file.description import DatabaseAddress
+from record_sources.source_file.secrets import read_password
 from record_sources.sql.faults import fault_of
 
 _FETCHED = 10_000
@@ -48,7 +48,7 @@ _FIRST: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True)
-class Query:
+class FetchedQuery:
     """Rows of a query that runs. columns: their names."""
 
     columns: tuple[str, ...]
@@ -70,7 +70,7 @@ class ReadOnlyDatabase:
     timeout: float
 
     @contextmanager
-    def query(self, statement: str | Executable) -> Generator[Query]:
+    def query(self, statement: str | Executable) -> Generator[FetchedQuery]:
         """Run a query, and fetch its rows in chunks while they are taken. Only a text is sent literally.
 
         Raises:
@@ -88,7 +88,7 @@ class ReadOnlyDatabase:
         # A cursor of psycopg that finds its connection lost closes only the second time.
         closing = [result.close, cast("Any", result.cursor).close]
         try:
-            yield Query(tuple(map(str, result.keys())), self._fetched(result, text, watchdog))
+            yield FetchedQuery(tuple(map(str, result.keys())), self._fetched(result, text, watchdog))
         finally:
             watchdog.stop()
             for close in closing:

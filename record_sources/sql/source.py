@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from record_sources.addresses import parsed
-from record_sources.description import SourceDescription, SqlDescription
 from record_sources.errors import SourceError
+from record_sources.source_file.addresses import parsed
+from record_sources.source_file.description import SourceDescription, SqlDescription
 from record_sources.sources import Contents
 from record_sources.sql.connection import read_only
 from record_sources.sql.query_file import read_query
-from record_sources.workspace import Progress, Workspace
+from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import Cohort
 
 
@@ -37,7 +37,7 @@ class SqlSource:
         """Whether a single table may have several rows of a patient."""
         return self.description.several_rows
 
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
+    def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read all queries in one transaction. Raises SourceError, which names the table."""
         with read_only(self.description) as database:
             for table, text in self.queries.items():

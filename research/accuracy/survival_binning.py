@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SurvivalCohort:
     """unit: of time; widths: of bins; last: edge."""
 
     name: str
@@ -43,11 +43,11 @@ class Cohort:
 
 
 COHORTS = (
-    Cohort("waltons", "T", "E", "days", (5, 10), 70),
-    Cohort("rossi", "week", "arrest", "weeks", (4, 13), 52),
-    Cohort("lung", "time", "status", "days", (30, 90), 900),
-    Cohort("gbsg2", "time", "cens", "days", (90, 180), 2520),
-    Cohort("kidney_transplant", "time", "death", "days", (90, 180), 3240),
+    SurvivalCohort("waltons", "T", "E", "days", (5, 10), 70),
+    SurvivalCohort("rossi", "week", "arrest", "weeks", (4, 13), 52),
+    SurvivalCohort("lung", "time", "status", "days", (30, 90), 900),
+    SurvivalCohort("gbsg2", "time", "cens", "days", (90, 180), 2520),
+    SurvivalCohort("kidney_transplant", "time", "death", "days", (90, 180), 3240),
 )
 NUMBERS = (("rossi", "age", 15.0, 50.0), ("lung", "age", 30.0, 90.0), ("gbsg2", "estrec", 0.0, 1200.0))
 
@@ -72,7 +72,7 @@ def answers(question: BaseQuestion, columns: dict[str, Floats]) -> tuple[Answer,
     return question.answer(NoisedSum(total, 0.0, 0)), [question.answer(noised_sum) for noised_sum in noised]
 
 
-def curve(cohort: Cohort, width: float) -> dict[str, object]:
+def curve(cohort: SurvivalCohort, width: float) -> dict[str, object]:
     columns = columns_of(cohort.name, cohort.time, cohort.event)
     edges = tuple(float(edge) for edge in np.arange(0, cohort.last + width / 2, width))
     question = Survival(

@@ -70,8 +70,8 @@ def filled_postgresql(rows: int) -> Iterator[str]:
 
 def snapshot(url: str, folder: Path) -> int:
     """Take a snapshot."""
-    from record_sources.description import read_description
-    from record_sources.snapshot import prepare
+    from record_sources.snapshot.preparation import prepare
+    from record_sources.source_file.description import read_description
 
     (folder / "events.sql").write_text(QUERY)
     entries = f'kind = "sql"\nurl = "{url}"\nquery = "events.sql"\nseveral_rows = true\n'

@@ -23,7 +23,7 @@ from record_sources.fhir.views import prepare_view
 
 
 @dataclass(frozen=True)
-class Case:
+class ViewCase:
     """A case after its trial. tag: shareable, experimental, or none."""
 
     file: str
@@ -32,13 +32,13 @@ class Case:
     passed: bool
 
 
-def tried(folder: Path) -> Iterator[Case]:
+def tried(folder: Path) -> Iterator[ViewCase]:
     """Try each case of the folder's JSON files. Rows may come in any order."""
     for file in sorted(folder.glob("*.json")):
         content = json.loads(file.read_text("utf-8"), parse_float=Decimal)
         for case in content["tests"]:
             tag = (case.get("tags") or ["none"])[0]
-            yield Case(file.name, case["title"], tag, _passes(case, content["resources"]))
+            yield ViewCase(file.name, case["title"], tag, _passes(case, content["resources"]))
 
 
 def _passes(case: Mapping[str, Any], resources: list[dict[str, Any]]) -> bool:

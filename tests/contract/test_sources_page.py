@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 from private_learning.tasks.columns import read_columns
-from record_sources.description import OmopDescription, read_description
+from record_sources.source_file.description import OmopDescription, read_description
 from study_protocol.study.cohort import Cohort
 from tests.conftest import Postgres
 from tests.factories.settings import settings

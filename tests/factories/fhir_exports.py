@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from record_sources import staging
 from record_sources.fhir.staging import fill_staging
-from record_sources.workspace import Workspace
+from record_sources.working.staging import TABLES
+from record_sources.working.workspace import Workspace
 from study_protocol.study.cohort import Cohort
 
 LOINC, SNOMED, UCUM = "http://loinc.org", "http://snomed.info/sct", "http://unitsofmeasure.org"
@@ -126,7 +126,7 @@ class Staged:
     def __init__(self, export: Path, vocabulary: Path, work: Path, settings: Cohort | None = None) -> None:
         work.mkdir(exist_ok=True)
         with Workspace(work) as workspace:
-            workspace.connection.execute(staging.TABLES)
+            workspace.connection.execute(TABLES)
             self.counts = fill_staging(workspace, export, vocabulary, settings or cohort())
             self.persons, self.events, self.covered = (
                 sorted(workspace.connection.execute(f"FROM {table}").fetchall(), key=repr)

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, sizes_of
-from record_sources.snapshot_record import QueryRecord, SnapshotRecord, TableRecord, digests_of
+from record_sources.snapshot.record import QueryRecord, SnapshotRecord, TableRecord, digests_of
 
 QUERY = "SELECT patient, age FROM icu"
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from client_sdk.api.config import ClientSettings
 from client_sdk.guard.policy import SitePolicy
-from record_sources.description import SourceFile
+from record_sources.source_file.description import SourceFile
 from server.app import ROUTERS
 from server.config import Settings
 from study_protocol.documents.card import Notes

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from record_sources.staging import TABLES
+from record_sources.working.staging import TABLES
 from study_protocol.study.cohort import Cohort, CohortColumn
 
 PERSON: tuple[str, ...] = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died")

@@ -227,4 +227,4 @@ def test_values_that_are_no_number_are_counted_and_left_out(quantity: dict[str, 
 
 def test_rows_show_no_cell() -> None:
     [event] = _events(observation("1", "1-1", valueInteger=3))
-    assert (repr(event), repr(patient_row(patient("secret"), Counter()))) == ("EventRow", "PatientRow")
+    assert (repr(event), repr(patient_row(patient("secret"), Counter()))) == ("CodedEvent", "PatientRow")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from record_sources.description import FhirDescription
 from record_sources.errors import SourceError
-from record_sources.snapshot import prepare
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import FhirDescription
 from record_sources.sources import source_of
 from study_protocol.study.cohort import Cohort
 from tests.factories.fhir_exports import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from record_sources.description import FhirDescription
 from record_sources.errors import SourceError
 from record_sources.fhir import fhir_source
-from record_sources.workspace import Workspace, no_progress
+from record_sources.source_file.description import FhirDescription
+from record_sources.working.workspace import Workspace, no_progress
 
 
 def view(name: str, resource: str, **paths: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from record_sources.errors import SourceError
 from record_sources.fhir.view_definitions import parse_definition, read_definitions
-from record_sources.fhir.views import View, prepare_view
+from record_sources.fhir.views import FhirView, prepare_view
 from research.benchmarks.view_tests import tried
 
 PATIENT: dict[str, Any] = {
@@ -38,7 +38,7 @@ OBSERVATION: dict[str, Any] = {
 }
 
 
-def view(*selects: dict[str, Any], resource: str = "Patient", **more: Any) -> View:
+def view(*selects: dict[str, Any], resource: str = "Patient", **more: Any) -> FhirView:
     return prepare_view(parse_definition({"resource": resource, "select": list(selects), **more}))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column, Date, DateTime, Engine, Integer, MetaData, Numeric, String, Table, create_engine
 
-from record_sources.description import OmopDescription
+from record_sources.source_file.description import OmopDescription
 from study_protocol.study.cohort import Cohort
 
 VISIT, ICU, FLU, ILL, OLD_FLU, GONE_FLU, PULSE, ANSWER, YES = (

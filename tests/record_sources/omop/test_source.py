@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from private_learning.records.histories import read_histories
-from record_sources.description import OmopDescription
 from record_sources.errors import SourceError
 from record_sources.omop import omop_source
-from record_sources.snapshot import prepare
-from record_sources.workspace import Workspace, no_progress
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import OmopDescription
+from record_sources.working.workspace import Workspace, no_progress
 from study_protocol.study.cohort import Cohort
 from tests.conftest import Postgres
 from tests.record_sources.omop.example import (

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from record_sources.description import DatabaseAddress, read_description
 from record_sources.errors import SourceError
-from record_sources.snapshot import Prepared, prepare
+from record_sources.snapshot.preparation import PreparedSnapshot, prepare
+from record_sources.source_file.description import DatabaseAddress, read_description
 from record_sources.sql.connection import read_only
 from tests.conftest import Postgres
 from tests.record_sources.sql.databases import KINDS, database, described
@@ -36,7 +36,7 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
         yield make
 
 
-def taken(folder: Path, url: str, query: str, **entries: object) -> Prepared:
+def taken(folder: Path, url: str, query: str, **entries: object) -> PreparedSnapshot:
     return prepare(read_description(described(folder, url, query, **entries)), None, folder / "icu")
 
 
@@ -116,7 +116,7 @@ def test_a_connection_to_sqlite_cannot_write(tmp_path: Path, opened: Open) -> No
 def test_a_connection_that_is_ended_while_rows_come_leaves_nothing(
     tmp_path: Path, opened: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", 1000)
     url = opened("postgresql")
     path = described(tmp_path, url, "SELECT i AS patient, repeat('x', 900) AS note FROM generate_series(1, 30000) i")
     name = url.rpartition("/")[2].partition("?")[0]
@@ -137,7 +137,7 @@ def test_a_connection_that_is_ended_while_rows_come_leaves_nothing(
 def test_a_server_that_does_not_answer_is_given_up(
     tmp_path: Path, opened: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", 1000)
     monkeypatch.setattr("record_sources.sql.connection._GRACE_SECONDS", 0)
     url = opened("postgresql")
     path = described(

@@ -11,9 +11,9 @@ import duckdb
 import pytest
 from sqlalchemy import create_engine
 
-from record_sources.description import read_description
 from record_sources.errors import SourceError
-from record_sources.snapshot import prepare
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import read_description
 from research.omop_demo.fhir import write_resources
 from research.omop_demo.omop import write_database
 from research.omop_demo.patients import Diagnosis, MeasuredValue, Patients, Person, Visit

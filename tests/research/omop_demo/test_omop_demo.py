@@ -17,8 +17,8 @@ import pytest
 from private_learning.records import TableFormat, load
 from private_learning.tasks import load as load_task
 from private_learning.tasks.reading import dataset_of
-from record_sources.description import read_description
-from record_sources.snapshot import prepare
+from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import read_description
 from research.omop_demo.__main__ import main
 from study_protocol.study.settings import StudySettings
 from tests.conftest import Postgres

@@ -64,7 +64,7 @@ class Question:
 
 
 def _cohort_in_words(proposal: StudyProposal, of_snapshot: str) -> str:
-    from record_sources.snapshot_record import cohort_json
+    from record_sources.snapshot.record import cohort_json
 
     cohort = proposal.settings.cohort
     if cohort is not None and hashlib.sha256(cohort_json(cohort).encode()).hexdigest() == of_snapshot:

@@ -20,7 +20,7 @@ from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, 
 if TYPE_CHECKING:
     from client_sdk.guard.snapshots import Snapshot
     from client_sdk.study.snapshot_taking import TakenSnapshot
-    from record_sources.workspace import Progress
+    from record_sources.working.workspace import RowProgress
     from study_protocol.study.cohort import Cohort
 
 SourceFile = Annotated[
@@ -113,7 +113,7 @@ def _stopped_in_words() -> Generator[None]:
 
 
 @contextmanager
-def _progress() -> Generator[Progress]:
+def _progress() -> Generator[RowProgress]:
     """Give a progress bar with the expected time on a terminal, and a line now and then elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines()

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 import client_sdk.study.snapshot_taking  # noqa: F401 (it registers a failpoint)
-import record_sources.snapshot  # noqa: F401 (likewise)
+import record_sources.snapshot.preparation  # noqa: F401 (likewise)
 from client_sdk.guard.snapshots import snapshots_in
 from study_protocol.wire.failpoints import EXIT_CODE, names
 from tests.conftest import Postgres
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 # The source waits before each row, so that a signal comes in the middle of reading.
 SLOW = """
-import time, record_sources.workspace as w
+import time, record_sources.working.workspace as w
 chunks = w._chunks
 def slow(rows, size):
     for place, chunk in enumerate(chunks(rows, 5)):

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import duckdb
 
-from record_sources.description import SourceDescription
 from record_sources.errors import SourceError
-from record_sources.parquet import write_sorted
-from record_sources.part_folder import PartFolder, sync
-from record_sources.snapshot_record import PATIENTS, QueryRecord, SnapshotRecord, TableRecord, cohort_json, digests_of
-from record_sources.sources import Source, source_of
-from record_sources.workspace import Progress, Workspace, no_progress, quoted
-from study_protocol.study.cohort import Cohort
+from record_sources.snapshot.parquet import write_sorted
+from record_sources.snapshot.part_folder import PartFolder, sync
+from record_sources.snapshot.record import QueryRecord, SnapshotRecord, TableRecord, cohort_json, digests_of
+from record_sources.source_file.description import SourceDescription
+from record_sources.sources import RecordSource, source_of
+from record_sources.working.workspace import RowProgress, Workspace, no_progress, quoted
+from study_protocol.study.cohort import PATIENTS, Cohort
 from study_protocol.wire.failpoints import failpoint, register
 from study_protocol.wire.signing import canonical_json
 
@@ -32,7 +32,7 @@ _OF_THE_DISK = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.Transact
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSnapshot:
     """A snapshot that is written and has no name yet. `publish` or `discard` ends it.
 
     Attributes:
@@ -75,8 +75,8 @@ def snapshot_name(target: Path) -> str:
 
 
 def prepare(
-    description: SourceDescription, cohort: Cohort | None, target: Path, progress: Progress = no_progress
-) -> Prepared:
+    description: SourceDescription, cohort: Cohort | None, target: Path, progress: RowProgress = no_progress
+) -> PreparedSnapshot:
     """Read a source into files beside the target that have no name yet.
 
     Whatever ends it, nothing is left. Only a killed process leaves its folder, which the next snapshot of this name
@@ -101,7 +101,7 @@ def prepare(
                 files = _write(workspace, part, source.patient_column, tables)
             record = _record(name, description.kind, source, cohort, tables, files)
             failpoint("snapshot.after-write")
-            return Prepared(record, contents.remarks, part)
+            return PreparedSnapshot(record, contents.remarks, part)
         # Also where a person stops it: what is half written is of patients.
         except BaseException:
             part.remove()
@@ -137,7 +137,7 @@ def _is_folder(record: SnapshotRecord) -> bool:
     return len(record.tables) > 1
 
 
-def _counted(workspace: Workspace, source: Source, tables: tuple[str, ...]) -> dict[str, TableRecord]:
+def _counted(workspace: Workspace, source: RecordSource, tables: tuple[str, ...]) -> dict[str, TableRecord]:
     """Return counts of the tables. Raises SourceError: one has no rows, or several of a patient."""
     counts = dict[str, TableRecord]()
     for table in tables:
@@ -178,7 +178,7 @@ def _write(
 def _record(
     name: str,
     kind: str,
-    source: Source,
+    source: RecordSource,
     cohort: Cohort | None,
     tables: dict[str, TableRecord],
     files: dict[str, str],

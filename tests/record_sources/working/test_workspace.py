@@ -20,8 +20,8 @@ from private_learning.records import Table, read_csv
 from private_learning.records.table_files import read_parquet
 from private_learning.tasks.columns import encode_columns, read_columns
 from record_sources.errors import SourceError
-from record_sources.parquet import write_sorted
-from record_sources.workspace import Workspace
+from record_sources.snapshot.parquet import write_sorted
+from record_sources.working.workspace import Workspace
 from study_protocol.cells import read_categories
 
 DAY, ZONED = datetime.date(2020, 2, 29), datetime.datetime(2020, 2, 29, 12, 0, 0, 250_000, datetime.UTC)
@@ -73,7 +73,7 @@ def column(folder: Path, *cells: Any) -> list[Any]:
 
 @pytest.mark.parametrize("chunk", [3, 100_000])
 def test_a_snapshot_gives_the_tensors_of_a_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", chunk)
+    monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
     rows = [row(number) for number in range(100, 300)]
     snapshot = read_parquet(filled(tmp_path / "made", NAMES, rows), patient_column="patient")
     with (tmp_path / "t.csv").open("w", newline="") as file:
@@ -93,7 +93,7 @@ def test_chunks_do_not_change_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     rows += [(number, None, 5, 7, number, None, DAY, "", None, None) for number in range(20)]
     whole = filled(tmp_path / "whole", NAMES, rows).read_bytes()
     for chunk in (1, 7, 201):
-        monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", chunk)
+        monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
         shuffled = random.Random(chunk).sample(rows, len(rows))
         assert filled(tmp_path / str(chunk), NAMES, shuffled).read_bytes() == whole
 
@@ -136,7 +136,7 @@ def test_decimals_are_rounded_once_as_their_text(tmp_path: Path) -> None:
 def test_cells_that_do_not_go_together_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, cells: tuple[Any, ...], words: str
 ) -> None:
-    monkeypatch.setattr("record_sources.workspace._LARGEST_CHUNK", chunk)
+    monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
     with pytest.raises(SourceError) as error:
         column(tmp_path, *cells)
     assert words in str(error.value)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from record_sources.addresses import parsed
-from record_sources.description import DatabaseAddress
 from record_sources.errors import SourceError
+from record_sources.source_file.addresses import parsed
+from record_sources.source_file.description import DatabaseAddress
 
 
 def read_password(address: DatabaseAddress) -> SecretStr | None:

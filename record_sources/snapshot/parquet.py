@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from record_sources.arrow import pa, pq
-from record_sources.workspace import Workspace, quoted
+from record_sources.working.arrow import pa, pq
+from record_sources.working.workspace import Workspace, quoted
 
 ROW_GROUP = 100_000
 

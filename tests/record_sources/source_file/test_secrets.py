@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from record_sources.description import DatabaseAddress
 from record_sources.errors import SourceError
-from record_sources.secrets import read_password
+from record_sources.source_file.description import DatabaseAddress
+from record_sources.source_file.secrets import read_password
 
 URL = "postgresql+psycopg://reader@db.example/clinic"
 

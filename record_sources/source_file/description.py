@@ -18,10 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from record_sources.addresses import checked_address, in_words
 from record_sources.errors import SourceError
-from record_sources.snapshot_record import PATIENTS
+from record_sources.source_file.addresses import checked_address, in_words
 from study_protocol.cells import column_name
+from study_protocol.study.cohort import PATIENTS
 from study_protocol.wire.text import Text
 from study_protocol.wire.values import Name, Positive, Whole
 from study_protocol.wire.written import Unreadable, read_toml
@@ -51,19 +51,19 @@ _FileOrFolder = Annotated[Path, AfterValidator(_existing(Path.exists, "file or f
 _Column = Annotated[Text, Field(min_length=1), AfterValidator(column_name)]
 
 
-class _Section(BaseModel):
+class _Entries(BaseModel):
     # A refused entry may be a password.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
-class Rows(_Section):
+class RowsDescription(_Entries):
     """Tables whose rows stay as the hospital's query or sheet gives them."""
 
     patient_column: _Column = Field(default="patient", description="the column with the patient of a row")
     several_rows: bool = Field(default=False, description="true: a table may have several rows of a patient")
 
 
-class DatabaseAddress(_Section):
+class DatabaseAddress(_Entries):
     """Where a database is, and where its password is kept."""
 
     url: str = Field(description="address of the database as SQLAlchemy writes it, without a password")
@@ -100,7 +100,7 @@ class DatabaseAddress(_Section):
 PASSWORD_ENTRIES = ("password_file", "password_environment", "password_keyring")
 
 
-class SqlDescription(DatabaseAddress, Rows):
+class SqlDescription(DatabaseAddress, RowsDescription):
     """One query for one table, or one for each table of histories."""
 
     kind: Literal["sql"]
@@ -136,7 +136,7 @@ class OmopDescription(DatabaseAddress):
     )
 
 
-class FhirDescription(_Section):
+class FhirDescription(_Entries):
     """FHIR bulk files. The columns come from the study's section `cohort`, or from ViewDefinitions."""
 
     kind: Literal["fhir"]
@@ -153,7 +153,7 @@ class FhirDescription(_Section):
         return self
 
 
-class WorkbookDescription(Rows):
+class WorkbookDescription(RowsDescription):
     """One sheet of a workbook."""
 
     kind: Literal["workbook"]
@@ -165,7 +165,7 @@ class WorkbookDescription(Rows):
 SourceDescription = SqlDescription | OmopDescription | FhirDescription | WorkbookDescription
 
 
-class SourceFile(_Section):
+class SourceFile(_Entries):
     """The whole file `source.toml`."""
 
     source: Annotated[SourceDescription, Field(discriminator="kind")]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from private_learning.records.histories import read_histories
-from record_sources.description import SourceDescription, read_description
 from record_sources.errors import SourceError
-from record_sources.part_folder import PartFolder
-from record_sources.snapshot import digests_of, finish_interrupted, prepare
+from record_sources.snapshot.part_folder import PartFolder
+from record_sources.snapshot.preparation import digests_of, finish_interrupted, prepare
+from record_sources.source_file.description import SourceDescription, read_description
 
 QUERIES = {
     "patients": "SELECT id AS patient, age FROM people",
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_nothing(
     def fail(*arguments: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("record_sources.snapshot.write_sorted", fail)
+    monkeypatch.setattr("record_sources.snapshot.preparation.write_sorted", fail)
     with pytest.raises(SourceError, match=words):
         prepare(description, None, tmp_path / "icu")
     assert not list(tmp_path.glob(".*"))
@@ -172,11 +172,11 @@ def test_a_killed_snapshot_is_finished_or_taken_again(
     record = (reference := prepare(description, None, tmp_path / "icu")).record
     reference.discard()
     program = (
-        "import sys; from pathlib import Path; from record_sources.snapshot import prepare\n"
-        "from record_sources.description import read_description\n"
+        "import sys; from pathlib import Path; from record_sources.snapshot.preparation import prepare\n"
+        "from record_sources.source_file.description import read_description\n"
         "prepare(read_description(Path('source.toml')), None, Path('icu')).publish()"
     )
-    environment = {"WARDROUND_FAILPOINT": name, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {"WARDROUND_FAILPOINT": name, "PYTHONPATH": str(Path(__file__).parents[3])}
     died = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
     assert died.returncode == 86
     assert (tmp_path / ".icu.part").is_dir()

@@ -17,10 +17,11 @@ from openpyxl.worksheet.worksheet import Worksheet
 from pyarrow import parquet
 
 from private_learning.records import Table, load
-from record_sources.description import WorkbookDescription
 from record_sources.errors import SourceError
-from record_sources.workbook import WorkbookSource, read_sheet
-from record_sources.workspace import Workspace, no_progress
+from record_sources.source_file.description import WorkbookDescription
+from record_sources.workbook import WorkbookSource
+from record_sources.workbook.sheet import read_sheet
+from record_sources.working.workspace import Workspace, no_progress
 
 MOMENT = datetime(2020, 2, 29, 13, 30)  # noqa: DTZ001
 Change = Callable[[Worksheet], object]

@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self, cast
 
 import duckdb
 
-from record_sources.arrow import pa
-from record_sources.column_types import DUCKDB_TYPES, Kind, TypedColumn
 from record_sources.errors import SourceError
+from record_sources.working.arrow import pa
+from record_sources.working.column_types import DUCKDB_TYPES, Kind, TypedColumn
 from study_protocol.cells import column_name
 from study_protocol.cells.identity import IdentifierError, patient_identity
 
@@ -20,7 +20,7 @@ _LARGEST_CHUNK = 100_000
 _SETTINGS = {"memory_limit": "512MB", "threads": 1, "preserve_insertion_order": False}
 
 
-class Progress(Protocol):
+class RowProgress(Protocol):
     """Takes note of rows that were read.
 
     Args:
@@ -63,7 +63,7 @@ class Workspace:
         table: str,
         columns: Sequence[str],
         rows: Iterable[Sequence[Any]],
-        progress: Progress = no_progress,
+        progress: RowProgress = no_progress,
         *,
         patient: str | None = None,
         expected: int | None = None,

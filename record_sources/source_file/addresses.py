@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Database:
+class DatabaseKind:
     """A kind of database.
 
     Attributes:
@@ -24,13 +24,13 @@ class Database:
 
 
 DATABASES = {
-    "postgresql": Database("psycopg", "psycopg[binary]"),
-    "sqlite": Database("pysqlite", "", file=True),
-    "duckdb": Database("duckdb_engine", "duckdb-engine", file=True),
-    "mysql": Database("pymysql", "pymysql"),
-    "mariadb": Database("pymysql", "pymysql"),
-    "oracle": Database("oracledb", "oracledb"),
-    "mssql": Database("pyodbc", "pyodbc"),
+    "postgresql": DatabaseKind("psycopg", "psycopg[binary]"),
+    "sqlite": DatabaseKind("pysqlite", "", file=True),
+    "duckdb": DatabaseKind("duckdb_engine", "duckdb-engine", file=True),
+    "mysql": DatabaseKind("pymysql", "pymysql"),
+    "mariadb": DatabaseKind("pymysql", "pymysql"),
+    "oracle": DatabaseKind("oracledb", "oracledb"),
+    "mssql": DatabaseKind("pyodbc", "pyodbc"),
 }
 _SECRET = re.compile(r"pass|pwd|secret|token|credential", re.IGNORECASE)
 _USE = "Leave it out, and say with password_file, password_environment or password_keyring where it is"

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
-from record_sources.arrow import pa, pc
+from record_sources.working.arrow import pa, pc
 
 Kind = Literal["none", "truth", "whole", "number", "date", "moment", "text"]
 DUCKDB_TYPES: Mapping[Kind, str] = {

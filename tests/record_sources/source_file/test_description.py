@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from record_sources.description import SqlDescription, WorkbookDescription, read_description
 from record_sources.errors import SourceError
+from record_sources.source_file.description import SqlDescription, WorkbookDescription, read_description
 
 SQL = '[source]\nkind = "sql"\nurl = "sqlite:///clinic.db"\nquery = "cohort.sql"\n'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from record_sources.concepts import ConceptStatus, check_named, named_concepts
+from record_sources.cohort.concepts import ConceptStatus, check_named, named_concepts
 from record_sources.errors import SourceError
 from study_protocol.study.cohort import Cohort
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from itertools import islice
@@ -12,62 +12,17 @@ from typing import Any
 
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, PasswordError
 
-from record_sources.description import RECORDS, SourceDescription, WorkbookDescription
 from record_sources.errors import SourceError
-from record_sources.sources import Contents
-from record_sources.workbook_check import SheetCheck, check_sheet, column_letters
-from record_sources.workspace import Progress, Workspace
+from record_sources.workbook.sheet_check import SheetCheck, check_sheet, column_letters
 from study_protocol.cells import cleaned
-from study_protocol.study.cohort import Cohort
 
 _CHECKED = (".xlsx", ".xlsm", ".ods")
 # Excel keeps 15 digits of a number.
 _EXACT = 10**15
 
 
-@dataclass(frozen=True)
-class WorkbookSource:
-    """The sheet that a description names."""
-
-    description: WorkbookDescription
-
-    @property
-    def place(self) -> str:
-        """The sheet in words."""
-        return f"{self.description.file.name}, sheet {self.description.sheet}"
-
-    @property
-    def queries(self) -> Mapping[str, str]:
-        """No query: the sheet is read whole."""
-        return {}
-
-    @property
-    def patient_column(self) -> str:
-        """The column with the patient of a row."""
-        return self.description.patient_column
-
-    @property
-    def several_rows(self) -> bool:
-        """Whether a patient may have several rows."""
-        return self.description.several_rows
-
-    def fill(self, workspace: Workspace, progress: Progress) -> Contents:
-        """Read the sheet into the table `records`. Raises SourceError, as `read_sheet`."""
-        found = read_sheet(self.description.file, self.description.sheet, self.description.header_row)
-        rows = found.rows()
-        workspace.fill(RECORDS, found.columns, rows, progress, patient=self.patient_column, expected=found.count)
-        return Contents((RECORDS,))
-
-
-def workbook_source(description: SourceDescription, cohort: Cohort | None) -> WorkbookSource:
-    """Return the source of a description of kind workbook. The cohort is not used."""
-    if not isinstance(description, WorkbookDescription):
-        raise TypeError("a description of kind workbook is expected")
-    return WorkbookSource(description)
-
-
 @dataclass(frozen=True, repr=False)
-class Sheet:
+class CheckedSheet:
     """A checked sheet. `count` is the number of its rows below the header."""
 
     columns: tuple[str, ...]
@@ -81,7 +36,7 @@ class Sheet:
             yield [_stored(cells[place]) for place in self._places]
 
 
-def read_sheet(path: Path, sheet: str, header_row: int = 1) -> Sheet:
+def read_sheet(path: Path, sheet: str, header_row: int = 1) -> CheckedSheet:
     """Return a sheet of an .xlsx, .xlsm or .ods file. Wholly empty columns, and empty rows at its end, do not count.
 
     Args:
@@ -116,7 +71,7 @@ def read_sheet(path: Path, sheet: str, header_row: int = 1) -> Sheet:
         raise SourceError("\n".join(f"{path.name}, sheet {sheet}: {line}" for line in str(error).split("\n"))) from None
 
 
-def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Sheet:
+def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> CheckedSheet:
     margin = opened.start[1] if opened.start else 0
 
     def below(first: int) -> Iterator[list[Any]]:
@@ -133,7 +88,7 @@ def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Sheet
     if faults:
         raise SourceError("\n".join(faults))
     places = tuple(place for place, name in enumerate(header) if name != "")
-    return Sheet(tuple(header[place] for place in places), kinds.last, places, lambda: below(header_row))
+    return CheckedSheet(tuple(header[place] for place in places), kinds.last, places, lambda: below(header_row))
 
 
 def _stored_faults(check: SheetCheck) -> Iterator[str]:

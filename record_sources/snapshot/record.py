@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from study_protocol.study.cohort import Cohort
+from study_protocol.study.cohort import PATIENTS, Cohort
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Message, Sha256
-
-PATIENTS = "patients"
-"""The table of patients among several tables."""
 
 
 class QueryRecord(Message):

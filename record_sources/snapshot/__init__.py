@@ -1,0 +1,1 @@
+"""Snapshots: how they are written, and what the hospital's ledger keeps of them."""

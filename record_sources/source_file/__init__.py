@@ -1,0 +1,1 @@
+"""The file `source.toml`: where records are, and where a password is kept."""

@@ -1,0 +1,1 @@
+"""The working database of a snapshot, and how rows get into it."""
