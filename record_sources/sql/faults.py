@@ -34,7 +34,8 @@ _SENTENCES = {
     f"{_AGAIN}",
     "busy": f"another program holds the database. Stop it, or read a copy. {_AGAIN}",
     "lost": f"the connection to the database was lost. {_AGAIN}",
-    "login": "the database refuses the user or the password. Check the user in `url`, and where the password is",
+    "login": "the database refuses the user or the password. Check the user in `url`, and password_file, "
+    "password_environment or password_keyring",
     "host": "the host of the database is unknown. Check `url` and the network",
     "database": "the server has no such database. Check the name in `url`",
     "unreachable": "the database cannot be reached. Check host and port in `url`, and whether it runs",
