@@ -137,11 +137,11 @@ def test_a_full_disk_leaves_nothing(
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("table", QUERIES)
-def test_a_person_who_stops_it_leaves_nothing(tmp_path: Path, description: SourceDescription, table: str) -> None:
-    def stop(rows: int, expected: int | None, name: str) -> None:
-        assert expected == {"patients": 3, "visits": 4}[name]
-        if name == table:
+@pytest.mark.parametrize("last", QUERIES)
+def test_a_person_who_stops_it_leaves_nothing(tmp_path: Path, description: SourceDescription, last: str) -> None:
+    def stop(rows: int, expected: int | None, table: str) -> None:
+        assert expected == {"patients": 3, "visits": 4}[table]
+        if table == last:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
