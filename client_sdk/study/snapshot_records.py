@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,8 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
     patient_column  as a person names it. None: as the snapshot names it
 
     Raises:
-        ConfigurationError: a name is one of a snapshot and of another file, or the column is not the snapshot's.
+        ConfigurationError: a name is one of a snapshot and of another file, or of neither, or the column is not the
+            snapshot's.
         RecordsChanged: a file is not as the snapshot left it.
         LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read, or has lost the snapshot.
     """
@@ -52,6 +53,9 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
     if snapshot is None:
         if lost := lost_in_words(home, snapshots, given.name):
             raise LedgerDamaged(lost)
+        # A name without an ending is more often one of a snapshot than of a file.
+        if str(given) == given.stem and not given.exists():
+            raise ConfigurationError(_unknown_name(given.stem, home, snapshots))
         return FoundRecords(given, patient_column)
     column = snapshot.record.patient_column
     if patient_column not in (None, column):
@@ -62,6 +66,14 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
     finish(snapshot)
     snapshot.require_unchanged()
     return FoundRecords(snapshot.path if str(given) == snapshot.name else given, column, snapshot)
+
+
+def _unknown_name(name: str, home: Path, snapshots: Sequence[Snapshot]) -> str:
+    known = ", ".join(snapshot.name for snapshot in snapshots) or "none"
+    return (
+        f"{name}: there is no such file or folder in {Path.cwd()}, and no such snapshot in the hospital's directory "
+        f"{home.absolute()} (its snapshots: {known}). Name another directory with --home or WARDROUND_CLIENT_HOME"
+    )
 
 
 def older_than_query(snapshot: Snapshot) -> str:
@@ -94,7 +106,7 @@ def studies_by_snapshot(home: Path) -> dict[str, list[str]]:
     return {name: sorted(used_by) for name, used_by in studies.items() if name}
 
 
-def lost_in_words(home: Path, snapshots: Iterable[Snapshot], file: str | None = None) -> str:
+def lost_in_words(home: Path, snapshots: Sequence[Snapshot], file: str | None = None) -> str:
     """Return one sentence if the ledger of snapshots has lost some that studies used. Empty: it has lost none.
 
     file  only the snapshot that this name belongs to, with or without .parquet
