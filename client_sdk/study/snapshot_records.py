@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsOrigin
-from client_sdk.guard.snapshots import Snapshot, named, snapshots_in
+from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, named, snapshots_in
 from client_sdk.study.snapshot_taking import finish
 from record_sources.snapshot.record import digests_of
 
@@ -46,11 +46,13 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
         ConfigurationError: a name is one of a snapshot and of another file, or of neither, or the column is not the
             snapshot's.
         RecordsChanged: a file is not as the snapshot left it.
-        LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read.
+        LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read, or has lost the snapshot.
     """
     snapshots = snapshots_in(home)
     snapshot = _by_path(snapshots, given) or _by_name(snapshots, given)
     if snapshot is None:
+        if lost := lost_in_words(home, snapshots, given.name):
+            raise LedgerDamaged(lost)
         # A name without an ending is more often one of a snapshot than of a file.
         if str(given) == given.stem and not given.exists():
             raise ConfigurationError(_unknown_name(given.stem, home, snapshots))
@@ -102,6 +104,25 @@ def studies_by_snapshot(home: Path) -> dict[str, list[str]]:
                 if origin := entry.body.get("origin"):
                     studies[origin["snapshot"]].add(entry.body["joined"])
     return {name: sorted(used_by) for name, used_by in studies.items() if name}
+
+
+def lost_in_words(home: Path, snapshots: Sequence[Snapshot], file: str | None = None) -> str:
+    """Return one sentence if the ledger of snapshots has lost some that studies used. Empty: it has lost none.
+
+    file  only the snapshot that this name belongs to, with or without .parquet
+
+    Raises:
+        LedgerDamaged, LedgerNotWritten: a ledger cannot be read.
+    """
+    names = studies_by_snapshot(home).keys() - {snapshot.name for snapshot in snapshots}
+    if file is not None:
+        names &= {file, file.removesuffix(".parquet")}
+    if not names:
+        return ""
+    return (
+        f"studies have used {', '.join(sorted(names))}, and the hospital's ledger of snapshots has no such entry: "
+        f"restore {home / LEDGER_FILE} from a backup"
+    )
 
 
 def _by_path(snapshots: list[Snapshot], given: Path) -> Snapshot | None:

@@ -9,6 +9,7 @@ from record_sources.cohort import make_tables
 from record_sources.errors import SourceError
 from record_sources.omop.staging import fill_staging
 from record_sources.source_file.description import OmopDescription, SourceDescription
+from record_sources.source_file.secrets import open_secrets
 from record_sources.sources import Contents
 from record_sources.sql.connection import read_only
 from record_sources.working.staging import TABLES
@@ -49,7 +50,9 @@ class OmopSource:
         with read_only(self.description) as database:
             remarks = fill_staging(database, workspace, self.description, self.cohort, progress)
         counts = make_tables(workspace.connection, self.cohort)
-        return Contents((PATIENTS, *self.cohort.events), (*remarks, *counts.in_words()))
+        return Contents(
+            (PATIENTS, *self.cohort.events), (*open_secrets(self.description), *remarks, *counts.in_words())
+        )
 
 
 def omop_source(description: SourceDescription, cohort: Cohort | None) -> OmopSource:

@@ -29,6 +29,14 @@ def read_password(address: DatabaseAddress) -> SecretStr | None:
     return None
 
 
+def open_secrets(address: DatabaseAddress) -> tuple[str, ...]:
+    """Return one sentence if every user of this machine may read the password file."""
+    path = address.password_file
+    if path is None or not path.stat().st_mode & 0o007:
+        return ()
+    return (f"warning: every user of this machine may read {path.name} with the password: set its mode to 0600",)
+
+
 def _from_file(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")

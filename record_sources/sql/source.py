@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from record_sources.errors import SourceError
 from record_sources.source_file.addresses import parsed
 from record_sources.source_file.description import SourceDescription, SqlDescription
+from record_sources.source_file.secrets import open_secrets
 from record_sources.sources import Contents
 from record_sources.sql.connection import read_only
 from record_sources.sql.query_file import read_query
@@ -55,7 +56,7 @@ class SqlSource:
                 except SourceError as error:
                     text = str(error)
                     raise error if text.startswith("table ") else SourceError(f"table {table}: {text}") from None
-        return Contents(tuple(self.queries))
+        return Contents(tuple(self.queries), open_secrets(self.description))
 
 
 def sql_source(description: SourceDescription, cohort: Cohort | None) -> SqlSource:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.errors import ConfigurationError, RecordsChanged
+from client_sdk.errors import ConfigurationError, LedgerDamaged, RecordsChanged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
-from client_sdk.study.snapshot_records import find_records, older_than_query, studies_by_snapshot
+from client_sdk.guard.snapshots import LEDGER_FILE, snapshots_in
+from client_sdk.study.snapshot_records import find_records, lost_in_words, older_than_query, studies_by_snapshot
 from tests.factories.snapshots import QUERY, frozen, frozen_folder, recorded
 
 
@@ -110,3 +111,17 @@ def test_studies_are_known_from_all_ledgers(home: Path) -> None:
             ledger.declare_records(study, mark)
             ledger.declare_records(f"{study}-earlier", replace(mark, origin=None))
     assert studies_by_snapshot(home) == {"icu-1": ["a", "b"]}
+
+
+def test_a_ledger_that_has_lost_a_snapshot_says_so(home: Path) -> None:
+    snapshot = recorded(home, frozen(home / "kept", "icu-1"))
+    recorded(home, frozen(home / "kept", "icu-2"))
+    with HospitalLedger.open(ledger_path(home, "records")) as ledger:
+        ledger.declare_records("sepsis", RecordsMark("c", "p", 1, 1, origin=RecordsOrigin("icu-1", "s")))
+    assert lost_in_words(home, snapshots_in(home)) == ""
+    (home / LEDGER_FILE).unlink()
+    assert "studies have used icu-1, and" in lost_in_words(home, snapshots_in(home))
+    for given in (Path("icu-1"), snapshot.path):
+        with pytest.raises(LedgerDamaged, match=f"restore .*{LEDGER_FILE} from a backup"):
+            find_records(home, given)
+    assert find_records(home, home / "kept" / "icu-2.parquet").snapshot is None

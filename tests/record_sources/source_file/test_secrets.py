@@ -11,7 +11,7 @@ import pytest
 
 from record_sources.errors import SourceError
 from record_sources.source_file.description import DatabaseAddress
-from record_sources.source_file.secrets import read_password
+from record_sources.source_file.secrets import open_secrets, read_password
 
 URL = "postgresql+psycopg://reader@db.example/clinic"
 
@@ -24,6 +24,16 @@ def test_a_file_holds_the_password_alone(tmp_path: Path, written: str) -> None:
     assert password is not None
     assert password.get_secret_value() == "open sesame"
     assert "sesame" not in f"{password!r} {password}"
+
+
+@pytest.mark.parametrize(("mode", "is_open"), [(0o600, False), (0o640, False), (0o644, True), (0o666, True)])
+def test_a_file_that_every_user_may_read_is_named(tmp_path: Path, mode: int, is_open: bool) -> None:
+    path = tmp_path / "password"
+    path.touch()
+    path.chmod(mode)
+    warnings = open_secrets(DatabaseAddress(url=URL, password_file=path))
+    assert ["set its mode to 0600" in words for words in warnings] == [True] * is_open
+    assert open_secrets(DatabaseAddress(url=URL)) == ()
 
 
 @pytest.mark.parametrize("written", [b"", b"\n", b"a\nb", b"\xff"])

@@ -63,11 +63,13 @@ def list_snapshots(name: SnapshotName = None, home: Home = None, as_json: AsJson
     """List the hospital's snapshots and the studies that used them, or show one with the text of its query."""
     from client_sdk.errors import ConfigurationError
     from client_sdk.guard.snapshots import named, snapshots_in
-    from client_sdk.study.snapshot_records import older_than_query, studies_by_snapshot
+    from client_sdk.study.snapshot_records import lost_in_words, older_than_query, studies_by_snapshot
 
     with plain_errors():
         directory = home or load_settings().client_home
         snapshots, studies = snapshots_in(directory), studies_by_snapshot(directory)
+        if lost := lost_in_words(directory, snapshots):
+            say(f"warning: {lost}", err=True)
         if name is not None:
             one = named(snapshots, name)
             if one is None:
