@@ -41,8 +41,8 @@ def items(resource: Any, path: str) -> list[Any]:
 
 def text(resource: Any, path: str) -> str | None:
     """Return a text element that is not empty, or None."""
-    found = element(resource, path)
-    return found if isinstance(found, str) and found else None
+    content = element(resource, path)
+    return content if isinstance(content, str) and content else None
 
 
 def referred_id(resource: Any, path: str, kind: str) -> str | None:
@@ -76,7 +76,7 @@ def moment(resource: Any, paths: tuple[str, ...]) -> tuple[date, datetime | None
         PartialDateError: its month or day is missing.
         UnreadableDateError: it is no date.
     """
-    written = next((found for path in paths if (found := element(resource, path)) is not None), None)
+    written = _first_element(resource, paths)
     if written is None:
         return None
     if not isinstance(written, str) or not (match := _MOMENT.fullmatch(written)):
@@ -92,6 +92,10 @@ def moment(resource: Any, paths: tuple[str, ...]) -> tuple[date, datetime | None
     return instant.date(), instant.replace(microsecond=int((fraction or ".")[1:7].ljust(6, "0")))
 
 
+def _first_element(resource: Any, paths: tuple[str, ...]) -> Any:
+    return next((present for path in paths if (present := element(resource, path)) is not None), None)
+
+
 def birth(resource: Any) -> tuple[int | None, int | None, int | None]:
     """Return year, month and day of a patient's birth, as far as they are known.
 
@@ -99,21 +103,21 @@ def birth(resource: Any) -> tuple[int | None, int | None, int | None]:
         UnreadableDateError: the element is no date.
     """
     try:
-        known = moment(resource, ("birthDate",))
+        born = moment(resource, ("birthDate",))
     except PartialDateError:
         year, month = cast("re.Match[str]", _PART_OF_A_DATE.fullmatch(resource["birthDate"])).groups()
         if month is not None and not 1 <= int(month) <= 12:
             raise UnreadableDateError from None
         return int(year), None if month is None else int(month), None
-    return (None, None, None) if known is None else (known[0].year, known[0].month, known[0].day)
+    return (None, None, None) if born is None else (born[0].year, born[0].month, born[0].day)
 
 
-def number(found: Any) -> float | None:
+def number(content: Any) -> float | None:
     """Return a number of JSON as float, and None for anything else and for numbers beyond the range of floats."""
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    if isinstance(content, bool) or not isinstance(content, int | float):
         return None
     try:
-        converted = float(found)
+        converted = float(content)
     except OverflowError:
         return None
     return converted if math.isfinite(converted) else None

@@ -135,11 +135,12 @@ def _prepare(select: Select, variables: frozenset[str]) -> _Selection:
         raise SourceError("the parts of a unionAll have different columns or orders. Give them the same columns")
     children = (*selects, *unions[:1])
     names = (*(column.name for column in columns), *chain.from_iterable(child.names for child in children))
-    empty = (
-        *(0 if column.path.text.strip() == "%rowIndex" else None for column in columns),
-        *chain.from_iterable(child.empty_row for child in children),
-    )
-    return _Selection(_iteration(select, variables), columns, selects, unions, names, empty)
+    empty_row = (*map(_cell_of_empty, columns), *chain.from_iterable(child.empty_row for child in children))
+    return _Selection(_iteration(select, variables), columns, selects, unions, names, empty_row)
+
+
+def _cell_of_empty(column: _Column) -> int | None:
+    return 0 if column.path.text.strip() == "%rowIndex" else None
 
 
 def _iteration(select: Select, variables: frozenset[str]) -> tuple[str, tuple[Expression, ...]] | None:

@@ -55,6 +55,8 @@ _TYPES = {
     "birth_day": "INTEGER",
 }
 _KINDS = {"DATE": "date", "TIMESTAMP": "date", "DOUBLE": "number"}
+# "=" of OMOP's operators. With another one, such as "<", the number is a limit and no value.
+_EQUALS = 4172703
 # A unit with a name but without a concept is not "no unit". No settings can list it.
 _UNIT = "CASE WHEN unit_named = 1 AND coalesce({unit}, 0) = 0 THEN -1 ELSE {unit} END"
 
@@ -76,7 +78,8 @@ def fill_staging(
     """
     reader = OmopReader(database, workspace, source, progress)
     covered = reader.read_vocabulary(named_concepts(cohort))
-    remarks = [*reader.read_people(source.patient), *reader.read_deaths()]
+    reader.read_people(source.patient)
+    remarks = list(reader.read_deaths())
     for domain, named in _named_by_domain(cohort).items():
         remarks += reader.read_events(domain, named, covered)
     workspace.connection.execute("DROP TABLE raw_person")
@@ -85,13 +88,13 @@ def fill_staging(
 
 def _named_by_domain(cohort: Cohort) -> dict[Domain, dict[int, bool]]:
     """Return the named concepts of each domain, and whether descendants of each count somewhere."""
-    found = defaultdict[Domain, dict[int, bool]](dict)
+    by_domain = defaultdict[Domain, dict[int, bool]](dict)
     for use in (cohort.index_event, *cohort.columns.values(), *cohort.events.values()):
         # Only events have concepts.
         for concept in use.concepts or ():
-            of = cast("Domain", use.of)
-            found[of][concept] = found[of].get(concept, False) or use.descendants
-    return found
+            concepts = by_domain[cast("Domain", use.of)]
+            concepts[concept] = concepts.get(concept, False) or use.descendants
+    return by_domain
 
 
 class OmopReader:
@@ -115,7 +118,7 @@ class OmopReader:
         self._move("INSERT INTO covered SELECT named, concept FROM raw_covered", "raw_covered")
         return covered
 
-    def read_people(self, patient: str) -> Iterator[str]:
+    def read_people(self, patient: str) -> None:
         """Fill `person`, and keep the table `raw_person` with the patient of each person_id."""
         table = self._clinical.find("person")
         columns = {
@@ -142,7 +145,6 @@ class OmopReader:
             f"{_cast('birth_month')}, {_cast('birth_day')}, NULL FROM raw_person"
         )
         self._workspace.connection.execute(f"ALTER TABLE raw_person RENAME {patient} TO patient")
-        yield from ()
 
     def read_deaths(self) -> Iterator[str]:
         """Enter the days of death. The earliest counts."""
@@ -151,9 +153,10 @@ class OmopReader:
         self._fill("raw_death", table, columns, [select(*columns.values())])
         self._require_casts("raw_death", table)
         day = _day(columns)
-        [(without_day, several)] = self._rows(
-            f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT person) FILTER ({day} IS NOT NULL) "  # noqa: S608
-            "FROM raw_death"
+        [(without_day, repeated, without_person)] = self._rows(
+            f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT d.person) FILTER "  # noqa: S608
+            f"({day} IS NOT NULL), count(*) FILTER (p.person IS NULL) FROM raw_death d "
+            f"LEFT JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')}"
         )
         self._move(
             f"UPDATE person SET died = d.day FROM (SELECT p.patient, min({day}) AS day FROM raw_death d "  # noqa: S608
@@ -161,10 +164,12 @@ class OmopReader:
             "WHERE d.patient = person.patient",
             "raw_death",
         )
-        if several:
-            yield f"death: {several:,} further rows of a person, of whom the earliest day counts"
+        if repeated:
+            yield f"death: {repeated:,} further rows of a person, of whom the earliest day counts"
         if without_day:
             yield f"death: {without_day:,} rows without a date left out"
+        if without_person:
+            yield f"death: {without_person:,} rows of a person who is not in table person left out"
 
     def read_events(self, domain: Domain, named: Mapping[int, bool], covered: Mapping[int, set[int]]) -> Iterator[str]:
         """Add the events of a domain whose concepts are covered."""
@@ -181,12 +186,16 @@ class OmopReader:
             if "unit_source_value" in table.columns:
                 name = table["unit_source_value"]
                 columns["unit_named"] = case((or_(name.is_(None), name == ""), 0), else_=1)
+            if (operator := table.columns.get("operator_concept_id")) is not None:
+                columns["limit_only"] = case((or_(operator.is_(None), operator.in_((0, _EQUALS))), 0), else_=1)
         parts = [self._matching(concept, chunk, named) for chunk in chunks(named)]
         selects = [select(*columns.values()).where(part) for part in parts]
         self._fill(f"raw_{domain}", table, columns, selects, covered=_by_first(chunks(named), covered))
         self._require_casts(f"raw_{domain}", table)
         yield from self._add(f"raw_{domain}", domain, columns, of.name)
-        unmapped = self._count(select(func.count()).select_from(table.table).where(func.coalesce(concept, 0) == 0))
+        unmapped = self._count(
+            select(func.count()).select_from(table.table).where(or_(concept.is_(None), concept == 0))
+        )
         if unmapped:
             yield f"{of.name}: {unmapped:,} rows have no concept, or concept 0, and never count"
 
@@ -208,12 +217,18 @@ class OmopReader:
         }
         if "unit_named" in columns:
             cells["unit"] = _UNIT.format(unit=_cast("unit"))
+        limits = 0
+        if "limit_only" in columns:
+            cells["value"] = f"CASE WHEN limit_only = 0 THEN {cells['value']} END"
+            [(limits,)] = self._rows(f"SELECT count(value) FROM {raw} WHERE limit_only = 1")  # noqa: S608
         self._move(
-            f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, NULL, "  # noqa: S608
+            f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, "  # noqa: S608
             f"{cells['value']}, {cells['value_concept']}, {cells['unit']} FROM {raw} d "
             f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} WHERE {day} IS NOT NULL",
             raw,
         )
+        if limits:
+            yield f"{name}: {limits:,} values below or above a limit (such as <5) left out"
         if without_day:
             yield f"{name}: {without_day:,} rows without a date left out"
         if without_person:
@@ -286,18 +301,26 @@ class OmopReader:
 
 def _by_first(parts: Iterator[list[int]], covered: Mapping[int, set[int]]) -> list[set[int]]:
     """Return the concepts of each part that no part before it covers."""
-    seen, found = set[int](), list[set[int]]()
+    before, by_part = set[int](), list[set[int]]()
     for part in parts:
-        found.append(set[int]().union(*(covered[named] for named in part)) - seen)
-        seen |= found[-1]
-    return found
+        by_part.append(set[int]().union(*(covered[concept] for concept in part)) - before)
+        before |= by_part[-1]
+    return by_part
 
 
 def _cast(name: str) -> str:
     """Return a cell in its type, or NULL where it has none. SQLite keeps dates as text, and Oracle with a time."""
-    kind = _TYPES[name.rpartition(".")[2]]
-    cell = f"TRY_CAST({name} AS {'TIMESTAMP' if kind == 'DATE' else kind})"
-    return f"TRY_CAST({cell} AS DATE)" if kind == "DATE" else cell
+    match kind := _TYPES[name.rpartition(".")[2]]:
+        case "DATE":
+            day = f"TRY_CAST(TRY_CAST({name} AS TIMESTAMP) AS DATE)"
+            # "infinity" is a date of PostgreSQL and DuckDB, but of no calendar.
+            return f"CASE WHEN {day} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' THEN {day} END"
+        case "BIGINT" | "INTEGER":
+            whole = f"TRY_CAST({name} AS {kind})"
+            # The cast alone rounds.
+            return f"CASE WHEN {whole} = TRY_CAST({name} AS DOUBLE) THEN {whole} END"
+        case _:
+            return f"TRY_CAST({name} AS {kind})"
 
 
 def _day(columns: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Select, and_, false, or_, select
 
@@ -29,7 +30,15 @@ def covered_concepts(database: ReadOnlyDatabase, tables: CdmTables, named: Mappi
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
                 covered[int(ancestor)].add(int(descendant))
+    if ancestors and not any(len(concepts) > 1 for concepts in covered.values()):
+        _require_rows(database, tables.find("concept_ancestor"), "ancestor_concept_id")
     return covered
+
+
+def _require_rows(database: ReadOnlyDatabase, table: CdmTable, key: str) -> None:
+    with database.query(select(table[key]).limit(1)) as query:
+        if not list(query.rows):
+            raise SourceError(f"table {table.name} is empty: load the vocabulary of OMOP from athena.ohdsi.org")
 
 
 def select_descendants(
@@ -50,32 +59,31 @@ def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
 def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int]) -> dict[int, ConceptStatus]:
     table = tables.find("concept")
     concept, standard, invalid = (table[name] for name in ("concept_id", "standard_concept", "invalid_reason"))
-    found = dict[int, tuple[str | None, bool]]()
+    statuses = dict[int, ConceptStatus]()
     for chunk in chunks(named):
         with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
             # Loaded from files, an empty cell is perhaps an empty text.
-            found |= {int(each): (is_standard or None, not reason) for each, is_standard, reason in query.rows}
-    if not found:
-        with database.query(select(concept).limit(1)) as query:
-            if not list(query.rows):
-                raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
-    doubtful = [each for each, (is_standard, valid) in found.items() if is_standard != "S" or not valid]
-    maps_to = _maps_to(database, tables, doubtful)
-    return {each: ConceptStatus(*status, tuple(sorted(maps_to[each]))) for each, status in found.items()}
+            statuses |= {int(each): ConceptStatus(letter or None, not reason) for each, letter, reason in query.rows}
+    if not statuses:
+        _require_rows(database, table, "concept_id")
+    doubtful = [each for each, status in statuses.items() if status.standard != "S" or not status.valid]
+    for each, targets in _maps_to(database, tables, doubtful).items():
+        statuses[each] = replace(statuses[each], maps_to=tuple(sorted(targets)))
+    return statuses
 
 
 def _maps_to(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> defaultdict[int, set[int]]:
     """Return the standard concepts to use instead, as far as the hospital's vocabulary has relationships."""
-    found = defaultdict[int, set[int]](set)
+    targets = defaultdict[int, set[int]](set)
     if not concepts or not tables.has("concept_relationship"):
-        return found
+        return targets
     table, standard = tables.find("concept_relationship"), tables.find("concept")
     source, target, kind = (table[name] for name in ("concept_id_1", "concept_id_2", "relationship_id"))
     invalid = table.columns.get("invalid_reason")
-    known = and_(kind == "Maps to", target == standard["concept_id"], standard["standard_concept"] == "S")
+    to_standard = and_(kind == "Maps to", target == standard["concept_id"], standard["standard_concept"] == "S")
     valid = or_(invalid.is_(None), invalid == "") if invalid is not None else ~false()
     for chunk in chunks(concepts):
-        with database.query(select(source, target).where(and_(source.in_(chunk), known, valid))) as query:
-            for each, other in query.rows:
-                found[int(each)] |= {int(other)} - {int(each)}
-    return found
+        with database.query(select(source, target).where(and_(source.in_(chunk), to_standard, valid))) as query:
+            for each, instead in query.rows:
+                targets[int(each)] |= {int(instead)} - {int(each)}
+    return targets

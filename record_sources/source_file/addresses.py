@@ -46,20 +46,28 @@ def checked_address(url: str, folder: Path) -> str:
         ValueError: it is no address, of an unknown database, of a missing file, or has a password. It is not quoted.
     """
     address = parsed(url)
-    kind, _, driver = address.drivername.partition("+")
-    if (known := DATABASES.get(kind)) is None or driver not in ("", known.driver):
-        names = ", ".join(name if each.file else f"{name}+{each.driver}" for name, each in DATABASES.items())
-        raise ValueError(f"this database is not read. An address begins with one of {names}")
+    name, _, driver = address.drivername.partition("+")
+    kind = _kind_of(name, driver)
     entries = dict(address.query)
-    if address.password is not None or any(_SECRET.search(f"{name}={text}") for name, text in entries.items()):
+    if address.password is not None or any(_SECRET.search(f"{key}={text}") for key, text in entries.items()):
         raise ValueError(f"a password stands in the address. {_USE}")
-    if known.file:
+    if kind.file:
+        if entries:
+            raise ValueError("the address of a file has nothing after a question mark. Write one in its name as %3F")
         path = folder / Path(address.database or "").expanduser()
         if not path.is_file():
             raise ValueError(f"there is no database file {path.name}. Relative paths begin at the folder of this file")
         address = address.set(database=str(path.absolute()))
     # Of DuckDB the driver has no name of its own.
-    return address.set(drivername=kind if kind == "duckdb" else f"{kind}+{known.driver}").render_as_string()
+    return address.set(drivername=name if name == "duckdb" else f"{name}+{kind.driver}").render_as_string()
+
+
+def _kind_of(name: str, driver: str) -> DatabaseKind:
+    kind = DATABASES.get(name)
+    if kind is None or driver not in ("", kind.driver):
+        names = ", ".join(each if read.file else f"{each}+{read.driver}" for each, read in DATABASES.items())
+        raise ValueError(f"this database is not read. An address begins with one of {names}")
+    return kind
 
 
 def parsed(url: str) -> Any:

@@ -98,26 +98,32 @@ def _stored_faults(check: SheetCheck) -> Iterator[str]:
         yield f"{check.hidden} rows are hidden, perhaps by a filter. Show them if they belong here, or delete them"
     if check.totals:
         yield "its table has a row of totals, which would be a patient. Take it away (Table Design, Total Row)"
-    for counts, what in (
+    for counts, sentence in (
         (check.errors, "cells have an error such as #N/A or #DIV/0!. Correct or empty them"),
         (check.uncomputed, "formulas have no value. Open the file in Excel or LibreOffice and save it again"),
     ):
         for column, count in sorted(counts.items()):
             if count:
-                yield f"column {column_letters(column)}: {count} {what}"
+                yield f"column {column_letters(column)}: {count} {sentence}"
 
 
 def _header_faults(header: Sequence[Any], kinds: _Kinds) -> Iterator[str]:
     """Yield what is wrong with the names. Columns without a name are named by their letters."""
     for place, (name, counts) in enumerate(zip(header, kinds.counts, strict=True)):
-        if name != "" and not isinstance(name, str):
-            yield f"column {column_letters(place)}: its name is no text. Format the header's cell as text"
-        elif name == "" and counts:
-            yield f"column {column_letters(place)} has no name, but {counts.total()} cells. Name or delete it"
+        if fault := _name_fault(name, counts):
+            yield f"column {column_letters(place)}{fault}"
     folded = Counter(str(name).casefold() for name in header if name != "")
     for name, count in folded.items():
         if count > 1:
             yield f"{count} columns have the name {name}, or differ only in capitals. Give each column its own name"
+
+
+def _name_fault(name: Any, counts: Counter[str]) -> str:
+    if name != "" and not isinstance(name, str):
+        return ": its name is no text. Format the header's cell as text"
+    if name == "" and counts:
+        return f" has no name, but {counts.total()} cells. Name or delete it"
+    return ""
 
 
 class _Kinds:

@@ -40,9 +40,9 @@ class WorkbookSource:
 
     def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read the sheet into the table `records`. Raises SourceError, as `read_sheet`."""
-        found = read_sheet(self.description.file, self.description.sheet, self.description.header_row)
-        rows = found.rows()
-        workspace.fill(RECORDS, found.columns, rows, progress, patient=self.patient_column, expected=found.count)
+        sheet = read_sheet(self.description.file, self.description.sheet, self.description.header_row)
+        rows = sheet.rows()
+        workspace.fill(RECORDS, sheet.columns, rows, progress, patient=self.patient_column, expected=sheet.count)
         return Contents((RECORDS,))
 
 

@@ -76,10 +76,7 @@ class TypedColumn:
 
         After a fault the array is of nulls.
         """
-        types = set(map(type, cells)) - {type(None)}
-        if len(types) > 1 or not types <= _KINDS.keys() or (float in types and any(cell != cell for cell in cells)):
-            cells = [_plain(cell) for cell in cells]
-            types = set(map(type, cells)) - {type(None)}
+        cells, types = _plain_cells(cells)
         texts = _texts(cells) if types == {str} else None
         if texts is None:
             self._count(types, cells)
@@ -174,6 +171,16 @@ def _texts(cells: Sequence[Any]) -> Any:
         array = pa.array([None if cell is None else cell.encode("utf-8", "replace").decode() for cell in cells])
     # A reader does not tell an empty text from no cell.
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+
+
+def _plain_cells(cells: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
+    """Return the cells as types that have a kind, as far as possible, and their types."""
+    types = set(map(type, cells)) - {type(None)}
+    # Most columns have cells of one such type, and need no look at each cell.
+    if len(types) > 1 or not types <= _KINDS.keys() or (float in types and any(cell != cell for cell in cells)):
+        cells = [_plain(cell) for cell in cells]
+        types = set(map(type, cells)) - {type(None)}
+    return cells, types
 
 
 def _plain(cell: Any) -> Any:

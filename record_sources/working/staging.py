@@ -5,8 +5,8 @@ code. So the same patients give the same bytes, whichever source they came from.
 
     person   one row for each patient. `patient` is the identifier as text, `sex` an OMOP gender concept or 0, the day
              of birth perhaps without month and day, `died` the day of death
-    event    one row for each visit, condition, drug, measurement or observation. `ends` is of visits. `value`,
-             `value_concept` and `unit` are of measurements and observations, as they are stored
+    event    one row for each visit, condition, drug, measurement or observation. `value`, `value_concept`
+             and `unit` are of measurements and observations, as they are stored
     covered  one row for each concept that a concept of the settings covers: itself, and its descendants where they
              count
 """
@@ -20,7 +20,7 @@ CREATE TABLE person (
 );
 CREATE TABLE event (
     domain VARCHAR NOT NULL, patient VARCHAR NOT NULL, concept BIGINT NOT NULL, day DATE NOT NULL, time TIMESTAMP,
-    ends DATE, value DOUBLE, value_concept BIGINT, unit BIGINT
+    value DOUBLE, value_concept BIGINT, unit BIGINT
 );
 CREATE TABLE covered (named BIGINT NOT NULL, concept BIGINT NOT NULL);
 """

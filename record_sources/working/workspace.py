@@ -81,29 +81,19 @@ class Workspace:
                 hold, or a row has no patient. It counts them over all rows.
         """
         names = _names(table, columns)
-        patient = None if patient is None else _patient(table, names, patient)
-        typed = {name: TypedColumn() for name in names if name != patient}
-        # Reading goes on after a fault, so that the message counts all cells.
-        identities = Identities()
+        filled = _FilledColumns(names, None if patient is None else _patient(table, names, patient))
         definition = ", ".join(f"{quoted(name)} VARCHAR" for name in names)
         self.connection.execute(f"CREATE TABLE {quoted(table)} ({definition})")
         count = 0
         for chunk in _chunks(rows, max(1, min(_LARGEST_CHUNK, _CHUNK_CELLS // len(names)))):
-            # One column at a time, so that its Python objects are gone before the next one is made.
-            cells = dict(zip(names, zip(*chunk, strict=True), strict=True))
-            arrays = {
-                name: pa.array(identities.of(cells[name]), pa.string())
-                if name == patient
-                else self._typed(table, name, typed[name], cells[name])
-                for name in names
-            }
-            if not identities.faults and not any(column.fault(name) for name, column in typed.items()):
+            cells = zip(names, zip(*chunk, strict=True), strict=True)
+            arrays = {name: self._array(table, name, filled, column) for name, column in cells}
+            # Reading goes on after a fault, so that the message counts all cells.
+            if not filled.faults(count):
                 self.insert(table, pa.table(arrays))
             count += len(chunk)
             progress(count, expected, table)
-        faults = [fault for name, column in typed.items() if (fault := column.fault(name))]
-        faults += [] if patient is None else identities.sentences(patient, count)
-        if faults:
+        if faults := filled.faults(count):
             raise SourceError("\n".join(f"table {table}: {fault}" for fault in faults))
         return count
 
@@ -120,7 +110,10 @@ class Workspace:
         finally:
             self.connection.unregister("batch")
 
-    def _typed(self, table: str, name: str, column: TypedColumn, cells: Sequence[Any]) -> Any:
+    def _array(self, table: str, name: str, filled: _FilledColumns, cells: Sequence[Any]) -> Any:
+        if name == filled.patient:
+            return pa.array(filled.identities.of(cells), pa.string())
+        column = filled.typed[name]
         before = column.kind
         array = column.take(cells)
         if column.kind != before and not column.fault(name):
@@ -131,11 +124,24 @@ class Workspace:
         """Give the stored cells of a column its new type."""
         cell = quoted(name)
         if before == "whole" and column.kind == "number":
-            found = self.connection.execute(
+            [(inexact,)] = self.connection.execute(
                 f"SELECT count(*) FROM {quoted(table)} WHERE abs({cell}::HUGEINT) > {2**53}"  # noqa: S608
             ).fetchall()
-            column.inexact += int(found[0][0])
+            column.inexact += int(inexact)
         self.connection.execute(f"ALTER TABLE {quoted(table)} ALTER {cell} TYPE {DUCKDB_TYPES[column.kind]}")
+
+
+class _FilledColumns:
+    """The columns of a table: the types of their cells so far, and its patients."""
+
+    def __init__(self, names: Sequence[str], patient: str | None) -> None:
+        self.patient, self.identities = patient, Identities()
+        self.typed = {name: TypedColumn() for name in names if name != patient}
+
+    def faults(self, rows: int) -> list[str]:
+        """Return a sentence for each kind of wrong cells in this number of rows."""
+        faults = [fault for name, column in self.typed.items() if (fault := column.fault(name))]
+        return faults + ([] if self.patient is None else self.identities.sentences(self.patient, rows))
 
 
 class Identities:
@@ -144,27 +150,13 @@ class Identities:
     def __init__(self) -> None:
         self.missing, self.refused = 0, dict[str, int]()
 
-    @property
-    def faults(self) -> bool:
-        return bool(self.missing or self.refused)
-
     def of(self, cells: Sequence[Any]) -> list[str | None]:
         """Return the identity of the patient in each cell. Cells without one are counted and become None."""
-        # Few patients stand in many rows of events. By type, because 1 and True are equal.
-        keys: Sequence[Any] = (
-            cells if len(set(map(type, cells))) < 2 else list(zip(map(type, cells), cells, strict=True))
-        )
-        try:
-            identity_of = {key: _identity(key if keys is cells else key[1]) for key in set(keys)}
-            identities = list(map(identity_of.__getitem__, keys))
-            unnamed = not all(isinstance(identity, str) and identity for identity in identity_of.values())
-        # Lists and structures cannot be looked up.
-        except TypeError:
-            identities, unnamed = list(map(_identity, cells)), True
-        if unnamed:
-            self._count(identities)
-            return [identity if isinstance(identity, str) and identity else None for identity in identities]
-        return cast("list[str | None]", identities)
+        identities, are_complete = _identities(cells)
+        if are_complete:
+            return cast("list[str | None]", identities)
+        self._count(identities)
+        return [identity if isinstance(identity, str) and identity else None for identity in identities]
 
     def _count(self, identities: Iterable[str | IdentifierError]) -> None:
         for identity in identities:
@@ -184,6 +176,19 @@ class Identities:
 def quoted(name: str) -> str:
     """Return a name for DuckDB's SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _identities(cells: Sequence[Any]) -> tuple[list[str | IdentifierError], bool]:
+    """Return the identity in each cell, and whether it is certain that every cell has one."""
+    # Few patients stand in many rows of events. By type, because 1 and True are equal.
+    keys: Sequence[Any] = cells if len(set(map(type, cells))) < 2 else list(zip(map(type, cells), cells, strict=True))
+    try:
+        identity_of = {key: _identity(key if keys is cells else key[1]) for key in set(keys)}
+    # Lists and structures cannot be looked up.
+    except TypeError:
+        return list(map(_identity, cells)), False
+    are_complete = all(isinstance(identity, str) and identity for identity in identity_of.values())
+    return list(map(identity_of.__getitem__, keys)), are_complete
 
 
 def _identity(cell: Any) -> str | IdentifierError:

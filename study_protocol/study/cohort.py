@@ -1,4 +1,4 @@
-"""Who is a patient of the study, and what is known of each, in public concepts of OMOP: the section `cohort`.
+"""The patients of a study, and what is known of each, in public concepts of OMOP: the section `cohort`.
 
 A hospital with an OMOP database or FHIR files maps nothing: its program makes the study's table from this section. It
 holds numbers and words alone, and no query language.
@@ -118,19 +118,22 @@ class CohortColumn(Message):
     @model_validator(mode="after")
     def _says_what_values_mean(self) -> Self:
         if self.of == "sex":
-            if self.values is None or self.units is not None:
+            if self._meanings != ["values"]:
                 raise ValueError("a column of sex needs values, a word for each gender concept, and no units")
         elif self.take in _OF_NUMBERS:
-            if self.units is None or self.values is not None:
+            if self._meanings != ["units"]:
                 raise ValueError(f"take {self.take} needs units, a factor for each unit concept, and no values")
         elif self.take in _OF_VALUES:
-            if (self.units is None) == (self.values is None):
+            if len(self._meanings) != 1:
                 raise ValueError(f"take {self.take} needs either units (for numbers) or values (for words)")
-        elif self.units is not None or self.values is not None:
-            unused = "units" if self.units is not None else "values"
-            what = f"a column of {self.of}" if self.of in ("age", "death") else f"take {self.take}"
-            raise ValueError(f"{what} uses no {unused}: remove it")
+        elif self._meanings:
+            subject = f"a column of {self.of}" if self.of in ("age", "death") else f"take {self.take}"
+            raise ValueError(f"{subject} uses no {self._meanings[0]}: remove it")
         return self
+
+    @property
+    def _meanings(self) -> list[str]:
+        return [name for name in ("units", "values") if getattr(self, name) is not None]
 
 
 class CohortEvents(_Events):
@@ -163,13 +166,13 @@ class Cohort(Message):
         if PATIENTS in self.events:
             raise ValueError(f"events: {PATIENTS} is the name of the table of patients: give this table another name")
         # Databases tell no two names of columns apart by capitals.
-        seen = {PATIENT: PATIENT}
+        name_of = {PATIENT: PATIENT}
         for name in self.columns:
-            if (other := seen.setdefault(_as_seen(name), name)) != name or name == PATIENT:
+            if (first := name_of.setdefault(_folded(name), name)) != name or name == PATIENT:
                 raise ValueError(
                     f"columns: {PATIENT} is the name of the column of patients: give this column another name"
-                    if other == PATIENT
-                    else f"columns: {other} and {name} differ in capitals or the form of letters alone: rename one"
+                    if first == PATIENT
+                    else f"columns: {first} and {name} differ in capitals or the form of letters alone: rename one"
                 )
         return self
 
@@ -192,24 +195,24 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(each[:_LISTED]) + more
 
 
-def _as_seen(name: str) -> str:
+def _folded(name: str) -> str:
     return " ".join(cleaned(name).casefold().split())
 
 
-def require_columns(cohort: Cohort, parameters: Mapping[str, object], others: Iterable[str]) -> None:
+def require_columns(cohort: Cohort, parameters: Mapping[str, object], further: Iterable[str]) -> None:
     """Check that the columns that a study names are among those of its cohort.
 
     The label and other names that only a task can tell are checked by `data check`.
 
     Args:
         parameters: of the task, with a key `column.NAME` for each column.
-        others: further names of columns.
+        further: names of other columns.
 
     Raises:
         ValueError: the cohort lacks one. The text names it.
     """
     keys = (key.removeprefix(_COLUMN_PREFIX) for key in parameters if key.startswith(_COLUMN_PREFIX))
     names = {column_name(name) for name in cohort.columns}
-    lacking = [name for name in (*keys, *others) if column_name(name) not in names]
+    lacking = [name for name in (*keys, *further) if column_name(name) not in names]
     if lacking:
         raise ValueError(f"cohort.columns lacks {lacking[0]}, which the study names: add it, or remove it there")

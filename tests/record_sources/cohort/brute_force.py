@@ -15,7 +15,7 @@ from record_sources.working.staging import TABLES
 from study_protocol.study.cohort import Cohort, CohortColumn
 
 PERSON: tuple[str, ...] = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died")
-EVENT: tuple[str, ...] = ("domain", "patient", "concept", "day", "time", "ends", "value", "value_concept", "unit")
+EVENT: tuple[str, ...] = ("domain", "patient", "concept", "day", "time", "value", "value_concept", "unit")
 
 
 @dataclass

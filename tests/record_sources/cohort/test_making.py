@@ -66,7 +66,6 @@ events = st.tuples(
     st.sampled_from([0, 1, 1, 2, 3, 10, 11, 99]),
     days,
     st.one_of(st.none(), st.sampled_from([datetime(2020, 3, 1, 8), datetime(2020, 3, 1, 9)])),  # noqa: DTZ001
-    st.one_of(st.none(), days),
     mostly([None, -0.0, 0.0, 0.1, 0.2, 1e6, -3.5], [float("inf"), float("nan")]),
     mostly([None, 0, 9, 45877985, 45878245], [7]),
     mostly([None, 0, 8840, 8753], [7, -1]),
@@ -140,12 +139,12 @@ def test_the_order_of_staged_rows_is_not_seen(rows: Staged, shuffling: random.Ra
 
 
 def visits(*rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return [("visit", patient, 1, START + timedelta(days=day), None, None, None, None, None) for patient, day in rows]
+    return [("visit", patient, 1, START + timedelta(days=day), None, None, None, None) for patient, day in rows]
 
 
 def measured(day: int, value: float | None, unit: int | None, time: int | None = None) -> tuple[Any, ...]:
     moment = None if time is None else datetime(2020, 3, 1, time)  # noqa: DTZ001
-    return ("measurement", "a", 10, START + timedelta(days=day), moment, None, value, None, unit)
+    return ("measurement", "a", 10, START + timedelta(days=day), moment, value, None, unit)
 
 
 PERSON = ("a", 8507, 1980, 2, 29, None)
@@ -172,7 +171,8 @@ def test_two_units_of_one_measurement_become_one(take: str, expected: float) -> 
 def test_an_unknown_unit_is_refused_with_column_and_count(unit: int | None, listed: str) -> None:
     rows = Staged([PERSON], [*visits(("a", 0)), measured(0, 12345.0, unit), measured(1, 1.0, int(listed))], COVERED)
     column = {"of": "measurement", "concepts": [1], "take": "mean", "units": {listed: 1.0}}
-    with pytest.raises(SourceError, match="column x: 1 of 2 values have a unit that units does not list") as raised:
+    fault = "without a standard concept" if unit == -1 else "that units does not list"
+    with pytest.raises(SourceError, match=f"column x: 1 of 2 values have a unit {fault}") as raised:
         one_column(rows, column)
     assert "12345" not in str(raised.value)
     # What does not count is not looked at.
@@ -205,7 +205,7 @@ def test_both_ends_of_a_window_count_and_overlapping_visits_are_each_counted() -
     ids=str,
 )
 def test_ages_in_whole_years(birth: tuple[Any, ...], day: date, age: int | None) -> None:
-    visit = ("visit", "a", 1, day, None, None, None, None, None)
+    visit = ("visit", "a", 1, day, None, None, None, None)
     assert one_column(Staged([("a", 0, *birth, None)], [visit], COVERED), {"of": "age"}) == [age]
 
 
@@ -254,3 +254,13 @@ def test_names_and_words_of_settings_are_never_sql(name: str) -> None:
     assert found.fetchall() == [("a", name), ("b", "'; DROP TABLE patients; --"), ('c"; --', name)]
     made_tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall()
     assert sorted(made_tables) == [("patients",), ("person",), ("select",)]
+
+
+def test_events_without_a_value_are_counted() -> None:
+    rows: list[tuple[Any, ...]] = visits(("a", 0))
+    rows += [("measurement", "a", 1, START, None, None, value, None, None) for value in (None, 1.0, None)]
+    rows += [("observation", "a", 2, START, None, None, None, answer, None) for answer in (0, 45877985, 9)]
+    _, counts = made(Staged([PERSON], rows, COVERED), cohort())
+    numbers = {name: (2, 3) for name in COLUMNS if name.endswith("number")}
+    assert counts.without_value == numbers | {"first word": (2, 3), "last word": (2, 3)}
+    assert "column mean number: 2 of 3 events have no value that counts" in counts.in_words()

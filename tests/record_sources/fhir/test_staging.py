@@ -51,7 +51,7 @@ def test_values_answers_and_units_become_concepts(tmp_path: Path) -> None:
         _glucose("5", valueCodeableConcept={"text": "high"}),
         _glucose("6", valueCodeableConcept=coded("http://loinc.org", "LA6576-8")),
     )
-    cells = sorted((event[6:] for event in staged.events), key=repr)
+    cells = sorted((event[5:] for event in staged.events), key=repr)
     assert cells == sorted(
         [
             (100.0, None, 8840),
@@ -97,7 +97,7 @@ def test_medications_are_found_in_any_file(tmp_path: Path) -> None:
         resource("MedicationAdministration", "1", medicationReference={"reference": "Medication/m"}),
         z=[patient("a"), medication, medication],
     )
-    assert staged.events == [("drug", "a", 1503297, DAY, None, None, None, None, None)] * 2
+    assert staged.events == [("drug", "a", 1503297, DAY, None, None, None, None)] * 2
     assert staged.counts == {
         "Medication: copies of a resource, kept once": 1,
         "MedicationAdministration: no date": 1,

@@ -171,7 +171,7 @@ def _show_taken(taken: TakenSnapshot, as_json: bool) -> None:
     for remark in taken.remarks:
         say(remark, err=as_json)
     if as_json:
-        print_json(_entry(snapshot, {}) | {"new": taken.is_new})
+        print_json(_entry(snapshot, {}) | {"new": taken.is_new, "remarks": list(taken.remarks)})
         return
     if not taken.is_new:
         say(f"snapshot {snapshot.name} of {snapshot.at[:10]} has its files again, with the same SHA-256")
