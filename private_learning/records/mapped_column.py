@@ -62,11 +62,11 @@ class ColumnMapping:
     def action(self) -> str:
         """Return what the mapping does with a cell, in words without its codes."""
         actions = [] if self.column == self.local else ["renamed"]
-        actions += [] if self.codes is None else [f"{len(self.codes)} codes"]
+        actions += [] if self.codes is None else [_counted(len(self.codes), "code")]
         actions += [] if self.add is None else [f"{self.add:+g}"]
         actions += [] if self.multiply is None else [f"times {self.multiply:g}"]
         actions += [f"days from {self.days_from}"] if self.days_from else []
-        actions += [f"{len(self.missing)} missing codes"] if self.missing else []
+        actions += [_counted(len(self.missing), "missing code")] if self.missing else []
         return ", ".join(actions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,6 +150,10 @@ class ColumnMapping:
 def _of_words(places: NDArray[np.int64], words: list[str | None], name: str) -> Column:
     """Return a column of these words as they are: those of the mapping's own would be cleaned."""
     return Column(places.astype(np.int32), np.array(words, dtype=object), None, POINTS, name)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _named(cells: Column, name: str) -> Column:

@@ -41,7 +41,8 @@ _SENTENCES = {
     "file": "the file in `url` cannot be read as this database. It may be of another kind or damaged, or this user may "
     "not read it or write the files that belong to it. Check it, or read a copy",
     "lost": f"the connection to the database was lost. {_AGAIN}",
-    "login": "the database refuses the user or the password. Check the user in `url`, and where the password is",
+    "login": "the database refuses the user or the password. Check the user in `url`, and password_file, "
+    "password_environment or password_keyring",
     "host": "the host of the database is unknown. Check `url` and the network",
     "database": "the server has no such database. Check the name in `url`",
     "unreachable": "the database cannot be reached. Check host and port in `url`, and whether it runs",

@@ -290,7 +290,7 @@ def test_events_are_mapped_and_days_count_from_a_date_of_the_patient(tmp_path: P
     assert sequences(tables, records, 3).tolist() == [[1, 3, 0], [1, 0, 0]]
     assert [astuple(each) for each in mapping.counts(load(here))] == [
         ("", "sex", "gender", "renamed, 2 codes", 2, 2, 0, 0),
-        ("diagnoses", "code", "icd", "renamed, 1 codes", 3, 2, 1, 0),
+        ("diagnoses", "code", "icd", "renamed, 1 code", 3, 2, 1, 0),
         ("diagnoses", "day", "at", "renamed, days from start", 3, 3, 0, 0),
     ]
 

@@ -257,5 +257,5 @@ def test_remarks_count_what_is_left_out(tmp_path: Path) -> None:
 
 def test_a_vocabulary_needs_a_cohort(tmp_path: Path) -> None:
     export, vocabulary = write_export(tmp_path / "export", {}), write_vocabulary(tmp_path / "vocabulary")
-    with pytest.raises(SourceError, match="section cohort"):
+    with pytest.raises(SourceError, match=r"section \[cohort\].*--settings"):
         source_of(FhirDescription(kind="fhir", folder=export, vocabulary=vocabulary), None)

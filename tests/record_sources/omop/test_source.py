@@ -164,7 +164,9 @@ def test_a_missing_column_and_a_missing_cohort_are_named(tmp_path: Path) -> None
     engine.dispose()
     with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP"):
         made(tmp_path, description)
-    with pytest.raises(SourceError, match="section cohort of a study's settings: name them with --settings"):
+    with pytest.raises(
+        SourceError, match=r"section \[cohort\] of the study's settings. Name a settings file that has one"
+    ):
         omop_source(description, None)
 
 
