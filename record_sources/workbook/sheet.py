@@ -121,7 +121,7 @@ def _header_faults(header: Sequence[Any], kinds: _Kinds) -> Iterator[str]:
 def _name_fault(name: Any, counts: Counter[str]) -> str:
     if name != "" and not isinstance(name, str):
         return ": its name is no text. Format the header's cell as text"
-    if not str(name).strip() and (name or counts):
+    if name == "" and counts:
         return f" has no name, but {counts.total()} cells. Name or delete it"
     return ""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import posixpath
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +27,13 @@ _DIGITS, _LETTERS = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ$"
 _ERROR = re.compile(r"#[A-Z]|Err:\d")
 # Text in a format of numbers.
 _QUOTED = re.compile(r'"[^"]*"|\\.')
+
+
+# What the readers of archives and of XML raise for damaged bytes.
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError),
+    *(expat.ExpatError, KeyError, ValueError),
+)
 
 
 @dataclass(repr=False)
@@ -97,7 +106,7 @@ def check_sheet(path: Path, sheet: str, header_row: int) -> SheetCheck:
         raise SourceError(str(error)) from None
     except SourceError:
         raise
-    except (zipfile.BadZipFile, expat.ExpatError, KeyError, OSError, NotImplementedError, RuntimeError, ValueError):
+    except _BROKEN:
         raise SourceError(
             f"{path.name} is no whole workbook. Open it in Excel or LibreOffice and save it again"
         ) from None

@@ -303,3 +303,18 @@ def test_spaces_around_a_name_do_not_count(tmp_path: Path) -> None:
     )
     with pytest.raises(SourceError, match="2 columns have the name age"):
         read_sheet(written(tmp_path / "b.xlsx", [["Age", "age "], [1, 1]]), "Cohort")
+
+
+def test_every_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
+    whole = written(tmp_path / "a.xlsx", [HEADER, *ROWS]).read_bytes()
+    generator = np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        damaged[int(generator.integers(len(whole)))] ^= int(generator.integers(1, 256))
+        (tmp_path / "b.xlsx").write_bytes(damaged)
+        try:
+            read_sheet(tmp_path / "b.xlsx", "Cohort")
+        except SourceError as error:
+            refused += str(error).startswith("b.xlsx")
+    assert refused > 40

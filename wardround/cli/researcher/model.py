@@ -14,7 +14,7 @@ import typer
 from private_learning.durable import write_durably
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
-from wardround.cli.hospital.mapping import ColumnsFile
+from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, warn_of_unmapped
 from wardround.cli.hospital.table_format import FormatOptions, read_records
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, KeyFile, Server, operator, plain_errors, print_json, say, table
@@ -50,6 +50,7 @@ def predict(
     encoding: Encoding = None,
     decimal: Decimal = None,
     dates: Dates = None,
+    columns: ColumnsFile = None,
     interval: Annotated[
         float | None,
         typer.Option(
@@ -67,7 +68,9 @@ def predict(
         from private_learning.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
-        records = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
+        read = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
+        records, mapping_counts = apply_mapping(read, columns, id_column)
+        warn_of_unmapped(mapping_counts)
         _warn_of_lacking(released, records)
         if isinstance(released.task, Segmentation):
             _write_masks(released, released.task, records, output)

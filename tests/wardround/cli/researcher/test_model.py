@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 from client_sdk.released import load_model
@@ -262,6 +263,22 @@ def test_new_records_are_read_as_options_declare_them(run: Run, model: str, tmp_
     assert "read with semicolon between cells, CP1252, decimal comma" in " ".join(declared.stderr.split())
     quiet = run(*new, "--encoding", "cp1252", "--decimal", "comma", "--separator", "semicolon")
     assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_new_records_may_have_a_hospital_s_own_names_and_units(
+    run: Run, model: str, tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "studys.csv").write_text("age,chol,thal,id\n40,200,3,a\n50,300,7,b\n")
+    local = pandas.DataFrame({"alter": [40, 50], "chol": [100, 150], "thal": ["N", "R"], "id": ["a", "b"]})
+    path = tmp_path / f"new.{suffix}"
+    local.to_csv(path, index=False) if suffix == "csv" else local.to_parquet(path)
+    columns = '[columns]\nage = "alter"\nchol = { multiply = 2 }\nthal = { map = { N = "3", R = "7" } }\n'
+    (tmp_path / "columns.toml").write_text(columns)
+    options = ("--id-column", "id", "--json")
+    found = run("predict", model, "--data", str(path), "--columns", str(tmp_path / "columns.toml"), *options)
+    expected = run("predict", model, "--data", str(tmp_path / "studys.csv"), *options)
+    assert json.loads(found.stdout) == json.loads(expected.stdout)
 
 
 def test_predictions_are_for_the_user_of_the_command_alone(
