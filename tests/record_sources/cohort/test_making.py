@@ -258,8 +258,8 @@ def test_names_and_words_of_settings_are_never_sql(name: str) -> None:
 
 def test_events_without_a_value_are_counted() -> None:
     rows: list[tuple[Any, ...]] = visits(("a", 0))
-    rows += [("measurement", "a", 1, START, None, None, value, None, None) for value in (None, 1.0, None)]
-    rows += [("observation", "a", 2, START, None, None, None, answer, None) for answer in (0, 45877985, 9)]
+    rows += [("measurement", "a", 1, START, None, value, None, None) for value in (None, 1.0, None)]
+    rows += [("observation", "a", 2, START, None, None, answer, None) for answer in (0, 45877985, 9)]
     _, counts = made(Staged([PERSON], rows, COVERED), cohort())
     numbers = {name: (2, 3) for name in COLUMNS if name.endswith("number")}
     assert counts.without_value == numbers | {"first word": (2, 3), "last word": (2, 3)}
