@@ -27,6 +27,7 @@ from study_protocol.wire.signing import canonical_json
 register("snapshot.after-fill", "snapshot.after-write", "snapshot.after-rename")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUFFIX = ".parquet"
+_OTHER_FORMATS = {".csv", ".tsv", ".txt", ".xlsx", ".xls", ".ods", ".arrow", ".feather", ".json", ".db"}
 # DuckDB reports a commit that could not be written as one of a transaction, and then every later one as fatal.
 _OF_THE_DISK = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.TransactionException, duckdb.FatalException)
 
@@ -71,6 +72,8 @@ def snapshot_name(target: Path) -> str:
     name = target.name.removesuffix(_SUFFIX)
     if not _NAME.fullmatch(name):
         raise SourceError("a snapshot's name has at most 100 letters a to z, digits, dots, hyphens and underscores")
+    if (ending := target.suffix.lower()) in _OTHER_FORMATS:
+        raise SourceError(f"a snapshot is a Parquet file: end its path with {_SUFFIX} in place of {ending}")
     return name
 
 

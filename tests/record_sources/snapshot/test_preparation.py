@@ -96,6 +96,14 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path, description: SourceDesc
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("name", ["icu.csv", "icu.XLSX", "icu.db"])
+def test_a_path_with_the_ending_of_another_format_is_refused(
+    tmp_path: Path, description: SourceDescription, name: str
+) -> None:
+    with pytest.raises(SourceError, match=r"end its path with \.parquet"):
+        prepare(description, None, tmp_path / name)
+
+
 @pytest.mark.parametrize("name", [".hidden", "a b", "x" * 101, "ä"])
 def test_names_are_plain(tmp_path: Path, description: SourceDescription, name: str) -> None:
     with pytest.raises(SourceError, match="at most 100 letters"):
