@@ -9,7 +9,7 @@ from pathlib import Path
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsOrigin
-from client_sdk.guard.snapshots import Snapshot, named, snapshots_in
+from client_sdk.guard.snapshots import Snapshot, snapshot_named, snapshots_in
 from client_sdk.study.snapshot_taking import finish
 from record_sources.snapshot.record import digests_of
 
@@ -34,11 +34,11 @@ class FoundRecords:
         return RecordsOrigin(record.name, record.sha256, record.query_sha256, mapping_sha256)
 
 
-def find_records(home: Path, given: Path, patient_column: str | None = None) -> FoundRecords:
+def find_records(home: Path, place: Path, patient_column: str | None = None) -> FoundRecords:
     """Return the records of a path, or of the name of a snapshot. Files of a snapshot are held against its entry.
 
     home            the hospital's directory
-    given           a path, or a snapshot's name without a folder
+    place           a path, or a snapshot's name without a folder
     patient_column  as a person names it. None: as the snapshot names it
 
     Raises:
@@ -47,9 +47,9 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
         LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read.
     """
     snapshots = snapshots_in(home)
-    snapshot = _by_path(snapshots, given) or _by_name(snapshots, given)
+    snapshot = _by_path(snapshots, place) or _by_name(snapshots, place)
     if snapshot is None:
-        return FoundRecords(given, patient_column)
+        return FoundRecords(place, patient_column)
     column = snapshot.record.patient_column
     if patient_column not in (None, column):
         raise ConfigurationError(
@@ -58,7 +58,7 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
         )
     finish(snapshot)
     snapshot.require_unchanged()
-    return FoundRecords(snapshot.path if str(given) == snapshot.name else given, column, snapshot)
+    return FoundRecords(snapshot.path if str(place) == snapshot.name else place, column, snapshot)
 
 
 def older_than_query(snapshot: Snapshot) -> str:
@@ -91,20 +91,20 @@ def studies_by_snapshot(home: Path) -> dict[str, list[str]]:
     return {name: sorted(used_by) for name, used_by in studies.items() if name}
 
 
-def _by_path(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
+def _by_path(snapshots: list[Snapshot], path: Path) -> Snapshot | None:
     """Return the snapshot that the path is, or that has it as one of its files."""
-    if not given.exists():
+    if not path.exists():
         return None
-    whole = given.resolve()
+    whole = path.resolve()
     return next((each for each in snapshots if each.path in (whole, whole.parent)), None)
 
 
-def _by_name(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
+def _by_name(snapshots: list[Snapshot], place: Path) -> Snapshot | None:
     """Return the snapshot of this name. Raises ConfigurationError: another file has the name, too."""
-    snapshot = named(snapshots, str(given))
-    if snapshot is not None and given.exists():
+    snapshot = snapshot_named(snapshots, str(place))
+    if snapshot is not None and place.exists():
         raise ConfigurationError(
-            f"{given} is a snapshot ({snapshot.path}), and also another file or folder here: name the snapshot by its "
-            f"path, or the other one by its whole path ({given.absolute()})"
+            f"{place} is a snapshot ({snapshot.path}), and also another file or folder here: name the snapshot by its "
+            f"path, or the other one by its whole path ({place.absolute()})"
         )
     return snapshot

@@ -94,7 +94,7 @@ class ColumnMapping:
             return self._days(local, index)
         if self.multiply is not None or self.add is not None:
             return self._scaled(local)
-        return MappedCells(_named(local, self.column), is_missing(local), np.zeros(len(local), bool))
+        return MappedCells(_named_cells(local, self.column), is_missing(local), np.zeros(len(local), bool))
 
     def _coded(self, cells: Column, codes: Mapping[str, str]) -> MappedCells:
         read = read_categories(cells, tuple(codes))
@@ -137,5 +137,5 @@ def _of_words(places: NDArray[np.int64], words: list[str | None], name: str) -> 
     return Column(places.astype(np.int32), np.array(words, dtype=object), None, POINTS, name)
 
 
-def _named(cells: Column, name: str) -> Column:
+def _named_cells(cells: Column, name: str) -> Column:
     return Column(cells.values, cells.words, cells.absent, cells.spelling, name)

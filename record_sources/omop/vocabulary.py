@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Select, and_, false, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from record_sources.cohort.concepts import ConceptStatus, check_named
 from record_sources.errors import SourceError
@@ -17,15 +18,17 @@ from record_sources.sql.connection import ReadOnlyDatabase
 CHUNK = 500
 
 
-def covered_concepts(database: ReadOnlyDatabase, tables: CdmTables, named: Mapping[int, bool]) -> dict[int, set[int]]:
+def covered_concepts(
+    database: ReadOnlyDatabase, tables: CdmTables, counts_descendants: Mapping[int, bool]
+) -> dict[int, set[int]]:
     """Return the concepts that each named one covers: itself, and its descendants where they count.
 
     Raises:
         SourceError: the vocabulary is missing, or a named concept cannot be used.
     """
-    check_named(named, _statuses(database, tables, list(named)))
-    covered = {concept: {concept} for concept in named}
-    ancestors = [concept for concept, descendants in named.items() if descendants]
+    check_named(counts_descendants, _statuses(database, tables, list(counts_descendants)))
+    covered = {concept: {concept} for concept in counts_descendants}
+    ancestors = [concept for concept, descendants in counts_descendants.items() if descendants]
     for chunk in chunks(ancestors):
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
@@ -48,22 +51,26 @@ def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
     yield from (each[start : start + CHUNK] for start in range(0, len(each), CHUNK))
 
 
-def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int]) -> dict[int, ConceptStatus]:
+def _statuses(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> dict[int, ConceptStatus]:
     table = tables.find("concept")
     concept, standard, invalid = (table[name] for name in ("concept_id", "standard_concept", "invalid_reason"))
     statuses = dict[int, ConceptStatus]()
-    for chunk in chunks(named):
+    for chunk in chunks(concepts):
         with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
             # Loaded from files, an empty cell is perhaps an empty text.
             statuses |= {int(each): ConceptStatus(letter or None, not reason) for each, letter, reason in query.rows}
     if not statuses:
-        with database.query(select(concept).limit(1)) as query:
-            if not list(query.rows):
-                raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
+        _require_rows(database, concept)
     doubtful = [each for each, status in statuses.items() if status.standard != "S" or not status.valid]
     for each, targets in _maps_to(database, tables, doubtful).items():
         statuses[each] = replace(statuses[each], maps_to=tuple(sorted(targets)))
     return statuses
+
+
+def _require_rows(database: ReadOnlyDatabase, concept: ColumnElement[int]) -> None:
+    with database.query(select(concept).limit(1)) as query:
+        if not list(query.rows):
+            raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
 
 
 def _maps_to(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> defaultdict[int, set[int]]:
