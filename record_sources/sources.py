@@ -56,7 +56,7 @@ SOURCES = {
     "sql": "record_sources.sql:sql_source",
     "omop": "record_sources.omop:omop_source",
     "fhir": "record_sources.fhir:fhir_source",
-    "workbook": "record_sources.workbook.sheet:workbook_source",
+    "workbook": "record_sources.workbook:workbook_source",
 }
 """Kind -> module and function. The function takes the description and the study's cohort or None."""
 

@@ -29,10 +29,12 @@ class LedgerChain:
 
     def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
         self._connection, self._lock, self._now = connection, lock, now
-        self._entries = [_entry_of(row) for row in connection.execute("SELECT * FROM entries ORDER BY sequence")]
+        rows = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
         try:
+            self._entries = [_entry_of(row) for row in rows]
             verify_chain(self._entries)
-        except LedgerError as error:
+        # The others: an entry that is no JSON, or has more cells.
+        except (LedgerError, ValueError, TypeError) as error:
             raise LedgerDamaged(f"the hospital's ledger is not what was written: {error}") from error
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +43,17 @@ def find_records(home: Path, place: Path, patient_column: str | None = None) -> 
     patient_column  as a person names it. None: as the snapshot names it
 
     Raises:
-        ConfigurationError: a name is one of a snapshot and of another file, or the column is not the snapshot's.
+        ConfigurationError: a name is one of a snapshot and of another file, or of neither, or the column is not the
+            snapshot's.
         RecordsChanged: a file is not as the snapshot left it.
         LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read.
     """
     snapshots = snapshots_in(home)
     snapshot = _by_path(snapshots, place) or _by_name(snapshots, place)
     if snapshot is None:
+        # A name without an ending is more often one of a snapshot than of a file.
+        if str(place) == place.stem and not place.exists():
+            raise ConfigurationError(_unknown_name(place.stem, home, snapshots))
         return FoundRecords(place, patient_column)
     column = snapshot.record.patient_column
     if patient_column not in (None, column):
@@ -59,6 +64,14 @@ def find_records(home: Path, place: Path, patient_column: str | None = None) -> 
     finish(snapshot)
     snapshot.require_unchanged()
     return FoundRecords(snapshot.path if str(place) == snapshot.name else place, column, snapshot)
+
+
+def _unknown_name(name: str, home: Path, snapshots: Sequence[Snapshot]) -> str:
+    known = ", ".join(snapshot.name for snapshot in snapshots) or "none"
+    return (
+        f"{name}: there is no such file or folder in {Path.cwd()}, and no such snapshot in the hospital's directory "
+        f"{home.absolute()} (its snapshots: {known}). Name another directory with --home or WARDROUND_CLIENT_HOME"
+    )
 
 
 def older_than_query(snapshot: Snapshot) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from study_protocol.cells import MISSING, UNDATED, UNMAPPED, Column, read_categories, read_days, read_numbers
 from study_protocol.cells import read_presence as is_missing
-from study_protocol.cells.spelling import POINTS, number_text
+from study_protocol.cells.spelling import POINTS, days_in, number_text
 
 _Mask = NDArray[np.bool_]
 
@@ -39,7 +39,8 @@ class ColumnMapping:
         column: the study's name.
         local: the hospital's name.
         codes: local code -> the study's. None: codes stay.
-        missing: local codes that say missing.
+        missing: local codes that say missing, in the columns `local` and `days_from`. A code that is a date or, before
+            a change of unit, a number is compared as one.
         multiply, add: a number x becomes (x + add) * multiply. Both None: cells stay.
         days_from: the local column with the date from which days are counted. Empty: cells stay.
     """
@@ -61,11 +62,11 @@ class ColumnMapping:
     def action(self) -> str:
         """Return what the mapping does with a cell, in words without its codes."""
         actions = [] if self.column == self.local else ["renamed"]
-        actions += [] if self.codes is None else [f"{len(self.codes)} codes"]
+        actions += [] if self.codes is None else [_counted(len(self.codes), "code")]
         actions += [] if self.add is None else [f"{self.add:+g}"]
         actions += [] if self.multiply is None else [f"times {self.multiply:g}"]
         actions += [f"days from {self.days_from}"] if self.days_from else []
-        actions += [f"{len(self.missing)} missing codes"] if self.missing else []
+        actions += [_counted(len(self.missing), "missing code")] if self.missing else []
         return ", ".join(actions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,18 +84,32 @@ class ColumnMapping:
 
     def apply(self, cells: Column, index: Column | None = None) -> MappedCells:
         """Return the mapped cells of (n,) local ones. index: (n,) cells of the column of `days_from`."""
-        # A code is compared as a category, and a stored number also at its own precision.
-        empty = read_categories(cells, self.missing).places >= 0
-        if not set(self.missing) <= MISSING:
-            empty |= is_missing(cells, self.missing) & ~is_missing(cells)
-        local = cells.emptied(empty)
+        local = self._emptied(cells)
         if self.codes is not None:
             return self._coded(local, self.codes)
         if index is not None:
-            return self._days(local, index)
+            return self._days(local, self._emptied(index))
         if self.multiply is not None or self.add is not None:
             return self._scaled(local)
         return MappedCells(_named_cells(local, self.column), is_missing(local), np.zeros(len(local), bool))
+
+    def _emptied(self, cells: Column) -> Column:
+        """Return the cells without those that are a code of `missing`."""
+        empty = read_categories(cells, self.missing).places >= 0
+        if not set(self.missing) <= MISSING:
+            for missing in self._readings():
+                empty |= missing(cells, self.missing) & ~missing(cells, ())
+        return cells.emptied(empty)
+
+    def _readings(self) -> Iterator[Callable[[Column, tuple[str, ...]], _Mask]]:
+        """Yield what the codes of `missing` are compared as, beside categories, so that no form of storage matters."""
+        # A stored number at its own precision.
+        yield is_missing
+        # A day with a time of midnight, or with its year last, is this day.
+        if self.codes is None and any(days_in(code, POINTS) is not None for code in self.missing):
+            yield lambda cells, codes: read_days(cells, codes).missing
+        if self.multiply is not None or self.add is not None:
+            yield lambda cells, codes: read_numbers(cells, codes).missing
 
     def _coded(self, cells: Column, codes: Mapping[str, str]) -> MappedCells:
         read = read_categories(cells, tuple(codes))
@@ -135,6 +150,10 @@ class ColumnMapping:
 def _of_words(places: NDArray[np.int64], words: list[str | None], name: str) -> Column:
     """Return a column of these words as they are: those of the mapping's own would be cleaned."""
     return Column(places.astype(np.int32), np.array(words, dtype=object), None, POINTS, name)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _named_cells(cells: Column, name: str) -> Column:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from private_learning.records.mapped_column import ColumnMapping
@@ -12,6 +13,8 @@ from private_learning.records.records import DataError, like
 from study_protocol.cells import cleaned, column_name, same_category
 from study_protocol.cells.spelling import POINTS, number_text
 
+# Of a name or a code, in characters. Longer ones would take hours to compare.
+_LONGEST = 1_000
 _ENTRIES = ("from", "map", "missing", "multiply", "add", "days_from")
 # A code is exact. G63.2* is a code of ICD-10, and no pattern.
 _PATTERN = re.compile(
@@ -27,8 +30,10 @@ def parsed_mapping(document: Mapping[str, Any]) -> tuple[Entries, dict[str, Entr
     Raises:
         DataError: an entry is unknown, has a wrong type, or contradicts another one.
     """
+    _require_short("the file", document)
     _require_known("the file", document, ("columns", "events"), "section")
     events = _table("[events]", document.get("events", {}))
+    _require_short("[events]", events)
     sections = {name: _entries(f"[events.{name}]", entries) for name, entries in events.items()}
     columns = _entries("[columns]", document.get("columns", {}))
     if not columns and not any(sections.values()):
@@ -37,22 +42,24 @@ def parsed_mapping(document: Mapping[str, Any]) -> tuple[Entries, dict[str, Entr
 
 
 def _entries(section: str, content: Any) -> Entries:
-    entries = [_entry(f"{section} {name}", name, entry) for name, entry in _table(section, content).items()]
+    content = _table(section, content)
+    _require_short(section, content)
+    entries = [_entry(f"{section} {name}", name, entry) for name, entry in content.items()]
     names = [entry.column for entry in entries]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"{section} {twice[0]}: two entries have this name, whose letters are composed differently")
     # By name: the order in the file changes nothing.
     return tuple(sorted(entries, key=lambda entry: entry.column))
 
 
 def _entry(place: str, name: str, content: Any) -> ColumnMapping:
-    column = _name(place, name)
+    column = cleaned(_name(place, name))
     if isinstance(content, str):
         return ColumnMapping(column, _name(place, content))
     if not isinstance(content, dict):
         raise DataError(f'{place}: the name of a local column, or a table such as {{ from = "gender" }}, is expected')
     entry = cast("dict[str, Any]", content)
+    _require_short(place, entry)
     _require_known(place, entry, _ENTRIES, "entry")
     if not entry:
         raise DataError(f"{place}: it is empty. Known are: {', '.join(_ENTRIES)}")
@@ -84,12 +91,14 @@ def _require_consistent(place: str, mapping: ColumnMapping) -> None:
 
 
 def _codes(place: str, content: Any) -> dict[str, str]:
-    codes = {cleaned(local): _code(place, study) for local, study in _table(place, content).items()}
+    content = _table(place, content)
+    _require_short(place, content)
+    codes = {cleaned(local): _code(place, study) for local, study in content.items()}
     if not codes:
         raise DataError(f'{place}: it maps no code. Write entries such as M = "male"')
     if "" in codes:
         raise DataError(f"{place}: an empty cell is missing, and cannot be mapped to a code")
-    if len(set(map(same_category, codes))) < len(_table(place, content)):
+    if len(set(map(same_category, codes))) < len(content):
         raise DataError(f"{place}: two of its {len(content)} codes are one code, as 1 and 1.0 are. Keep one of them")
     patterns = sum(_PATTERN.fullmatch(code) is not None for code in codes)
     if patterns:
@@ -99,9 +108,10 @@ def _codes(place: str, content: Any) -> dict[str, str]:
 
 def _code(place: str, value: Any) -> str:
     """Return the study's code as a text."""
-    if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
+    if isinstance(value, bool) or (isinstance(value, int | float) and _is_finite(value)):
         return number_text(value, POINTS)
     text = cleaned(value) if isinstance(value, str) else ""
+    _require_short(place, [text])
     if not text:
         raise DataError(
             f"{place}: behind each code stands the study's code as a text. Codes that mean missing stand in `missing`"
@@ -113,6 +123,7 @@ def _missing(place: str, content: Any) -> tuple[str, ...]:
     codes = [cleaned(code) for code in cast("list[Any]", content) if isinstance(code, str)] if _is_list(content) else []
     if not _is_list(content) or len(codes) < len(content) or not all(codes):
         raise DataError(f'{place}: a list of codes as texts is expected, such as ["-9", "unknown"]')
+    _require_short(place, codes)
     if len(set(map(same_category, codes))) < len(codes):
         raise DataError(f"{place}: two of its {len(codes)} codes are one code. Keep one of them")
     return tuple(codes)
@@ -137,10 +148,18 @@ def _is_finite(value: float) -> bool:
 
 
 def _name(place: str, name: Any) -> str:
-    text = column_name(cleaned(name)) if isinstance(name, str) else ""
-    if not text:
+    """Return the name as the table has it: a Parquet file may have spaces around it."""
+    text = column_name(name) if isinstance(name, str) else ""
+    _require_short(place, [text])
+    if not cleaned(text):
         raise DataError(f"{place}: the name of a column is expected, as a text")
     return text
+
+
+def _require_short(place: str, texts: Collection[str]) -> None:
+    long = sum(len(text) > _LONGEST for text in texts)
+    if long:
+        raise DataError(f"{place}: {long} of its names or codes have more than {_LONGEST:,} characters. Shorten them")
 
 
 def _table(place: str, content: Any) -> dict[str, Any]:

@@ -162,8 +162,8 @@ def numbers_in(name: str, values: Any) -> Floats:
     return read.values
 
 
-def require_columns(names: Sequence[str], data: Collection[str], owner: str = "study") -> None:
-    """Raises DataError: names the first columns that lack, each with the one that is most like it."""
+def require_columns(names: Sequence[str], data: Collection[str], owner: str = "study", cure: str = "") -> None:
+    """Raises DataError: names the first columns that lack, each with what is most like it, and then the cure."""
     lacking = [name for name in names if name not in data]
     if lacking:
         # To look for what is like each of thousands would take hours.
@@ -172,7 +172,7 @@ def require_columns(names: Sequence[str], data: Collection[str], owner: str = "s
             f"{name!r}" + (f" (did you mean {suggestion!r}?)" if suggestion else "") for name, suggestion in near
         )
         more = f", and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
-        raise DataError(f"the table lacks {len(lacking)} of the {owner}'s columns: {listed}{more}")
+        raise DataError(f"the table lacks {len(lacking)} of the {owner}'s columns: {listed}{more}{cure}")
 
 
 def categories_of(text: str) -> tuple[str, ...]:

@@ -129,7 +129,8 @@ class TableTask(Task, Generic[P]):
         from private_learning.tasks.dataset import TaskDataset
 
         table = self._table(data)
-        require_columns([*self.target_columns, *(column.name for column in self.columns)], table.columns)
+        names = [*self.target_columns, *(column.name for column in self.columns)]
+        require_columns(names, table.columns, cure=". If yours have other names, map them with --columns")
         return TaskDataset(self.inputs(table), self.table_targets(table), table.patients)
 
     def table_targets(self, data: Records) -> Tensor:
@@ -144,6 +145,19 @@ class TableTask(Task, Generic[P]):
     def inspect(self, data: Records) -> tuple[InputUse, ...]:
         table = self._table(data)
         return tuple(column.use(table.columns[column.name]) for column in self.columns)
+
+    def warnings(self, data: Records) -> tuple[str, ...]:
+        """Return the columns with more than half of the values outside the study's range: often another unit."""
+        # Of the columns alone: a time until an event often ends after the study's horizon.
+        table = self._table(data)
+        uses = [column.use(table.columns[column.name]) for column in self.columns]
+        present = [use.values - use.missing - use.wrong for use in uses]
+        return tuple(
+            f"column {use.name}: {use.clipped} of {count} values lie outside the study's range. If they are in another "
+            "unit, map them with --columns (multiply, add)"
+            for use, count in zip(uses, present, strict=True)
+            if 2 * use.clipped > count
+        )
 
     def example_inputs(self, count: int, generator: np.random.Generator) -> Tensor:
         import torch

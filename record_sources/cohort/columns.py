@@ -15,7 +15,8 @@ from study_protocol.study.cohort import PATIENTS, CohortColumn
 _NUMBERS = """
 CREATE OR REPLACE TEMP TABLE valued_event AS
 SELECT c.patient, c.day, c.time, c.value * u.factor + 0.0 AS cell,
-    CASE WHEN u.factor IS NULL THEN 'unit' WHEN NOT isfinite(c.value * u.factor) THEN 'infinite' END AS fault
+    CASE WHEN u.factor IS NULL AND c.unit = -1 THEN 'unknown unit' WHEN u.factor IS NULL THEN 'unit'
+        WHEN NOT isfinite(c.value * u.factor) THEN 'infinite' END AS fault
 FROM counted_event c LEFT JOIN (
     SELECT unnest($keys::BIGINT[]) AS unit, unnest($factors::DOUBLE[]) AS factor
 ) u ON u.unit = coalesce(c.unit, 0)
@@ -40,6 +41,7 @@ WHERE coalesce(w.word <> '', s.sex <> 0)
 """
 _FAULTS = {
     "unit": "{count} of {all} values have a unit that units does not list. Ask the study lead to add it",
+    "unknown unit": "{count} of {all} values have a unit without a standard concept. Give it one where they come from",
     "infinite": "{count} of {all} values are no finite numbers. Correct or remove them",
     "value": "{count} of {all} values are concepts that values does not list. Ask the study lead to add them",
     "sex": "{count} of {all} patients have a gender concept that values does not list. Ask the study lead to add it",
@@ -60,10 +62,15 @@ _CELLS = {
 
 
 class CohortColumns:
-    """Fills columns of the table of patients from the tables `selected_patient` and `staged_event`."""
+    """Fills columns of the table of patients from the tables `selected_patient` and `staged_event`.
+
+    Attributes:
+        without_value: column -> its events without a value that counts, and all of its events.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        self.without_value: dict[str, tuple[int, int]] = {}
 
     @staticmethod
     def type_of(column: CohortColumn) -> str:
@@ -101,11 +108,20 @@ class CohortColumns:
         if column.units is not None or column.values is not None:
             yield from self._valued(name, _WORDS if column.units is None else _NUMBERS, column)
             table = "valued_event"
+            self._note_without_value(name)
         self._take(
             name,
             f"SELECT patient, {_CELLS[column.take]} AS cell FROM {table} GROUP BY patient",  # noqa: S608
             default=0 if column.take in ("any", "count") else None,
         )
+
+    def _note_without_value(self, name: str) -> None:
+        events, valued = (
+            self._connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608
+            for table in ("counted_event", "valued_event")
+        )
+        if valued < events:
+            self.without_value[name] = events - valued, events
 
     def _valued(self, name: str, statement: str, column: CohortColumn) -> Iterator[str]:
         meanings: dict[str, Any] = dict(column.values or column.units or {})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class CohortCounts:
     born_after           whose birth is after the index event
     without_age          with no year of birth, where the cohort bounds the age
     outside_age          younger or older than the cohort's patients
+    without_value        column of values -> its events without a value that counts, and all of its events
     """
 
     people: int
@@ -23,6 +25,7 @@ class CohortCounts:
     born_after: int
     without_age: int
     outside_age: int
+    without_value: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], kw_only=True)
 
     @property
     def patients(self) -> int:
@@ -31,7 +34,7 @@ class CohortCounts:
         return self.people - left_out
 
     def in_words(self) -> list[str]:
-        """Return a line for each rule that left patients out, from the source's patients to the cohort's."""
+        """Return a line for each rule that left patients out, and for each column with events without a value."""
         rules = [
             (self.without_index_event, "have no index event"),
             (self.died_before, "died before the index event"),
@@ -43,4 +46,8 @@ class CohortCounts:
             f"{self.people:,} patients in the source",
             *(f"{count:,} left out, who {reason}" for count, reason in rules if count),
             f"{self.patients:,} patients in the cohort",
+            *(
+                f"column {name}: {without:,} of {events:,} events have no value that counts"
+                for name, (without, events) in self.without_value.items()
+            ),
         ]

@@ -7,6 +7,7 @@ order of rows, or another patient. Concepts, words and factors are bound paramet
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -29,7 +30,7 @@ def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Cohort
         connection: the working database with the tables of `record_sources.working.staging`, filled.
 
     Returns:
-        how many patients there are, and how many each rule left out.
+        how many patients there are, how many each rule left out, and how many events have no value.
 
     Raises:
         SourceError: the cohort has no patient, a date of birth is none, or a column meets a unit, a value or a sex that
@@ -42,10 +43,10 @@ def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Cohort
         raise SourceError(f"The cohort has no patient. {'. '.join(counts.in_words()[:-1])}.")
     for name, events in cohort.events.items():
         _make_events(connection, name, events)
-    _make_patients(connection, cohort)
+    without_value = _make_patients(connection, cohort)
     for name in (*_STAGED.values(), "selected_patient"):
         connection.execute(f"DROP TABLE {name}")
-    return counts
+    return replace(counts, without_value=without_value)
 
 
 # An unknown month of birth counts as July and an unknown day as the first of the month, but nobody is born after an
@@ -105,7 +106,7 @@ def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> C
     people = sum(number.values())
     number.pop("", None)
     rules = ("without_index_event", "died_before", "born_after", "without_age", "outside_age")
-    return CohortCounts(people, **{rule: number.get(rule, 0) for rule in rules})
+    return CohortCounts(people, *(number.get(rule, 0) for rule in rules))
 
 
 def _make_events(connection: duckdb.DuckDBPyConnection, name: str, events: CohortEvents) -> None:
@@ -126,7 +127,7 @@ def _make_events(connection: duckdb.DuckDBPyConnection, name: str, events: Cohor
     )
 
 
-def _make_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> None:
+def _make_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> dict[str, tuple[int, int]]:
     # Settings have no order of columns once they were signed.
     names = sorted(cohort.columns)
     columns = CohortColumns(connection)
@@ -134,6 +135,7 @@ def _make_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Non
     connection.execute(f"CREATE TABLE {PATIENTS} ({PATIENT} VARCHAR, {types})")
     connection.execute(f"INSERT INTO {PATIENTS} ({PATIENT}) SELECT patient FROM selected_patient")  # noqa: S608
     _refuse(fault for name in names for fault in columns.fill(name, cohort.columns[name]))
+    return columns.without_value
 
 
 def _refuse(faults: Iterable[str]) -> None:

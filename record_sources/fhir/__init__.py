@@ -22,7 +22,7 @@ def fhir_source(description: SourceDescription, cohort: Cohort | None) -> Record
         return views_source(description, description.views)
     if description.vocabulary is None or cohort is None:
         raise SourceError(
-            "FHIR files become a table by the section cohort of the study's settings. Name a settings file that has "
-            "one, or set views in place of vocabulary."
+            "FHIR files become a table by the section [cohort] of the study's settings. Name a settings file that has "
+            "one with --settings, or set views in place of vocabulary"
         )
     return CohortSource(description.folder, description.vocabulary, cohort)

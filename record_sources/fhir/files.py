@@ -34,10 +34,23 @@ def export_files(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise SourceError(f"{folder} is no folder. Name the folder of the FHIR export.")
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+    files = sorted(path for path in folder.iterdir() if _is_export(path))
     if not files:
         raise SourceError(f"{folder} has no file that ends in .ndjson or .ndjson.gz. {_EXPORT}.")
     return files
+
+
+UNREAD = "files and folders whose names do not end in .ndjson or .ndjson.gz, not read"
+"""What `unread_entries` counts."""
+
+
+def unread_entries(folder: Path) -> int:
+    """Return how many files and folders of a folder `export_files` leaves out. Hidden ones do not count."""
+    return sum(not _is_export(path) and not path.name.startswith(".") for path in folder.iterdir())
+
+
+def _is_export(path: Path) -> bool:
+    return path.name.lower().endswith(_SUFFIXES) and path.is_file()
 
 
 def read_resources(files: list[Path], progress: Callable[[int], None] = lambda _bytes: None) -> Iterator[ResourceLine]:
@@ -52,7 +65,7 @@ def read_resources(files: list[Path], progress: Callable[[int], None] = lambda _
     """
     for path in files:
         with _opened(path) as stored:
-            lines = gzip.GzipFile(fileobj=stored) if path.name.endswith(".gz") else stored
+            lines = gzip.GzipFile(fileobj=stored) if path.name.lower().endswith(".gz") else stored
             position = 0
             for number, line in enumerate(_lines(lines, path), start=1):
                 if line.strip():

@@ -70,7 +70,10 @@ _KINDS = {
         ("onsetDateTime", "onsetPeriod.start", "recordedDate"),
         frozenset({"entered-in-error", "refuted"}),
     ),
-    "MedicationRequest": _EventKind("drug", ("authoredOn",), frozenset({"entered-in-error", "cancelled", "draft"})),
+    # Two intents, too: a proposal and an option ask for no drug.
+    "MedicationRequest": _EventKind(
+        "drug", ("authoredOn",), frozenset({"entered-in-error", "cancelled", "draft", "proposal", "option"})
+    ),
     "MedicationAdministration": _EventKind("drug", _MEDICATION_DATES, frozenset({"entered-in-error", "not-done"})),
     "MedicationStatement": _EventKind(
         "drug", (*_MEDICATION_DATES, "dateAsserted"), frozenset({"entered-in-error", "not-taken", "intended"})
@@ -91,11 +94,14 @@ def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
     """Return the row of a Patient resource, and count what it lacks.
 
     Raises:
-        LeftOutError: it has no id.
+        LeftOutError: it has no id, or says that another resource is the patient.
     """
     patient = _identity(elements.text(resource, "id"))
     if not patient:
         raise LeftOutError("no id")
+    # Otherwise one person would be two patients.
+    if any(elements.text(link, "type") == "replaced-by" for link in elements.items(resource, "link")):
+        raise LeftOutError("replaced by another Patient")
     try:
         year, month, day = elements.birth(resource)
     except UnreadableDateError:
@@ -114,7 +120,7 @@ def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
 
 
 def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Iterator[CodedEvent]:
-    """Yield the events of a resource of `EVENT_KINDS`, and count values that are left out.
+    """Yield the events of a resource of `EVENT_KINDS`, and count values that are left out and visits within visits.
 
     Raises:
         LeftOutError: the resource tells of no event, or its patient or date is missing.
@@ -132,6 +138,7 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     elif kind == "Encounter":
         kinds_of_visit = [coding for coded in elements.items(resource, "type") for coding in _codings(coded)]
         codes = elements.codes([*kinds_of_visit, resource.get("class")])
+        counts["part of another, and count as visits of their own"] += resource.get("partOf") is not None
         yield CodedEvent(event_kind.domain, patient, codes, None, day, time)
     elif kind.startswith("Medication"):
         yield _drug(CodedEvent(event_kind.domain, patient, (), None, day, time), resource)
@@ -162,6 +169,8 @@ def _is_left_out(kind: str, event_kind: _EventKind, resource: dict[str, Any]) ->
         statuses = [elements.text(coding, "code") for coding in _codings(resource.get("verificationStatus"))]
     else:
         statuses = [elements.text(resource, "status")]
+    if kind == "MedicationRequest":
+        statuses.append(elements.text(resource, "intent"))
     return not event_kind.left_out.isdisjoint(statuses) or resource.get("doNotPerform") is True
 
 

@@ -14,7 +14,7 @@ from record_sources.cohort.concepts import named_concepts
 from record_sources.errors import SourceError
 from record_sources.fhir import vocabulary
 from record_sources.fhir.elements import Codes, text
-from record_sources.fhir.files import ResourceLine, export_files, read_resources
+from record_sources.fhir.files import UNREAD, ResourceLine, export_files, read_resources, unread_entries
 from record_sources.fhir.resources import (
     EVENT_KINDS,
     CodedEvent,
@@ -84,6 +84,8 @@ def fill_staging(
     vocabulary.resolve_codes(connection)
     connection.execute(_EVENTS, {"unknown_unit": _UNKNOWN_UNIT})
     counts += _without_concept(connection)
+    if unread := unread_entries(folder):
+        counts["the folder", UNREAD] = unread
     for table in ("resource", "medication", "coded_event", "concept", "maps_to", "coding", "target"):
         connection.execute(f"DROP TABLE {table}")
     return {f"{kind}: {reason}": count for (kind, reason), count in sorted(counts.items())}

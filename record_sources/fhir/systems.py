@@ -1,9 +1,10 @@
 """Code systems of FHIR, and the vocabularies of OMOP that hold the same codes.
 
-Sources: HL7's list of code systems, https://terminology.hl7.org, and the table of URIs of US Core 8.0.1,
-https://hl7.org/fhir/us/core/vsacname-fhiruri-map.html. Classes of encounters are those that HL7's FHIR to OMOP guide
-1.0.0 calls equivalent, https://hl7.org/fhir/uv/omop/INFORMATIVE1/en/ConceptMap-EncounterClass.html. ACUTE and NONAC
-are kinds of IMP in ActCode. Genders are the concepts of OMOP's vocabulary Gender.
+Sources: HL7's list of code systems, https://terminology.hl7.org, the table of URIs of US Core 8.0.1,
+https://hl7.org/fhir/us/core/vsacname-fhiruri-map.html, and HL7 Germany's base profiles for codes of fhir.de. Classes of
+encounters are those that HL7's FHIR to OMOP guide 1.0.0 calls equivalent,
+https://hl7.org/fhir/uv/omop/INFORMATIVE1/en/ConceptMap-EncounterClass.html. ACUTE and NONAC are kinds of IMP in
+ActCode. Genders are the concepts of OMOP's vocabulary Gender.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _VOCABULARIES = {
     "http://hl7.org/fhir/sid/icd-10": "ICD10",
     "urn:oid:2.16.840.1.113883.6.3": "ICD10",
     "http://fhir.de/CodeSystem/bfarm/icd-10-gm": "ICD10GM",
+    "http://fhir.de/CodeSystem/dimdi/icd-10-gm": "ICD10GM",
     "urn:oid:1.2.276.0.76.5.409": "ICD10GM",
     "http://hl7.org/fhir/sid/icd-9-cm": "ICD9CM",
     "urn:oid:2.16.840.1.113883.6.103": "ICD9CM",
@@ -29,6 +31,8 @@ _VOCABULARIES = {
     "http://hl7.org/fhir/sid/ndc": "NDC",
     "urn:oid:2.16.840.1.113883.6.69": "NDC",
     "http://www.whocc.no/atc": "ATC",
+    "http://fhir.de/CodeSystem/bfarm/atc": "ATC",
+    "http://fhir.de/CodeSystem/dimdi/atc": "ATC",
     "urn:oid:2.16.840.1.113883.6.73": "ATC",
     "http://unitsofmeasure.org": "UCUM",
     "urn:oid:2.16.840.1.113883.6.8": "UCUM",

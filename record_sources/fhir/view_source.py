@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from record_sources.errors import SourceError
-from record_sources.fhir.files import export_files
+from record_sources.fhir.files import UNREAD, export_files, unread_entries
 from record_sources.fhir.view_definitions import read_definitions
 from record_sources.fhir.views import FhirView, Row, prepare_view, view_rows
 from record_sources.source_file.description import FhirDescription
@@ -44,7 +44,9 @@ class ViewsSource:
             workspace.fill(view.name, view.columns, rows, progress, patient=self.patient_column)
             _require_once(workspace, view)
         workspace.connection.execute(f'DROP TABLE "{_IDS}"')
-        return Contents(tuple(view.name for view in self.views))
+        unread = unread_entries(self.folder)
+        remarks = (f"{unread:,} of the folder: {UNREAD}",) if unread else ()
+        return Contents(tuple(view.name for view in self.views), remarks)
 
     def _rows(self, view: FhirView, files: list[Path], workspace: Workspace) -> Iterator[Row]:
         """Yield the rows of a view, and keep the ids of its resources."""

@@ -74,11 +74,11 @@ def load_vocabulary(
     _cover(connection, folder, counts_descendants)
 
 
-def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parameters: Sequence[Any] = ()) -> None:
-    """Run `insert` on each batch of rows of a file. Its cells are texts, and nulls where they are empty."""
+def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parameters: Sequence[Any] = ()) -> int:
+    """Run `insert` on each batch of rows of a file, and return their number. Cells are texts, and nulls where empty."""
     if not path.is_file():
         raise SourceError(f"{path.parent} has no {path.name}. Name the folder of a vocabulary download from Athena.")
-    columns = _COLUMNS[path.name]
+    columns, rows = _COLUMNS[path.name], 0
     try:
         for batch in csv.open_csv(
             path,
@@ -94,6 +94,7 @@ def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parame
             connection.register("batch", pa.Table.from_batches([batch]))
             connection.execute(insert, parameters)
             connection.unregister("batch")
+            rows += len(batch)
     except pa.ArrowKeyError:
         raise SourceError(
             f"{path.name} does not have the columns {', '.join(columns)} with tabs between them. Use the file as "
@@ -107,6 +108,7 @@ def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parame
             f"{path.name} is not text in UTF-8 with tabs and as many columns in every line as in the first one. "
             "Download it again from Athena."
         ) from None
+    return rows
 
 
 def _check_numbers(connection: duckdb.DuckDBPyConnection, file: str, query: str) -> None:
@@ -128,7 +130,7 @@ def _statuses(connection: duckdb.DuckDBPyConnection, concepts: list[int]) -> dic
 def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, counts_descendants: Mapping[int, bool]) -> None:
     with_descendants = [concept for concept, descendants in counts_descendants.items() if descendants]
     connection.execute("CREATE TEMP TABLE ancestor (named BIGINT, concept BIGINT)")
-    _read(
+    rows = _read(
         connection,
         folder / "CONCEPT_ANCESTOR.csv",
         "INSERT INTO ancestor SELECT * FROM (SELECT TRY_CAST(ancestor_concept_id AS BIGINT) AS named, "
@@ -136,6 +138,8 @@ def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, counts_descendan
         "WHERE named IS NULL OR concept IS NULL OR named IN (SELECT unnest(?::BIGINT[]))",
         [with_descendants],
     )
+    if with_descendants and not rows:
+        raise SourceError("CONCEPT_ANCESTOR.csv is empty. Download it again from Athena.")
     _check_numbers(
         connection, "CONCEPT_ANCESTOR.csv", "SELECT count(*) FROM ancestor WHERE named IS NULL OR concept IS NULL"
     )

@@ -62,6 +62,7 @@ def omop_source(description: SourceDescription, cohort: Cohort | None) -> OmopSo
         raise TypeError("a description of kind omop is expected")
     if cohort is None:
         raise SourceError(
-            "an OMOP database is read by the section cohort of a study's settings: name them with --settings"
+            "an OMOP database is read by the section [cohort] of the study's settings. Name a settings file that has "
+            "one with --settings"
         )
     return OmopSource(description, cohort)

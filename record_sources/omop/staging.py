@@ -55,6 +55,8 @@ _TYPES = {
     "birth_day": "INTEGER",
 }
 _KINDS = {"DATE": "date", "TIMESTAMP": "date", "DOUBLE": "number"}
+# "=" of OMOP's operators. With another one, such as "<", the number is a limit and no value.
+_EQUALS = 4172703
 # A unit with a name but without a concept is not "no unit". No settings can list it.
 _UNIT = "CASE WHEN unit_named = 1 AND coalesce({unit}, 0) = 0 THEN -1 ELSE {unit} END"
 
@@ -151,9 +153,10 @@ class OmopReader:
         self._fill("raw_death", table, columns, [select(*columns.values())])
         self._require_casts("raw_death", table)
         day = _day(columns)
-        [(without_day, repeated)] = self._rows(
-            f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT person) FILTER ({day} IS NOT NULL) "  # noqa: S608
-            "FROM raw_death"
+        [(without_day, repeated, without_person)] = self._rows(
+            f"SELECT count(*) FILTER ({day} IS NULL), count({day}) - count(DISTINCT d.person) FILTER "  # noqa: S608
+            f"({day} IS NOT NULL), count(*) FILTER (p.person IS NULL) FROM raw_death d "
+            f"LEFT JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')}"
         )
         self._move(
             f"UPDATE person SET died = d.day FROM (SELECT p.patient, min({day}) AS day FROM raw_death d "  # noqa: S608
@@ -165,6 +168,8 @@ class OmopReader:
             yield f"death: {repeated:,} further rows of a person, of whom the earliest day counts"
         if without_day:
             yield f"death: {without_day:,} rows without a date left out"
+        if without_person:
+            yield f"death: {without_person:,} rows of a person who is not in table person left out"
 
     def read_events(
         self, domain: Domain, concepts: Mapping[int, bool], covered: Mapping[int, set[int]]
@@ -183,12 +188,16 @@ class OmopReader:
             if "unit_source_value" in table.columns:
                 name = table["unit_source_value"]
                 columns["unit_named"] = case((or_(name.is_(None), name == ""), 0), else_=1)
+            if (operator := table.columns.get("operator_concept_id")) is not None:
+                columns["limit_only"] = case((or_(operator.is_(None), operator.in_((0, _EQUALS))), 0), else_=1)
         parts = [self._matching(concept, chunk, concepts) for chunk in chunks(concepts)]
         selects = [select(*columns.values()).where(part) for part in parts]
         self._fill(f"raw_{domain}", table, columns, selects, covered=_by_first(chunks(concepts), covered))
         self._require_casts(f"raw_{domain}", table)
         yield from self._add(f"raw_{domain}", domain, columns, of.name)
-        unmapped = self._count(select(func.count()).select_from(table.table).where(func.coalesce(concept, 0) == 0))
+        unmapped = self._count(
+            select(func.count()).select_from(table.table).where(or_(concept.is_(None), concept == 0))
+        )
         if unmapped:
             yield f"{of.name}: {unmapped:,} rows have no concept, or concept 0, and never count"
 
@@ -210,12 +219,18 @@ class OmopReader:
         }
         if "unit_named" in columns:
             cells["unit"] = _UNIT.format(unit=_cast("unit"))
+        limits = 0
+        if "limit_only" in columns:
+            cells["value"] = f"CASE WHEN limit_only = 0 THEN {cells['value']} END"
+            [(limits,)] = self._rows(f"SELECT count(value) FROM {raw} WHERE limit_only = 1")  # noqa: S608
         self._move(
             f"INSERT INTO event SELECT '{domain}', p.patient, {_cast('concept')}, {day}, {cells['time']}, "  # noqa: S608
             f"{cells['value']}, {cells['value_concept']}, {cells['unit']} FROM {raw} d "
             f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} WHERE {day} IS NOT NULL",
             raw,
         )
+        if limits:
+            yield f"{name}: {limits:,} values below or above a limit (such as <5) left out"
         if without_day:
             yield f"{name}: {without_day:,} rows without a date left out"
         if without_person:
@@ -297,9 +312,17 @@ def _by_first(parts: Iterator[list[int]], covered: Mapping[int, set[int]]) -> li
 
 def _cast(name: str) -> str:
     """Return a cell in its type, or NULL where it has none. SQLite keeps dates as text, and Oracle with a time."""
-    kind = _TYPES[name.rpartition(".")[2]]
-    cell = f"TRY_CAST({name} AS {'TIMESTAMP' if kind == 'DATE' else kind})"
-    return f"TRY_CAST({cell} AS DATE)" if kind == "DATE" else cell
+    match kind := _TYPES[name.rpartition(".")[2]]:
+        case "DATE":
+            day = f"TRY_CAST(TRY_CAST({name} AS TIMESTAMP) AS DATE)"
+            # "infinity" is a date of PostgreSQL and DuckDB, but of no calendar.
+            return f"CASE WHEN {day} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31' THEN {day} END"
+        case "BIGINT" | "INTEGER":
+            whole = f"TRY_CAST({name} AS {kind})"
+            # The cast alone rounds.
+            return f"CASE WHEN {whole} = TRY_CAST({name} AS DOUBLE) THEN {whole} END"
+        case _:
+            return f"TRY_CAST({name} AS {kind})"
 
 
 def _day(columns: Mapping[str, Any]) -> str:

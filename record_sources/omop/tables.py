@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnClause, TableClause, column, false, inspect, select, table, text
+from sqlalchemy.dialects.postgresql.base import PGInspector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -44,24 +46,34 @@ class CdmTables:
         self._advice = f"{purpose}, or set {entry} in source.toml"
         try:
             inspector = inspect(database.connection)
-            names: Sequence[str] = [*inspector.get_table_names(schema), *inspector.get_view_names(schema)]
+            names: set[str] = {*inspector.get_table_names(schema), *inspector.get_view_names(schema)}
+            if database.kind in ("postgresql", "oracle"):
+                names |= {*inspector.get_materialized_view_names(schema)}
+            if isinstance(inspector, PGInspector):
+                names |= {*inspector.get_foreign_table_names(schema)}
         except SQLAlchemyError as error:
             raise SourceError(fault_of(error)) from None
-        self._names = {name.lower(): name for name in names}
+        self._names = defaultdict[str, list[str]](list)
+        for name in sorted(names):
+            self._names[name.lower()].append(name)
 
     def has(self, name: str) -> bool:
         """Return whether there is a table or view of this name."""
         return name in self._names
 
     def find(self, name: str) -> CdmTable:
-        """Return a table or view. Raises SourceError: there is none."""
+        """Return a table or view. Raises SourceError: there is none, or several."""
         if name not in self._names:
             place = "" if self._schema is None else f" in schema {self._schema}"
             raise SourceError(f"the database has no table {name}{place}: {self._advice}")
-        source = table(self._names[name], schema=self._schema)
+        if len(self._names[name]) > 1:
+            raise SourceError(
+                f"the database has several tables {name} that differ in capitals alone: keep one, or {self._advice}"
+            )
+        source = table(self._names[name][0], schema=self._schema)
         with self._database.query(select(text("*")).select_from(source).where(false())) as query:
             names = query.columns
         # With their table, as tables have columns of one name.
         columns: list[ColumnClause[Any]] = [column(each) for each in names]
-        source = table(self._names[name], *columns, schema=self._schema)
+        source = table(self._names[name][0], *columns, schema=self._schema)
         return CdmTable(name, source, {each.name.lower(): each for each in source.columns})

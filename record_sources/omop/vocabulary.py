@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Select, and_, false, or_, select
-from sqlalchemy.sql.elements import ColumnElement
 
 from record_sources.cohort.concepts import ConceptStatus, check_named
 from record_sources.errors import SourceError
@@ -33,7 +32,15 @@ def covered_concepts(
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
                 covered[int(ancestor)].add(int(descendant))
+    if ancestors and not any(len(concepts) > 1 for concepts in covered.values()):
+        _require_rows(database, tables.find("concept_ancestor"), "ancestor_concept_id")
     return covered
+
+
+def _require_rows(database: ReadOnlyDatabase, table: CdmTable, key: str) -> None:
+    with database.query(select(table[key]).limit(1)) as query:
+        if not list(query.rows):
+            raise SourceError(f"table {table.name} is empty: load the vocabulary of OMOP from athena.ohdsi.org")
 
 
 def select_descendants(
@@ -60,17 +67,11 @@ def _statuses(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[
             # Loaded from files, an empty cell is perhaps an empty text.
             statuses |= {int(each): ConceptStatus(letter or None, not reason) for each, letter, reason in query.rows}
     if not statuses:
-        _require_rows(database, concept)
+        _require_rows(database, table, "concept_id")
     doubtful = [each for each, status in statuses.items() if status.standard != "S" or not status.valid]
     for each, targets in _maps_to(database, tables, doubtful).items():
         statuses[each] = replace(statuses[each], maps_to=tuple(sorted(targets)))
     return statuses
-
-
-def _require_rows(database: ReadOnlyDatabase, concept: ColumnElement[int]) -> None:
-    with database.query(select(concept).limit(1)) as query:
-        if not list(query.rows):
-            raise SourceError("table concept is empty: load the vocabulary of OMOP from athena.ohdsi.org")
 
 
 def _maps_to(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> defaultdict[int, set[int]]:

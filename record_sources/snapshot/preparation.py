@@ -154,7 +154,9 @@ def _table_records(workspace: Workspace, source: RecordSource, tables: tuple[str
 
 def _require_patients(table: str, counts: TableRecord, *, is_only: bool, several_rows: bool) -> None:
     if not counts.rows:
-        raise SourceError(f"table {table}: the source gives no rows, and no snapshot is made of none")
+        raise SourceError(
+            f"table {table}: the source gives no rows. Check its conditions, and which rows this user may read"
+        )
     if (repeated := counts.rows - counts.patients) and not several_rows:
         remedy = "set several_rows = true" if is_only else "move what happened several times to a table of events"
         raise SourceError(

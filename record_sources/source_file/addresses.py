@@ -52,6 +52,8 @@ def checked_address(url: str, folder: Path) -> str:
     if address.password is not None or any(_SECRET.search(f"{key}={text}") for key, text in entries.items()):
         raise ValueError(f"a password stands in the address. {_USE}")
     if kind.file:
+        if entries:
+            raise ValueError("the address of a file has nothing after a question mark. Write one in its name as %3F")
         path = folder / Path(address.database or "").expanduser()
         if not path.is_file():
             raise ValueError(f"there is no database file {path.name}. Relative paths begin at the folder of this file")

@@ -22,7 +22,7 @@ def read_password(address: DatabaseAddress) -> SecretStr | None:
         return SecretStr(_from_file(address.password_file))
     if (name := address.password_environment) is not None:
         if not (password := os.environ.get(name)):
-            raise SourceError(f"password_environment: the environment variable {name} is not set or empty")
+            raise SourceError("password_environment: the environment variable that it names is not set or empty")
         return SecretStr(password)
     if address.password_keyring is not None:
         return SecretStr(_from_keyring(address.password_keyring, parsed(address.url).username or ""))

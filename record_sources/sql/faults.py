@@ -6,11 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# Fault -> codes of PostgreSQL, MySQL, Oracle and SQL Server, and words of drivers that give no code. The first match
-# counts.
+# Fault -> codes of PostgreSQL, MySQL, Oracle and SQL Server, names of SQLite's codes, and words of drivers that give no
+# code. The first match counts.
 _PATTERNS = {
     "timeout": r"\b57014\b|\b3024\b|\b1969\b|ORA-01013|DPY-4024|\bHYT00\b|interrupt",
     "busy": r"database is locked|could not set lock|\b55P03\b|\b1205\b",
+    "encoding": r"could not decode to utf-8",
+    "file": r"SQLITE_(?:NOTADB|CORRUPT|CANTOPEN|PERM|IOERR|READONLY_)|not a valid duckdb|version number|"
+    r"cannot open file|connection to same database file",
     "lost": r"\b08(?!001)\w{3}\b|\b57P0[1-5]\b|\b2006\b|\b2013\b|ORA-0311[34]|DPY-4011|closed the connection|"
     r"terminating connection|connection (?:is|was|has been)? ?(?:lost|closed)|EOF detected",
     "login": r"\b28\w{3}\b|authentication failed|no password supplied|\b1045\b|ORA-01017|\b18456\b",
@@ -18,14 +21,15 @@ _PATTERNS = {
     r"ORA-12545|DPY-4027",
     "database": r"\b3D000\b|database .* does not exist|\b1049\b|ORA-12514|\b4060\b|DPY-6001",
     "unreachable": r"refused|timeout expired|timed out|no such file or directory|no route|unreachable|\b200[23]\b|"
-    r"ORA-12541|ORA-12170|DPY-6005|\b08001\b|unable to open",
+    r"ORA-12541|ORA-12170|DPY-6005|\b08001\b",
     "table": r"\b42P01\b|no such table|\b1146\b|ORA-00942|\b42S02\b|table with name",
     "column": r"\b42703\b|no such column|\b1054\b|ORA-00904|\b42S22\b|column .* not found",
     "permission": r"\b42501\b|\b1044\b|\b114[23]\b|ORA-01031|permission denied|\(229\)",
     "writes": r"\b25006\b|\b1792\b|ORA-01456|readonly|read-only",
     "disk": r"\b53\w{3}\b|disk (?:is )?full|no space|\b1021\b|ORA-01652",
     "grammar": r"\b42601\b|\b1064\b|ORA-009\d\d|syntax error|\b42000\b",
-    "cell": r"\b22\w{3}\b|conversion error|out of range|decode|too large|\b1292\b|ORA-01722|\b8114\b",
+    "cell": r"\b22\w{3}\b|conversion error|out of range|decode|too large|DataError|ValueError|OverflowError|"
+    r"\b1292\b|ORA-01722|\b8114\b",
 }
 _FAULTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PATTERNS.items()}
 _TAKE_AGAIN = "Nothing was left of the snapshot: take it again"
@@ -33,8 +37,12 @@ _SENTENCES = {
     "timeout": f"the database did not answer within the timeout. Set a larger `timeout`, or make the query faster. "
     f"{_TAKE_AGAIN}",
     "busy": f"another program holds the database. Stop it, or read a copy. {_TAKE_AGAIN}",
+    "encoding": "the query's column{name} has a text that is not in UTF-8. Correct it, or read the column with hex()",
+    "file": "the file in `url` cannot be read as this database. It may be of another kind or damaged, or this user may "
+    "not read it or write the files that belong to it. Check it, or read a copy",
     "lost": f"the connection to the database was lost. {_TAKE_AGAIN}",
-    "login": "the database refuses the user or the password. Check the user in `url`, and where the password is",
+    "login": "the database refuses the user or the password. Check the user in `url`, and password_file, "
+    "password_environment or password_keyring",
     "host": "the host of the database is unknown. Check `url` and the network",
     "database": "the server has no such database. Check the name in `url`",
     "unreachable": "the database cannot be reached. Check host and port in `url`, and whether it runs",
@@ -62,7 +70,8 @@ def fault_of(error: BaseException, query: str = "", position_offset: int = 0) ->
     codes = _codes(original)
     message = str(original)
     # A code is exact. A message may quote a cell.
-    searched = " ".join(codes) if codes else message
+    named = f"{getattr(original, 'sqlite_errorname', '')} {type(original).__name__} {message}"
+    searched = " ".join(codes) if codes else named
     fault = next((name for name, pattern in _FAULTS.items() if pattern.search(searched)), None)
     if fault is None:
         code = f" (code {codes[0]})" if codes else f" ({type(original).__name__})"

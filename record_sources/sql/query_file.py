@@ -21,7 +21,7 @@ def read_query(path: Path, kind: str) -> str:
         kind: of the database, by SQLAlchemy's name.
 
     Raises:
-        SourceError: the file is empty, is no text, holds two statements, or a statement that is no query.
+        SourceError: the file is empty, is no plain text, holds two statements, or a statement that is no query.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -29,6 +29,9 @@ def read_query(path: Path, kind: str) -> str:
         raise SourceError(f"{path.name} is no text in UTF-8: save it as one") from None
     except OSError as error:
         raise SourceError(f"{path.name} cannot be read: {error.strerror}") from None
+    if "\0" in text:
+        # A driver that ends the text there would leave out what follows.
+        raise SourceError(f"{path.name} holds a character without a meaning (NUL): save it as plain text")
     tokens = _tokens(path.name, text, _DIALECTS.get(kind, kind))
     while tokens and _is_semicolon(tokens[-1]):
         text = text[: tokens.pop().start]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from itertools import islice
@@ -14,6 +14,7 @@ from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, Pass
 
 from record_sources.errors import SourceError
 from record_sources.workbook.sheet_check import SheetCheck, check_sheet, column_letters
+from study_protocol.cells import cleaned
 
 _CHECKED = (".xlsx", ".xlsm", ".ods")
 # Excel keeps 15 digits of a number.
@@ -46,7 +47,8 @@ def read_sheet(path: Path, sheet: str, header_row: int = 1) -> CheckedSheet:
     Raises:
         SourceError: the file is broken, protected or too large, or has no such sheet. Or the header or the rows have
             merged cells, errors, formulas without a value, names that are missing or stand twice, columns of texts and
-            numbers, durations, or numbers of more than 15 digits. All are counted, and no cell is shown.
+            numbers, durations, numbers of more than 15 digits, some percentages among numbers, rows that are
+            hidden, or a row of totals. All are counted, and no cell is shown.
     """
     if path.suffix.lower() not in _CHECKED:
         raise SourceError(
@@ -81,7 +83,8 @@ def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Check
     kinds = _Kinds(len(header))
     for cells in below(header_row):
         kinds.take(cells)
-    faults = [*_stored_faults(check), *_header_faults(header, kinds), *kinds.faults(header)]
+    header = [cleaned(name) if isinstance(name, str) else name for name in header]
+    faults = [*_stored_faults(check), *_header_faults(header, kinds), *kinds.faults(header, check.percentages)]
     if faults:
         raise SourceError("\n".join(faults))
     places = tuple(place for place, name in enumerate(header) if name != "")
@@ -90,7 +93,11 @@ def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Check
 
 def _stored_faults(check: SheetCheck) -> Iterator[str]:
     if check.merged:
-        yield (f"{check.merged} merged ranges in the header or the rows. Undo the merges, and fill each cell")
+        yield f"{check.merged} merged ranges in the header or the rows. Undo the merges, and fill each cell"
+    if check.hidden:
+        yield f"{check.hidden} rows are hidden, perhaps by a filter. Show them if they belong here, or delete them"
+    if check.totals:
+        yield "its table has a row of totals, which would be a patient. Take it away (Table Design, Total Row)"
     for counts, sentence in (
         (check.errors, "cells have an error such as #N/A or #DIV/0!. Correct or empty them"),
         (check.uncomputed, "formulas have no value. Open the file in Excel or LibreOffice and save it again"),
@@ -105,7 +112,7 @@ def _header_faults(header: Sequence[Any], kinds: _Kinds) -> Iterator[str]:
     for place, (name, counts) in enumerate(zip(header, kinds.counts, strict=True)):
         if fault := _name_fault(name, counts):
             yield f"column {column_letters(place)}{fault}"
-    folded = Counter(str(name).casefold() for name in header if str(name).strip())
+    folded = Counter(str(name).casefold() for name in header if name != "")
     for name, count in folded.items():
         if count > 1:
             yield f"{count} columns have the name {name}, or differ only in capitals. Give each column its own name"
@@ -133,8 +140,10 @@ class _Kinds:
                 self.counts[place][_kind_of(cell)] += 1
                 self.last = self._row
 
-    def faults(self, header: Sequence[Any]) -> Iterator[str]:
-        for name, counts in zip(header, self.counts, strict=True):
+    def faults(self, header: Sequence[Any], percentages: Mapping[int, int]) -> Iterator[str]:
+        for place, (name, counts) in enumerate(zip(header, self.counts, strict=True)):
+            if name == "":
+                continue
             if counts["long"]:
                 yield (
                     f"column {name}: {counts['long']} numbers have more than 15 digits, and a workbook keeps only 15. "
@@ -142,6 +151,11 @@ class _Kinds:
                 )
             if counts["durations"]:
                 yield f"column {name}: {counts['durations']} cells are times of day or durations. Write them as numbers"
+            if 0 < percentages[place] < counts["numbers"]:
+                yield (
+                    f"column {name}: {percentages[place]} of {counts['numbers']} numbers are shown as percentages, and "
+                    "45 % is stored as 0.45. Write all of them in one way"
+                )
             present = [f"{counts[kind]} {kind}" for kind in ("texts", "numbers", "dates", "Booleans") if counts[kind]]
             if len(present) > 1:
                 yield f"column {name} mixes {' and '.join(present)}. Format the column as one type, for example as text"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import zipfile
 from collections import Counter
@@ -19,8 +20,11 @@ from study_protocol.cells.unpacking import TooLarge, require_safe
 MAX_CELLS = 32_000_000
 _PARTS = 10_000
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_TRUE = ("1", "true")
 _DIGITS, _LETTERS = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ$"
 _ERROR = re.compile(r"#[A-Z]|Err:\d")
+# Text in a format of numbers.
+_QUOTED = re.compile(r'"[^"]*"|\\.')
 
 
 @dataclass(repr=False)
@@ -31,6 +35,9 @@ class SheetCheck:
     merged         number of merged ranges
     errors         column -> cells with an error, for example #N/A
     uncomputed     column -> formulas without a value
+    percentages    column -> numbers that are shown as percentages
+    hidden         number of rows with cells below the header that are not shown
+    totals         number of rows of totals below Excel's tables
     """
 
     header_row: int
@@ -39,20 +46,29 @@ class SheetCheck:
     merged: int = 0
     errors: Counter[int] = field(default_factory=Counter[int])
     uncomputed: Counter[int] = field(default_factory=Counter[int])
+    percentages: Counter[int] = field(default_factory=Counter[int])
+    hidden: int = 0
+    totals: int = 0
 
-    def note(self, row: int, column: int, *, error: bool, uncomputed: bool, times: int = 1) -> None:
-        """Count a cell with content. Rows are counted from 1."""
+    def note(
+        self, row: int, column: int, *, error: bool, uncomputed: bool, percentage: bool, rows: int = 1, times: int = 1
+    ) -> None:
+        """Count a cell with content. Rows are counted from 1. row: the last of `rows`. column: the first of `times`."""
         if row > self.rows:
             self.rows = row
         if column + times > self.columns:
             self.columns = column + times
-        if (error or uncomputed) and row >= self.header_row:
+        if (error or uncomputed or percentage) and row >= self.header_row:
             for place in range(column, min(column + times, 1 << 14)):
                 self.errors[place] += error
                 self.uncomputed[place] += uncomputed
+                self.percentages[place] += percentage * min(rows, row - self.header_row)
 
     def note_merge(self, last_row: int) -> None:
         self.merged += last_row >= self.header_row
+
+    def note_hidden(self, last_row: int, rows: int = 1) -> None:
+        self.hidden += max(0, min(rows, last_row - self.header_row))
 
 
 def check_sheet(path: Path, sheet: str, header_row: int) -> SheetCheck:
@@ -73,8 +89,10 @@ def check_sheet(path: Path, sheet: str, header_row: int) -> SheetCheck:
             if path.suffix.lower() == ".ods":
                 _check_ods(path, archive, sheet, check)
             else:
-                with archive.open(_sheet_part(path, archive, sheet)) as part:
-                    _parse(part, _ExcelCells(check))
+                sheet_part = _sheet_part(path, archive, sheet)
+                check.totals = _totals(archive, sheet_part, header_row)
+                with archive.open(sheet_part) as part:
+                    _parse(part, _ExcelCells(check, _percentage_styles(archive)))
     except TooLarge as error:
         raise SourceError(str(error)) from None
     except SourceError:
@@ -169,9 +187,64 @@ def _all(archive: zipfile.ZipFile, part: str, name: str) -> list[Mapping[str, st
 def _sheet_part(path: Path, archive: zipfile.ZipFile, sheet: str) -> str:
     sheets = {entry["name"]: entry["id"] for entry in _all(archive, "xl/workbook.xml", "sheet")}
     require_sheet(path, sheet, list(sheets))
-    relations = _all(archive, "xl/_rels/workbook.xml.rels", "Relationship")
-    target = next((entry["Target"] for entry in relations if entry["Id"] == sheets[sheet]), "")
-    return target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+    return _related(archive, "xl/workbook.xml").get(sheets[sheet], "")
+
+
+def _related(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
+    """Return the parts that a part names, by the ids that it has for them."""
+    folder, name = posixpath.split(part)
+    relations = f"{folder}/_rels/{name}.rels"
+    if relations not in archive.namelist():
+        return {}
+    # A target that begins with / is joined to nothing.
+    return {
+        entry["Id"]: posixpath.normpath(posixpath.join("/", folder, entry["Target"])).lstrip("/")
+        for entry in _all(archive, relations, "Relationship")
+        if entry.get("TargetMode") != "External"
+    }
+
+
+def _totals(archive: zipfile.ZipFile, sheet_part: str, header_row: int) -> int:
+    """Return the number of rows of totals that Excel's tables have below the header."""
+    parts = [part for part in _related(archive, sheet_part).values() if posixpath.basename(part).startswith("table")]
+    tables = [table for part in parts for table in _all(archive, part, "table")]
+    return sum(int(table.get("totalsRowCount", 0)) for table in tables if _last_row(table["ref"]) > header_row)
+
+
+def _last_row(reference: str) -> int:
+    """Return 9 of B2:D9."""
+    return int(reference.rpartition(":")[2].lstrip(_LETTERS))
+
+
+def _percentage_styles(archive: zipfile.ZipFile) -> frozenset[str]:
+    """Return the numbers of the styles that show a number as a percentage."""
+    if "xl/styles.xml" not in archive.namelist():
+        return frozenset()
+    styles = _Styles()
+    with archive.open("xl/styles.xml") as part:
+        _parse(part, styles)
+    return frozenset(str(place) for place, form in enumerate(styles.of_cells) if form in styles.percentages)
+
+
+class _Styles(_Elements):
+    """Number formats: those of percentages, and that of each style of a cell."""
+
+    def __init__(self) -> None:
+        # Of every workbook.
+        self.percentages = {"9", "10"}
+        self.of_cells, self._inside = list[str](), False
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "cellXfs":
+            self._inside = True
+        elif name == "xf" and self._inside:
+            self.of_cells.append(attributes.get("numFmtId", "0"))
+        elif name == "numFmt" and "%" in _QUOTED.sub("", attributes.get("formatCode", "")):
+            self.percentages.add(attributes.get("numFmtId", ""))
+
+    def end(self, name: str) -> None:
+        if name == "cellXfs":
+            self._inside = False
 
 
 def require_sheet(path: Path, sheet: str, sheets: list[str]) -> None:
@@ -183,9 +256,10 @@ def require_sheet(path: Path, sheet: str, sheets: list[str]) -> None:
 class _ExcelCells(_Elements):
     """Cells of one sheet. It is called a few times for each, and does little each time."""
 
-    def __init__(self, check: SheetCheck) -> None:
-        self._check, self._row, self._column = check, 0, -1
+    def __init__(self, check: SheetCheck, percentages: frozenset[str]) -> None:
+        self._check, self._row, self._column, self._percentages = check, 0, -1, percentages
         self._kind, self._has_formula, self._has_value, self._in_value = "n", False, False, False
+        self._is_percentage, self._hidden = False, False
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "c":
@@ -195,6 +269,7 @@ class _ExcelCells(_Elements):
             self._column = column_number(letters) if letters else self._column + 1
             self._row = int(place[len(letters) :]) if letters else self._row
             self._kind, self._has_formula, self._has_value = attributes.get("t", "n"), False, False
+            self._is_percentage = attributes.get("s", "0") in self._percentages
         elif name == "v":
             self._in_value = True
         elif name == "f":
@@ -203,8 +278,9 @@ class _ExcelCells(_Elements):
             self._has_value = True
         elif name == "row":
             self._row, self._column = int(attributes.get("r", self._row + 1)), -1
+            self._hidden = attributes.get("hidden") in _TRUE
         elif name == "mergeCell":
-            self._check.note_merge(int(attributes["ref"].rpartition(":")[2].lstrip(_LETTERS)))
+            self._check.note_merge(_last_row(attributes["ref"]))
 
     def text(self, content: str) -> None:
         if self._in_value:
@@ -216,7 +292,13 @@ class _ExcelCells(_Elements):
         elif name == "c" and (self._has_value or self._has_formula):
             # A formula may give an empty text, and then its cell has the kind `str`.
             uncomputed = self._has_formula and not self._has_value and self._kind != "str"
-            self._check.note(self._row, self._column, error=self._kind == "e", uncomputed=uncomputed)
+            percentage = self._is_percentage and self._has_value and self._kind == "n"
+            self._check.note(
+                self._row, self._column, error=self._kind == "e", uncomputed=uncomputed, percentage=percentage
+            )
+            if self._hidden:
+                self._check.note_hidden(self._row)
+                self._hidden = False
 
 
 @lru_cache(1 << 15)
@@ -249,7 +331,7 @@ def _check_ods(path: Path, archive: zipfile.ZipFile, sheet: str, check: SheetChe
 class _OdsCells(_Elements):
     def __init__(self, check: SheetCheck, sheet: str) -> None:
         self._check, self._sheet, self.sheets = check, sheet, list[str]()
-        self._inside, self._row, self._column, self._repeated = False, 0, 0, 1
+        self._inside, self._row, self._column, self._repeated, self._hidden = False, 0, 0, 1, False
         self._cell: Mapping[str, str] = {}
         self._text = ""
 
@@ -261,6 +343,7 @@ class _OdsCells(_Elements):
         elif name == "table-row":
             self._row, self._column = self._row + 1, 0
             self._repeated = int(attributes.get("number-rows-repeated", 1))
+            self._hidden = attributes.get("visibility", "visible") != "visible"
         elif name in ("table-cell", "covered-table-cell"):
             self._cell, self._text = attributes, ""
 
@@ -287,4 +370,15 @@ class _OdsCells(_Elements):
         if computed or kind is not None:
             error = kind == "error" or (computed and _ERROR.match(self._text) is not None)
             last = self._row + self._repeated - 1
-            self._check.note(last, self._column, error=error, uncomputed=computed and kind is None, times=times)
+            self._check.note(
+                last,
+                self._column,
+                error=error,
+                uncomputed=computed and kind is None,
+                percentage=kind == "percentage",
+                rows=self._repeated,
+                times=times,
+            )
+            if self._hidden:
+                self._check.note_hidden(last, self._repeated)
+                self._hidden = False

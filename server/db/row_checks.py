@@ -19,8 +19,8 @@ from accounting.plan.report import report_from_dict
 from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import NAME, SHA256, Base, BudgetRow, ModelRow, RoundRow
-from study_protocol.queries.variables import ColumnName
 from study_protocol.secure_sum.messages import SessionParameters, SumResult
+from study_protocol.study.lacking import LackingName
 from study_protocol.study.messages import Metrics, Refusal, Spent
 from study_protocol.study.queries import Consent, QueryDocument, SignedAnswer
 from study_protocol.wire.octets import EncodedKey, Signature
@@ -58,7 +58,7 @@ _INSIDE: Mapping[str, Check] = {
     "witnesses.public_key": lru_cache(maxsize=4096)(decode_public_key),
     "witnesses.signature": _SIGNATURE.validate_python,
     "clients.public_key": lru_cache(maxsize=4096)(decode_public_key),
-    "clients.lacking_columns": TypeAdapter(list[ColumnName]).validate_python,
+    "clients.lacking_columns": TypeAdapter(list[LackingName]).validate_python,
     "events.kind": _TEXT.validate_python,
     "models.bytes": TypeAdapter(PositiveInt).validate_python,
     "models.metrics": Metrics.model_validate,

@@ -6,10 +6,11 @@ holds numbers and words alone, and no query language.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from study_protocol.cells import cleaned, column_name
 from study_protocol.queries.variables import ColumnName
@@ -19,6 +20,7 @@ from study_protocol.wire.values import Message, Name, Positive, Whole
 Domain = Literal["visit", "condition", "drug", "measurement", "observation"]
 # OMOP keeps concepts in columns of 32 bits.
 _CONCEPTS = 1 << 31
+_CONCEPT = r"^(0|[1-9][0-9]{0,9})$"
 _COLUMN_PREFIX = "column."
 
 
@@ -27,6 +29,12 @@ def _once(concepts: tuple[int, ...]) -> tuple[int, ...]:
         twice = min(concept for concept in concepts if concepts.count(concept) > 1)
         raise ValueError(f"concept {twice} stands twice: name each concept once")
     return concepts
+
+
+def _written_plainly(concept: object) -> object:
+    if isinstance(concept, str) and not re.fullmatch(_CONCEPT, concept):
+        raise ValueError("the id of a concept is expected, such as 8840")
+    return concept
 
 
 def _not_above_the_largest(concept: str) -> str:
@@ -44,7 +52,9 @@ def _in_order(days: tuple[int, int]) -> tuple[int, int]:
 Concept = Annotated[Whole, Field(ge=1, lt=_CONCEPTS)]
 Concepts = Annotated[tuple[Concept, ...], Field(min_length=1, max_length=1000), AfterValidator(_once)]
 # TOML and JSON have texts as keys.
-ConceptText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$"), AfterValidator(_not_above_the_largest)]
+ConceptText = Annotated[
+    str, BeforeValidator(_written_plainly), Field(pattern=_CONCEPT), AfterValidator(_not_above_the_largest)
+]
 _Day = Annotated[Whole, Field(ge=-36_500, le=36_500)]
 Days = Annotated[tuple[_Day, _Day], AfterValidator(_in_order)]
 _Age = Annotated[Whole, Field(ge=0, le=150)]

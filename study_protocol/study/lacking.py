@@ -8,11 +8,14 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from study_protocol.cells.spelling import column_name
-from study_protocol.queries.variables import ColumnName
+from study_protocol.study.training import LONGEST_PARAMETERS
+from study_protocol.wire.text import Text
 from study_protocol.wire.values import Message, Name
 
 SITE_MAY_LACK = "site-may-lack"
 _PREFIX = "column."
+# As long as a study's own name of a column may be.
+LackingName = Annotated[Text, Field(min_length=1, max_length=LONGEST_PARAMETERS)]
 
 
 def columns_that_may_lack(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -31,7 +34,7 @@ def columns_that_may_lack(settings: Mapping[str, Any]) -> tuple[str, ...]:
 class LackingColumns(Message):
     """What a hospital tells of the columns that the study lets a site lack."""
 
-    columns: Annotated[tuple[ColumnName, ...], Field(max_length=10_000)] | None = Field(
+    columns: Annotated[tuple[LackingName, ...], Field(max_length=10_000)] | None = Field(
         description="those that its table lacks. null: it does not tell"
     )
 

@@ -56,6 +56,9 @@ def read_toml(data: bytes | str) -> dict[str, Any]:
         raise Unreadable(_toml_words(str(error), text)) from None
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
+    # Python reads no whole number of more than 4,300 digits.
+    except ValueError:
+        raise Unreadable("a whole number in it has too many digits") from None
 
 
 def read_json(data: bytes | str) -> Any:

@@ -50,7 +50,8 @@ def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | No
     sections: list[type[BaseModel]] = [model]
     for depth, part in enumerate(place, start=1):
         fields = _fields(part, sections)
-        if any(get_origin(field.annotation) is dict for field in fields):
+        # Where a name stands for a section, as in `cohort.columns`, the section's entries say what is wrong.
+        if any(get_origin(field.annotation) is dict and not any(models_in(field)) for field in fields):
             # Of a name itself pydantic says so, behind it.
             return depth + 1 if len(place) > depth and place[-1] != "[key]" else None
         if fields:

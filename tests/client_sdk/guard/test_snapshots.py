@@ -52,6 +52,17 @@ def test_an_entry_that_was_written_over_is_noticed(field: str, tmp_path: Path) -
         snapshots_in(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change", ["UPDATE entries SET body = '{'", "UPDATE entries SET body = x'ff00'", "ALTER TABLE entries ADD more"]
+)
+def test_an_entry_that_is_none_is_noticed(change: str, tmp_path: Path) -> None:
+    recorded(tmp_path, frozen(tmp_path, "icu-1"))
+    with sqlite3.connect(tmp_path / LEDGER_FILE) as connection:
+        connection.execute(change)
+    with pytest.raises(LedgerDamaged):
+        snapshots_in(tmp_path)
+
+
 def test_a_changed_file_is_refused_with_both_digests(tmp_path: Path) -> None:
     snapshot = recorded(tmp_path, frozen(tmp_path, "icu-1"))
     path, before = snapshot.path, snapshot.path.read_bytes()

@@ -32,10 +32,22 @@ def test_a_name_means_the_file_of_the_snapshot(home: Path) -> None:
 
 def test_other_names_and_paths_are_read_as_they_are(home: Path) -> None:
     recorded(home, frozen(home / "kept", "icu-1"))
-    for given in ("icu-2", "icu-1.csv", "kept/icu-1", "shard-{0..3}.tar"):
+    (home / "work" / "images").mkdir()
+    for given in ("images", "icu-1.csv", "kept/icu-1", "shard-{0..3}.tar"):
         found = find_records(home, Path(given), "who")
         assert (found.path, found.patient_column, found.snapshot) == (Path(given), "who", None)
-    assert find_records(home / "nothing", Path("icu-1")).origin() == RecordsOrigin()
+    assert find_records(home / "nothing", Path("images")).origin() == RecordsOrigin()
+
+
+@pytest.mark.parametrize(("directory", "known"), [(".", "icu-1"), ("nothing", "none")])
+def test_a_name_of_no_file_and_no_snapshot_is_refused_with_the_places_and_the_cure(
+    directory: str, known: str, home: Path
+) -> None:
+    recorded(home, frozen(home / "kept", "icu-1"))
+    with pytest.raises(ConfigurationError) as refused:
+        find_records(home / directory, Path("icu-2"))
+    for words in (str(Path.cwd()), str(home / directory), f"its snapshots: {known}", "WARDROUND_CLIENT_HOME"):
+        assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("by_link", [False, True])

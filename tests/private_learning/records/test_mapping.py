@@ -233,6 +233,38 @@ def test_a_cell_without_a_number_or_date_stays_wrong(tmp_path: Path) -> None:
     assert "44000" not in str(caught.value)
 
 
+DATES = ["1900-01-01", "1900-01-01 00:00:00", "1900/01/01", "2020-01-05", "2020-01-05"]
+INDEX_DATES = ["2020-01-01"] * 4 + ["1900-01-01 00:00"]
+
+
+@pytest.mark.parametrize("storage", sorted(STORAGES))
+def test_a_code_for_missing_counts_in_every_form_of_a_date_or_number(storage: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"admit": DATES, "index": INDEX_DATES, "glu_mmol": [-9, -9.0, "-09", "-9e0", 2]}, dtype=object)
+    frame = frame.assign(gender="M", temp_f=1.0, station="a", pat=[f"p{row}" for row in range(5)])
+    if "typed" in storage or storage in ("parquet", "lazy"):
+        frame = frame.map(
+            lambda cell: cell if cell is None else str(pd.to_datetime(cell)) if "/" in str(cell) else cell
+        )
+        frame = frame.assign(**{name: pd.to_datetime(frame[name], format="mixed") for name in ("admit", "index")})
+    text = """
+    [columns]
+    days = { from = "admit", days_from = "index", missing = ["1900-01-01"] }
+    glucose = { from = "glu_mmol", multiply = 2, missing = ["-9"] }
+    """
+    local = STORAGES[storage](frame, tmp_path)
+    mapping = mapping_of(tmp_path, text)
+    mapped = table_of(mapping.applied(local)).columns
+    np.testing.assert_array_equal(np.asarray(mapped["days"]), [math.nan, math.nan, math.nan, 4, math.nan])
+    np.testing.assert_array_equal(np.asarray(mapped["glucose"]), [math.nan] * 4 + [4])
+    assert [(each.column, each.missing) for each in mapping.counts(local)] == [("days", 4), ("glucose", 4)]
+
+
+def test_a_stored_name_with_spaces_around_it_can_be_mapped(tmp_path: Path) -> None:
+    local = table_of(load(pd.DataFrame({"age ": [61.0]})))
+    mapped = table_of(mapping_of(tmp_path, '[columns]\nage = "age "').applied(local))
+    assert (list(mapped.columns), np.asarray(mapped.columns["age"]).tolist()) == (["age"], [61.0])
+
+
 def test_events_are_mapped_and_days_count_from_a_date_of_the_patient(tmp_path: Path) -> None:
     here = folder(tmp_path / "h")
     (here / "patients.csv").write_text("patient,start,gender\na,2020-03-01,M\nb,2020-03-10,F\n")
@@ -258,7 +290,7 @@ def test_events_are_mapped_and_days_count_from_a_date_of_the_patient(tmp_path: P
     assert sequences(tables, records, 3).tolist() == [[1, 3, 0], [1, 0, 0]]
     assert [astuple(each) for each in mapping.counts(load(here))] == [
         ("", "sex", "gender", "renamed, 2 codes", 2, 2, 0, 0),
-        ("diagnoses", "code", "icd", "renamed, 1 codes", 3, 2, 1, 0),
+        ("diagnoses", "code", "icd", "renamed, 1 code", 3, 2, 1, 0),
         ("diagnoses", "day", "at", "renamed, days from start", 3, 3, 0, 0),
     ]
 

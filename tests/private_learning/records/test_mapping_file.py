@@ -8,6 +8,8 @@ import pytest
 
 from private_learning.records import DataError, TableMapping, load
 
+LONG = "[" * 100_000
+
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -50,6 +52,16 @@ from private_learning.records import DataError, TableMapping, load
         ('[columns]\na = { missing = ["9", "9.0"] }', r"a.missing: two of its 2 codes are one code"),
         ('[columns]\na = "b"\na = "c"', r"line 3"),
         ("[columns]\na = 'b", r"line 2"),
+        (f"[columns]\na = {{ multiply = 1{'0' * 5_000} }}", r"a whole number in it has too many digits"),
+        (f"[columns]\na = {{ map = {{ x = 1{'0' * 400} }} }}", r"\[columns\] a.map: behind each code"),
+        (f"'{LONG}' = 3", r"the file: 1 of its names or codes have more than 1,000 characters"),
+        (f"[columns]\n'{LONG}' = 'b'", r"\[columns\]: 1 of its names"),
+        (f"[columns]\na = '{LONG}'", r"\[columns\] a: 1 of its names"),
+        (f"[columns]\na = {{ '{LONG}' = 1 }}", r"\[columns\] a: 1 of its names"),
+        (f"[columns]\na = {{ map = {{ '{LONG}' = 'b' }} }}", r"\[columns\] a.map: 1 of its names"),
+        (f"[columns]\na = {{ map = {{ b = '{LONG}' }} }}", r"\[columns\] a.map: 1 of its names"),
+        (f"[columns]\na = {{ missing = ['{LONG}'] }}", r"\[columns\] a.missing: 1 of its names"),
+        (f"[events.'{LONG}']", r"\[events\]: 1 of its names"),
         (f"a = {'[' * 20_000}", r"nested too deeply|line 1"),
     ],
 )

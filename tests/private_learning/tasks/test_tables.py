@@ -45,6 +45,22 @@ def test_values_beyond_the_range_are_clipped_to_it():
     assert dataset.inputs[:, 0].tolist() == [-1.0, 0.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("chol", "outside"),
+    [
+        ([5.2, 6.1, 4.9], "3 of 3"),
+        ([5.2, np.nan, 300.0], None),
+        ([5.2, np.nan, np.nan], "1 of 1"),
+        ([5.2, 6.1, 300.0], "2 of 3"),
+        ([np.nan] * 3, None),
+    ],
+)
+def test_a_column_in_another_unit_is_a_warning(chol: list[float], outside: str | None):
+    warnings = load("logistic-regression", BASE).warnings(table(chol=chol))
+    assert len(warnings) == (outside is not None)
+    assert all(f"column chol: {outside} values lie outside the study's range" in warning for warning in warnings)
+
+
 @pytest.mark.parametrize("written", [["3.0", "6", "7"], [3.0, 6.0, 7.0], ["3", "6.0", " 7 "]])
 def test_a_category_is_the_same_however_the_file_writes_it(written: list[object]):
     dataset = load("logistic-regression", {"label": "sick", "column.thal": "3|6|7"}).dataset(table(thal=written))

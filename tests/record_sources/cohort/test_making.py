@@ -171,7 +171,8 @@ def test_two_units_of_one_measurement_become_one(take: str, expected: float) -> 
 def test_an_unknown_unit_is_refused_with_column_and_count(unit: int | None, listed: str) -> None:
     rows = Staged([PERSON], [*visits(("a", 0)), measured(0, 12345.0, unit), measured(1, 1.0, int(listed))], COVERED)
     column = {"of": "measurement", "concepts": [1], "take": "mean", "units": {listed: 1.0}}
-    with pytest.raises(SourceError, match="column x: 1 of 2 values have a unit that units does not list") as raised:
+    fault = "without a standard concept" if unit == -1 else "that units does not list"
+    with pytest.raises(SourceError, match=f"column x: 1 of 2 values have a unit {fault}") as raised:
         one_column(rows, column)
     assert "12345" not in str(raised.value)
     # What does not count is not looked at.
@@ -253,3 +254,13 @@ def test_names_and_words_of_settings_are_never_sql(name: str) -> None:
     assert found.fetchall() == [("a", name), ("b", "'; DROP TABLE patients; --"), ('c"; --', name)]
     made_tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall()
     assert sorted(made_tables) == [("patients",), ("person",), ("select",)]
+
+
+def test_events_without_a_value_are_counted() -> None:
+    rows: list[tuple[Any, ...]] = visits(("a", 0))
+    rows += [("measurement", "a", 1, START, None, value, None, None) for value in (None, 1.0, None)]
+    rows += [("observation", "a", 2, START, None, None, answer, None) for answer in (0, 45877985, 9)]
+    _, counts = made(Staged([PERSON], rows, COVERED), cohort())
+    numbers = {name: (2, 3) for name in COLUMNS if name.endswith("number")}
+    assert counts.without_value == numbers | {"first word": (2, 3), "last word": (2, 3)}
+    assert "column mean number: 2 of 3 events have no value that counts" in counts.in_words()

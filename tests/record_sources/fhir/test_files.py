@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from record_sources.errors import SourceError
-from record_sources.fhir.files import export_files, read_resources
+from record_sources.fhir.files import export_files, read_resources, unread_entries
 from tests.factories.fhir_exports import patient, write_export
 
 
@@ -28,6 +28,14 @@ def test_resources_come_in_the_order_of_file_names_and_lines(tmp_path: Path) -> 
         },
     )
     assert _identifiers(tmp_path) == ["a", "b", "c"]
+
+
+def test_capitals_of_a_suffix_do_not_matter_and_other_entries_are_counted(tmp_path: Path) -> None:
+    write_export(tmp_path, {"P.NDJSON": [patient("a")], "q.ndjson.GZ": [], "r.jsonl": [patient("b")], ".hidden": []})
+    (tmp_path / "q.ndjson.GZ").write_bytes(gzip.compress(json.dumps(patient("c")).encode()))
+    (tmp_path / "folder.ndjson").mkdir()
+    assert _identifiers(tmp_path) == ["a", "c"]
+    assert unread_entries(tmp_path) == 2
 
 
 def test_a_byte_order_mark_and_other_line_ends_are_read(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_patient_has_the_identity_of_other_sources() -> None:
     assert patient_row(patient(identifier), Counter()).patient == identifier.lower()
     [event] = _events(observation("1", "1-1", subject={"reference": f"urn:uuid:{identifier}"}))
     assert event.patient == identifier.lower()
-    for without in ({"resourceType": "Patient"}, patient(""), patient("1.5E+12")):
+    replaced = patient("a", active=False, link=[{"type": "replaced-by", "other": {"reference": "Patient/b"}}])
+    for without in ({"resourceType": "Patient"}, patient(""), patient("1.5E+12"), replaced):
         with pytest.raises(LeftOutError):
             patient_row(without, Counter())
 
@@ -96,6 +97,23 @@ def test_a_refuted_condition_is_left_out(status: str) -> None:
 def test_a_request_not_to_give_a_drug_is_left_out() -> None:
     with pytest.raises(LeftOutError, match="did not happen"):
         _events(resource("MedicationRequest", "1", doNotPerform=True, authoredOn="2020-01-02"))
+
+
+@pytest.mark.parametrize(("intent", "events"), [("proposal", 0), ("option", 0), ("plan", 1), ("order", 1)])
+def test_a_proposal_asks_for_no_drug(intent: str, events: int) -> None:
+    request = resource("MedicationRequest", "1", status="active", intent=intent, authoredOn="2020-01-02")
+    if events:
+        assert len(_events(request)) == events
+    else:
+        with pytest.raises(LeftOutError, match="did not happen"):
+            _events(request)
+
+
+def test_visits_within_visits_are_counted() -> None:
+    counts = Counter[str]()
+    visit = resource("Encounter", "2", period={"start": "2020-01-02"}, partOf={"reference": "Encounter/1"})
+    assert len(list(event_rows("Encounter", visit, counts))) == 1
+    assert counts == {"part of another, and count as visits of their own": 1}
 
 
 @pytest.mark.parametrize(

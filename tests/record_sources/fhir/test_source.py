@@ -238,16 +238,18 @@ def test_remarks_count_what_is_left_out(tmp_path: Path) -> None:
     lost = resource("Encounter", "2", "b", period={"start": "2020-03"})
     export = write_export(tmp_path / "export", {"all.ndjson": [patient("a"), patient("b"), visit, lost]})
     vocabulary = write_vocabulary(tmp_path / "vocabulary")
+    (export / "more.jsonl").write_text("not read")
     steps: list[tuple[int, int | None, str]] = []
     prepared = prepare(
         FhirDescription(kind="fhir", folder=export, vocabulary=vocabulary),
         COHORT,
         tmp_path / "snapshot",
-        lambda *step: steps.append(step),
+        lambda rows, expected, table: steps.append((rows, expected, table)),
     )
     prepared.discard()
     assert prepared.remarks[0] == "1 of Encounter: its date has no day"
     assert "1 patients in the cohort" in prepared.remarks
+    assert any("do not end in .ndjson" in remark for remark in prepared.remarks)
     assert steps == [(4, 4, "resources")]
     assert prepared.record.queries == {}
     assert prepared.record.place == f"FHIR files in {export.resolve()}"
@@ -255,5 +257,5 @@ def test_remarks_count_what_is_left_out(tmp_path: Path) -> None:
 
 def test_a_vocabulary_needs_a_cohort(tmp_path: Path) -> None:
     export, vocabulary = write_export(tmp_path / "export", {}), write_vocabulary(tmp_path / "vocabulary")
-    with pytest.raises(SourceError, match="section cohort"):
+    with pytest.raises(SourceError, match=r"section \[cohort\].*--settings"):
         source_of(FhirDescription(kind="fhir", folder=export, vocabulary=vocabulary), None)

@@ -12,6 +12,7 @@ import pytest
 
 from record_sources.errors import SourceError
 from record_sources.fhir import fhir_source
+from record_sources.fhir.files import UNREAD
 from record_sources.source_file.description import FhirDescription
 from record_sources.working.workspace import Workspace, no_progress
 
@@ -109,3 +110,13 @@ def test_a_resource_that_is_there_twice_is_refused(export: Path) -> None:
     write(export / "export/Observation.1.ndjson", [again])
     with pytest.raises(SourceError, match=r"1 ids of Observation occur more than once. Export once into an empty"):
         filled(export)
+
+
+def test_files_that_are_not_read_are_counted(export: Path) -> None:
+    (export / "export/more.jsonl").write_text("not read")
+    description = FhirDescription.model_validate(
+        {"kind": "fhir", "folder": "export", "views": "views"}, context={"folder": export}
+    )
+    with TemporaryDirectory(dir=export) as working, Workspace(Path(working)) as workspace:
+        remarks = fhir_source(description, None).fill(workspace, no_progress).remarks
+    assert remarks == (f"1 of the folder: {UNREAD}",)

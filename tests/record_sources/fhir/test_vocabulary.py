@@ -163,3 +163,10 @@ def test_codes_stand_in_their_own_vocabulary(tmp_path: Path) -> None:
     other = {**observation("2", "2345-7"), "code": coded(SNOMED, "2345-7")}
     assert _concepts(tmp_path, observation("1", "2345-7"), other) == [("measurement", 3004501)]
     assert LOINC != SNOMED
+
+
+def test_descendants_of_an_empty_file_are_not_none(tmp_path: Path) -> None:
+    export = write_export(tmp_path / "export", {"Patient.ndjson": [patient("a")]})
+    vocabulary = write_vocabulary(tmp_path / "vocabulary", ancestors=[])
+    with pytest.raises(SourceError, match=r"CONCEPT_ANCESTOR\.csv is empty"):
+        Staged(export, vocabulary, tmp_path / "work", cohort([9201], descendants=True))

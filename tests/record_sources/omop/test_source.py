@@ -99,7 +99,8 @@ def test_texts_as_dates_with_and_without_a_time(tmp_path: Path) -> None:
         ({"person": [(None, "x", 0, 1980, 1, 1)]}, "table person: 1 of 1 rows have no patient in column person_id"),
         ({"person": [(1, "x", 0, 1980, 13, 1)]}, "day of birth of 1 patients is none of the calendar"),
         ({"visit_occurrence": []}, "The cohort has no patient. 3 patients in the source. 3 left out"),
-        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 0, "bpm")]}, "column pulse: 1 of 1 values"),
+        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 0, "bpm")]}, "have a unit without a standard"),
+        ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 8840, "mg")]}, "a unit that units does not"),
         ({"person": [(1, "x", 8521, 1980, 1, 1)]}, "column sex: 1 of 1 patients have a gender concept that values"),
     ],
 )  # fmt: skip
@@ -115,6 +116,10 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, changed: d
         ("measurement.measurement_date", "'01.03.2015'", "table measurement: 3 of 3 cells of the column with the day"),
         ("death.death_date", "'2015-02-30'", "table death: 2 of 2 cells of the column with the day are no date"),
         ("person.year_of_birth", "'unknown'", "person: 3 of 3 cells of the column with the birth year are no whole"),
+        ("person.year_of_birth", "1980.5", "person: 3 of 3 cells of the column with the birth year are no whole"),
+        ("measurement.unit_concept_id", "'8541.5'", "measurement: 3 of 3 cells of the column with the unit are no"),
+        ("death.death_date", "'infinity'", "table death: 2 of 2 cells of the column with the day are no date"),
+        ("death.death_date", "1425168000", "table death: 2 of 2 cells of the column with the day are no date"),
     ],
 )
 def test_cells_of_a_wrong_kind_are_counted_and_not_shown(tmp_path: Path, column: str, cell: str, words: str) -> None:
@@ -159,7 +164,9 @@ def test_a_missing_column_and_a_missing_cohort_are_named(tmp_path: Path) -> None
     engine.dispose()
     with pytest.raises(SourceError, match="table person has no column gender_concept_id, as OMOP"):
         made(tmp_path, description)
-    with pytest.raises(SourceError, match="section cohort of a study's settings: name them with --settings"):
+    with pytest.raises(
+        SourceError, match=r"section \[cohort\] of the study's settings. Name a settings file that has one"
+    ):
         omop_source(description, None)
 
 
@@ -261,3 +268,64 @@ def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
     written = read_histories(tmp_path / "a")
     assert tuple(written.patients) == ("A1", "B2")
     assert len(written.events["conditions"]) == len(EVENTS)
+
+
+def executed(url: str, *statements: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_value_below_a_limit_is_no_value(tmp_path: Path) -> None:
+    """As in FHIR, where it has a comparator."""
+    description = sqlite(tmp_path / "a.db")
+    less, equal = 4171756, 4172703
+    executed(
+        description.url,
+        "ALTER TABLE measurement ADD COLUMN operator_concept_id INTEGER",
+        f"UPDATE measurement SET operator_concept_id = CASE value_as_number WHEN 70 THEN {less} ELSE {equal} END",
+    )
+    found, remarks = made(tmp_path, description)
+    assert [row[5] for row in found["patients"]] == [80.5, None]
+    assert "measurement: 1 values below or above a limit (such as <5) left out" in remarks
+    assert "column pulse: 1 of 2 events have no value that counts" in remarks
+
+
+def test_rows_without_a_concept_are_counted_in_views_of_texts(tmp_path: Path) -> None:
+    description = sqlite(tmp_path / "a.db")
+    executed(
+        description.url,
+        "ALTER TABLE visit_occurrence RENAME TO visits",
+        "CREATE VIEW visit_occurrence AS SELECT person_id, CAST(visit_concept_id AS TEXT) AS visit_concept_id, "
+        "visit_start_date, visit_start_datetime FROM visits",
+    )
+    found, remarks = made(tmp_path, description)
+    assert (found["patients"], remarks) == (PATIENTS, REMARKS)
+
+
+def test_deaths_of_unknown_people_are_counted(tmp_path: Path) -> None:
+    death = [(1, date(2015, 3, 5), None), (99, date(2015, 3, 5), None)]
+    _, remarks = made(tmp_path, sqlite(tmp_path / "a.db", death=death))
+    assert remarks[0] == "death: 1 rows of a person who is not in table person left out"
+
+
+def test_descendants_of_an_empty_table_are_not_none(tmp_path: Path) -> None:
+    """Otherwise all events of descendants would be left out without a word."""
+    with pytest.raises(SourceError, match="table concept_ancestor is empty"):
+        made(tmp_path, sqlite(tmp_path / "a.db", concept_ancestor=[]))
+
+
+@pytest.mark.slow
+def test_postgresql_with_materialized_views_and_tables_of_one_name(tmp_path: Path, postgres: Postgres) -> None:
+    with database("postgresql", tmp_path, postgres, "CREATE SCHEMA tables", "CREATE SCHEMA cdm") as url:
+        engine = create_engine(url)
+        write(engine, ROWS, schema="tables")
+        engine.dispose()
+        executed(url, *(f"CREATE MATERIALIZED VIEW cdm.{name} AS SELECT * FROM tables.{name}" for name in ROWS))
+        found, remarks = made(tmp_path, described(url, schema="cdm"))
+        assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
+        executed(url, 'CREATE TABLE cdm."PERSON" (person_id INTEGER)')
+        with pytest.raises(SourceError, match="several tables person that differ in capitals alone"):
+            made(tmp_path, described(url, schema="cdm"))

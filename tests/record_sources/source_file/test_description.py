@@ -70,6 +70,8 @@ def test_databases_are_named_without_their_user(folder: Path, url: str, place: s
         ("sqlite:///clinic.db", "postgresql://a@db/x?password=hunter2", "a password stands in the address"),
         ("sqlite:///clinic.db", "postgresql://a:hunt/er2@db/x", "source.sql.url"),
         ("sqlite:///clinic.db", "mssql+pyodbc:///?odbc_connect=PWD%3Dhunter2", "a password stands in the address"),
+        ("sqlite:///clinic.db", "sqlite:///clinic.db?key=hunter2", "nothing after a question mark"),
+        ("sqlite:///clinic.db", "duckdb:///clinic.db?access_mode=read_write", "nothing after a question mark"),
         ("sqlite:///clinic.db", "mysql+mysqldb://a@db/x", "this database is not read"),
         ("query", 'password_environment = "A"\npassword_keyring = "b"\nquery', "Keep one of them"),
         ("query", "timeout = 0\nquery", "source.sql.timeout"),

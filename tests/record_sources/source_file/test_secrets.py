@@ -36,8 +36,10 @@ def test_a_file_that_holds_no_password_is_refused(tmp_path: Path, written: bytes
 
 def test_the_environment_holds_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     address = DatabaseAddress(url=URL, password_environment="CLINIC")
-    with pytest.raises(SourceError, match="CLINIC is not set or empty"):
+    # A person may have written the password itself there.
+    with pytest.raises(SourceError, match="is not set or empty") as error:
         read_password(address)
+    assert "CLINIC" not in str(error.value)
     monkeypatch.setenv("CLINIC", "open sesame")
     password = read_password(address)
     assert password is not None

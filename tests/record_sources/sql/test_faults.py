@@ -6,6 +6,7 @@ import sqlite3
 from types import SimpleNamespace
 
 import pytest
+from psycopg import DataError
 
 from record_sources.sql.faults import fault_of
 
@@ -16,6 +17,12 @@ class Coded(Exception):
     def __init__(self, message: str, state: str, position: int | None = None) -> None:
         super().__init__(message)
         self.sqlstate, self.diag = state, SimpleNamespace(statement_position=position)
+
+
+def of_sqlite(message: str, name: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorname = name
+    return error
 
 
 @pytest.mark.parametrize(
@@ -35,8 +42,14 @@ class Coded(Exception):
         (Exception("42S02", "[42S02] Invalid object name 'secret'. (208)"), "names a table that is not there"),
         (sqlite3.OperationalError("no such column: height"), "names a column height that is not there"),
         (sqlite3.OperationalError("database is locked"), "another program holds the database"),
-        (sqlite3.OperationalError("Could not decode to UTF-8 column 'a' with text 'secret'"), "cannot be converted"),
-        (ValueError("year 20000 secret"), "refuses the query (ValueError)"),
+        (sqlite3.OperationalError("Could not decode to UTF-8 column 'a' with text 'secret'"), "column has a text"),
+        (sqlite3.OperationalError("Could not decode to UTF-8 column 'height' with text 'secret'"), "column height has"),
+        (of_sqlite("attempt to write a readonly database", "SQLITE_READONLY"), "would change the database"),
+        # A file in the mode WAL, in a folder that only others may write.
+        (of_sqlite("attempt to write a readonly database", "SQLITE_READONLY_CANTINIT"), "write the files that belong"),
+        (of_sqlite("unable to open database file", "SQLITE_CANTOPEN"), "this user may not read it"),
+        (ValueError("year 20000 secret"), "cannot be converted"),
+        (DataError("timestamp too small (before year 1): 'secret'"), "cannot be converted"),
     ],
 )
 def test_a_code_decides_and_nothing_is_quoted_that_the_query_does_not_say(error: Exception, words: str) -> None:

@@ -50,6 +50,7 @@ def test_a_query_is_returned_as_written(tmp_path: Path, kind: str, text: str) ->
         ("WITH a AS (SELECT 1) DELETE FROM t", r"WITH \.\.\. DELETE"),
         ("WITH a AS (DELETE FROM t RETURNING *) SELECT * FROM a", r"WITH \.\.\. DELETE"),
         ("WITH a AS (SELECT 1), b AS NOT MATERIALIZED (INSERT INTO t VALUES (1) RETURNING *) SELECT 1", "INSERT"),
+        ("SELECT 1\0 WHERE 1 = 2", "NUL"),
         ("SELECT 'a", "not closed"),
         ("SELECT 1 /* a", "not closed|holds"),
     ],

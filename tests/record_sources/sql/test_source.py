@@ -187,6 +187,13 @@ def test_a_database_that_is_not_reached_says_why(tmp_path: Path, address: str, w
     assert words in refusal(tmp_path, address, "SELECT 1 AS patient")
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_file_that_is_no_database_says_so(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "clinic.db").write_bytes(b"no database")
+    words = refusal(tmp_path, f"{kind}:///clinic.db", "SELECT 1 AS patient FROM t")
+    assert "may be of another kind or damaged" in words
+
+
 def test_types_of_sqlite_that_do_not_go_together_are_counted(tmp_path: Path, opened: Open) -> None:
     url = opened(
         "sqlite",
@@ -209,6 +216,8 @@ def test_types_of_sqlite_that_do_not_go_together_are_counted(tmp_path: Path, ope
         ("9007199254740993::numeric + i / 2.0", "too large to be exact"),
         ("12345678901234567890::numeric", "too large to be exact"),
         ("'infinity'::date", "cannot be converted"),
+        ("'-infinity'::timestamp", "cannot be converted"),
+        ("'0044-03-15 BC'::date", "cannot be converted"),
         ("('a' || i)::int", "cannot be converted"),
     ],
 )

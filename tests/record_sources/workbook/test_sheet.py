@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from openpyxl import Workbook
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
+from openpyxl.worksheet.table import Table as ExcelTable
 from openpyxl.worksheet.worksheet import Worksheet
 from pyarrow import parquet
 
@@ -24,6 +25,7 @@ from record_sources.working.workspace import Workspace, no_progress
 
 MOMENT = datetime(2020, 2, 29, 13, 30)  # noqa: DTZ001
 Change = Callable[[Worksheet], object]
+MANIFEST = '"urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"'
 HEADER = ["patient", "age", "share", "seen"]
 ROWS: list[list[Any]] = [
     ["007", 61.0, 0.5, date(2020, 1, 2)],
@@ -44,7 +46,9 @@ def written(path: Path, rows: Sequence[Sequence[Any]], change: Change = lambda _
 
 def test_cells_are_read_as_they_are_stored(tmp_path: Path) -> None:
     def percent(sheet: Worksheet) -> None:
-        sheet["C2"].number_format = "0%"
+        for row in range(2, 5):
+            sheet[f"C{row}"].number_format = "0.0%"
+        sheet["B2"].number_format = '0 "% of all" \\%'
         sheet["H9"].number_format = "0%"
 
     found = read_sheet(written(tmp_path / "a.xlsx", [HEADER, *ROWS], percent), "Cohort")
@@ -176,7 +180,7 @@ def ods(path: Path, rows: str) -> Path:
     names = "urn:oasis:names:tc:opendocument:xmlns:"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
-        archive.writestr("META-INF/manifest.xml", "<manifest/>")
+        archive.writestr("META-INF/manifest.xml", f"<m:manifest xmlns:m={MANIFEST}/>")
         archive.writestr(
             "content.xml",
             f'<office:document-content xmlns:office="{names}office:1.0" xmlns:table="{names}table:1.0" '
@@ -235,3 +239,67 @@ def test_a_workbook_gives_the_tensors_of_its_csv(tmp_path: Path) -> None:
     assert first.patients == second.patients
     for name in ("age", "share"):
         np.testing.assert_array_equal(np.asarray(first.columns[name], float), np.asarray(second.columns[name], float))
+
+
+def hidden_rows(sheet: Worksheet) -> None:
+    sheet.row_dimensions[1].hidden = sheet.row_dimensions[3].hidden = sheet.row_dimensions[9].hidden = True
+
+
+def some_percentages(sheet: Worksheet) -> None:
+    sheet["C1"].number_format = sheet["C2"].number_format = "0.0 %"
+
+
+def row_of_totals(sheet: Worksheet) -> None:
+    sheet.append(["Total", 101, 1.75])
+    table = ExcelTable(displayName="Patients", ref="A1:C5")
+    table.totalsRowCount = 1
+    sheet.add_table(table)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (hidden_rows, "1 rows are hidden"),
+        (some_percentages, "column share: 1 of 3 numbers are shown as percentages"),
+        (row_of_totals, "its table has a row of totals"),
+    ],
+)
+def test_what_a_person_sees_otherwise_is_refused(change: Change, words: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=f"^a.xlsx, sheet Cohort: {words}[^\n]*$"):
+        read_sheet(written(tmp_path / "a.xlsx", [HEADER[:3], *(row[:3] for row in ROWS)], change), "Cohort")
+
+
+def test_an_ods_sheet_hides_no_row_and_no_percentage(tmp_path: Path) -> None:
+    def cell(kind: str, content: str) -> str:
+        attributes = f'office:value-type="{kind}"' + (f' office:value="{content}"' if kind != "string" else "")
+        return f"<table:table-cell {attributes}><text:p>{content}</text:p></table:table-cell>"
+
+    rows = [
+        f"<table:table-row>{cell('string', 'p')}{cell('string', 'x')}</table:table-row>",
+        f'<table:table-row table:visibility="filter" table:number-rows-repeated="2">{cell("string", "a")}'
+        f"{cell('percentage', '0.45')}</table:table-row>",
+        f"<table:table-row>{cell('string', 'b')}{cell('float', '45')}</table:table-row>",
+    ]
+    names = "".join(
+        f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content{names}><office:body><office:spreadsheet>"
+            f'<table:table table:name="S">{"".join(rows)}</table:table>'
+            "</office:spreadsheet></office:body></office:document-content>",
+        )
+        archive.writestr("META-INF/manifest.xml", f"<m:manifest xmlns:m={MANIFEST}/>")
+    with pytest.raises(SourceError, match=r"2 rows are hidden[^\n]*\n.*column x: 2 of 3 numbers are shown as percent"):
+        read_sheet(tmp_path / "a.ods", "S")
+
+
+def test_spaces_around_a_name_do_not_count(tmp_path: Path) -> None:
+    assert read_sheet(written(tmp_path / "a.xlsx", [["patient ", " age"], ["a", 1]]), "Cohort").columns == (
+        "patient",
+        "age",
+    )
+    with pytest.raises(SourceError, match="2 columns have the name age"):
+        read_sheet(written(tmp_path / "b.xlsx", [["Age", "age "], [1, 1]]), "Cohort")

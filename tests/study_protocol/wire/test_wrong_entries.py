@@ -56,6 +56,7 @@ class Plan(BaseModel):
     place: Place
     shape: Annotated[Circle | Square, Discriminator("kind")] | None = None
     parameters: dict[str, float] = {}
+    others: dict[str, Place] = {}
 
     @model_validator(mode="after")
     def _is_sound(self) -> Plan:
@@ -89,6 +90,12 @@ PLACE = {"city": "Rome"}
             {"place": PLACE, "shape": {"kind": "square", "width": 1, "witdh": 2}},
             ["shape.square.witdh: there is no such entry. Did you mean width?"],
         ),
+        # A section with a free name says itself what is wrong.
+        (
+            {"place": PLACE, "others": {"home": PLACE | {"ciyt": "secret"}}},
+            ["others.home.ciyt: there is no such entry. Did you mean city?"],
+        ),
+        ({"place": PLACE, "others": {"home": {}}}, ["others.home.city: is missing"]),
         (
             {"place": PLACE, "parameters": {"age": "secret"}},
             ["parameters.age: must be a text without control characters, a number, true or false"],

@@ -178,7 +178,7 @@ def _show_taken(taken_snapshot: TakenSnapshot, as_json: bool) -> None:
     for remark in taken_snapshot.remarks:
         say(remark, err=as_json)
     if as_json:
-        print_json(_entry(snapshot, {}) | {"new": taken_snapshot.is_new})
+        print_json(_entry(snapshot, {}) | {"new": taken_snapshot.is_new, "remarks": list(taken_snapshot.remarks)})
         return
     if not taken_snapshot.is_new:
         say(f"snapshot {snapshot.name} of {snapshot.at[:10]} has its files again, with the same SHA-256")

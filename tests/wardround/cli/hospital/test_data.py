@@ -221,7 +221,7 @@ def test_a_mapping_is_shown_with_counts_and_the_study_reads_its_columns(here: Pa
     counts = {"table": "", "cells": 5, "unmapped": 0}
     assert report["mapping"]["columns"] == [
         counts
-        | {"column": "bmi", "local": "weight_index", "action": "renamed, times 0.5, 1 missing codes"}
+        | {"column": "bmi", "local": "weight_index", "action": "renamed, times 0.5, 1 missing code"}
         | {"mapped": 3, "missing": 2},
         counts | {"column": "sex", "local": "gender", "action": "renamed, 2 codes", "mapped": 5, "missing": 0},
     ]

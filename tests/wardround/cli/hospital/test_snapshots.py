@@ -17,6 +17,8 @@ from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.snapshots import LEDGER_FILE, snapshots_in
 from tests.factories.clinics import QUERY, clinic, rows_of_clinic
 from tests.factories.commands import write_settings
+from tests.factories.settings import settings_json
+from tests.record_sources.omop.example import REMARKS, cohort, sqlite
 from wardround.cli.hospital import snapshots
 from wardround.cli.main import build
 
@@ -136,3 +138,14 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(
         "visits: 4,000 rows read of about 8,000, 15 s left",
         "visits: 9,000 rows read",
     ]
+
+
+def test_what_is_left_out_stands_in_json_too(here: Path) -> None:
+    omop = sqlite(here / "omop.db")
+    (here / "omop.toml").write_text(f'[source]\nkind = "omop"\nurl = "{omop.url}"\n')
+    study = settings_json(training={"task_parameters": TASK, "rows_per_patient": 1})
+    settings = here / "study.json"
+    settings.write_text(json.dumps(study | {"cohort": cohort().model_dump(mode="json")}))
+    taken = data("snapshot", here / "omop.toml", "--settings", settings, "-o", here / "omop", "--json")
+    assert json.loads(taken.stdout)["remarks"] == REMARKS
+    assert all(remark in taken.stderr for remark in REMARKS)
