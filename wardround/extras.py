@@ -49,14 +49,14 @@ def packages_of(extra: str) -> set[str]:
     return set(EXTRAS[extra].packages).union(*(packages_of(inner) for inner in EXTRAS[extra].contains))
 
 
-def extra_of(error: ImportError, wanted: str | None = None) -> str | None:
+def extra_of(error: ImportError, of_command: str | None = None) -> str | None:
     """Return the extra to install after an import failed, or None if no extra brings the package.
 
     Args:
         error: of the import. Its `name` is the module that is missing.
-        wanted: the extra of the command that was called. It is the answer if it brings the package.
+        of_command: the extra of the command that was called. It is the answer if it brings the package.
     """
     missing = (error.name or "").partition(".")[0]
-    if wanted is not None and missing in packages_of(wanted):
-        return wanted
+    if of_command is not None and missing in packages_of(of_command):
+        return of_command
     return next((name for name, extra in EXTRAS.items() if missing in extra.packages), None)

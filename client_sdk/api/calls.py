@@ -130,10 +130,10 @@ def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
     return get(with_values(path("studies", name, "roster"), round=round_number), messages.Roster)
 
 
-def put_lacking_columns(name: str, client: str, told: LackingColumns) -> Call[LackingColumns]:
+def put_lacking_columns(name: str, client: str, lacking: LackingColumns) -> Call[LackingColumns]:
     """Tell which columns this hospital's table lacks. Repeatable. Later words replace earlier ones."""
     target = path("studies", name, "clients", client, "lacking-columns")
-    return Call("PUT", target, as_document(LackingColumns), *_json(told))
+    return Call("PUT", target, as_document(LackingColumns), *_json(lacking))
 
 
 def lacking_columns(name: str) -> Call[LackingList]:

@@ -120,10 +120,9 @@ class HospitalLedger(LedgerChain):
 
     def declare_records(self, study: str, mark: RecordsMark) -> None:
         """Keep the mark of the records that a study uses. The same again is no entry."""
-        last = [RecordsMark.from_dict(e.body) for e in self._of(_RECORDS) if e.body["joined"] == study][-1:]
-        if [(known.content, known.inputs, known.origin) for known in last] != [
-            (mark.content, mark.inputs, mark.origin)
-        ]:
+        marks = [RecordsMark.from_dict(each.body) for each in self._of(_RECORDS) if each.body["joined"] == study]
+        last = [(each.content, each.inputs, each.origin) for each in marks[-1:]]
+        if last != [(mark.content, mark.inputs, mark.origin)]:
             with self._writing():
                 self._append_mark(study, mark)
 

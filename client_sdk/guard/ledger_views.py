@@ -50,10 +50,10 @@ class RecordsOrigin:
     query_sha256: str = ""
     mapping_sha256: str = ""
 
-    def has_steps_of(self, other: RecordsOrigin) -> bool:
+    def has_steps_of(self, origin: RecordsOrigin) -> bool:
         """Return whether both have the same mapping and, where both are known, the same queries."""
-        queries = {self.query_sha256, other.query_sha256} - {""}
-        return self.mapping_sha256 == other.mapping_sha256 and len(queries) < 2
+        queries = {self.query_sha256, origin.query_sha256} - {""}
+        return self.mapping_sha256 == origin.mapping_sha256 and len(queries) < 2
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ class RecordsMark:
     at: str = ""
     origin: RecordsOrigin | None = None
 
-    def matches(self, other: RecordsMark) -> bool:
+    def matches(self, mark: RecordsMark) -> bool:
         """Return whether both are of the same records, made in the same way, as far as both know them."""
-        is_made_alike = self.origin is None or other.origin is None or self.origin.has_steps_of(other.origin)
-        return is_made_alike and self.has_records_of(other)
+        is_made_alike = self.origin is None or mark.origin is None or self.origin.has_steps_of(mark.origin)
+        return is_made_alike and self.has_records_of(mark)
 
-    def has_records_of(self, other: RecordsMark) -> bool:
+    def has_records_of(self, mark: RecordsMark) -> bool:
         """Return whether both are of the same records, as far as both know them."""
-        read = [mark.inputs.partition(":")[0] for mark in (self, other)]
-        return self.content == other.content and (read[0] != read[1] or self.inputs == other.inputs)
+        read = [each.inputs.partition(":")[0] for each in (self, mark)]
+        return self.content == mark.content and (read[0] != read[1] or self.inputs == mark.inputs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of an entry."""
@@ -98,8 +98,8 @@ class RecordsMark:
     def from_dict(cls, body: Mapping[str, Any]) -> RecordsMark:
         """Return the mark of an entry. One of an earlier version has no origin."""
         origin = body.get("origin")
-        known = {each.name: body[each.name] for each in fields(cls) if each.name != "origin"}
-        return cls(**known, origin=None if origin is None else RecordsOrigin(**origin))
+        entries = {each.name: body[each.name] for each in fields(cls) if each.name != "origin"}
+        return cls(**entries, origin=None if origin is None else RecordsOrigin(**origin))
 
 
 @dataclass(frozen=True)

@@ -84,15 +84,15 @@ class Snapshot:
             RecordsChanged: a file is missing, is another one, or was added. The message has both digests.
             OSError: a file cannot be read.
         """
-        of_snapshot, found = f"snapshot {self.name} of {self.at[:10]}", digests_of(self.path)
+        of_snapshot, digests = f"snapshot {self.name} of {self.at[:10]}", digests_of(self.path)
         for file, sha256 in self.record.files.items():
-            if found.get(file) != sha256:
-                found_in_words = f"its SHA-256 is {found[file]}" if file in found else f"the file is {_MISSING}"
+            if digests.get(file) != sha256:
+                found_in_words = f"its SHA-256 is {digests[file]}" if file in digests else f"the file is {_MISSING}"
                 raise RecordsChanged(
                     f"{self.path}: {file} is not as {of_snapshot} left it: {found_in_words}, and the hospital's ledger "
                     f"names {sha256}. Restore it from a backup, or take a new snapshot under another name"
                 )
-        if added := len(found.keys() - self.record.files.keys()):
+        if added := len(digests.keys() - self.record.files.keys()):
             raise RecordsChanged(f"{self.path} holds {added} files that {of_snapshot} does not have: move them away")
 
 
@@ -128,8 +128,8 @@ class SnapshotLedger(LedgerChain):
             ConfigurationError: a snapshot of this name is there. Snapshots are frozen.
             LedgerNotWritten: the ledger is unchanged.
         """
-        if (known := named(self.snapshots(), snapshot.name)) is not None:
-            raise ConfigurationError(name_is_taken(known, snapshot.record))
+        if (earlier := snapshot_named(self.snapshots(), snapshot.name)) is not None:
+            raise ConfigurationError(name_is_taken(earlier, snapshot.record))
         written = replace(snapshot, at=self._moment())
         with self._writing():
             self._append(DECLARED, _SNAPSHOT, None, written.to_dict())
@@ -149,21 +149,21 @@ def snapshots_in(home: Path) -> list[Snapshot]:
         return ledger.snapshots()
 
 
-def named(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
+def snapshot_named(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
     """Return the snapshot of this name, or None."""
     return next((snapshot for snapshot in snapshots if snapshot.name == name), None)
 
 
-def name_is_taken(known: Snapshot, record: SnapshotRecord) -> str:
+def name_is_taken(earlier: Snapshot, record: SnapshotRecord) -> str:
     """Return the message that another snapshot has the name, and whether the source still gives the same records."""
-    taken = f"{known.name} is a snapshot of {known.at[:10]} ({known.path}), and snapshots are frozen"
-    if record.sha256 != known.record.sha256:
-        counts = f"{known.record.patients} → {record.patients} patients, {known.record.rows} → {record.rows} rows"
-        return f"{taken}. The source now gives other records ({counts}): take another name"
-    if known.state() == "there":
-        return f"{taken}. The source still gives the same records: use it"
+    reason = f"{earlier.name} is a snapshot of {earlier.at[:10]} ({earlier.path}), and snapshots are frozen"
+    if record.sha256 != earlier.record.sha256:
+        counts = f"{earlier.record.patients} → {record.patients} patients, {earlier.record.rows} → {record.rows} rows"
+        return f"{reason}. The source now gives other records ({counts}): take another name"
+    if earlier.state() == "there":
+        return f"{reason}. The source still gives the same records: use it"
     return (
-        f"{taken}. The source still gives the same records, and its files are no longer as they were: move them away, "
+        f"{reason}. The source still gives the same records, and its files are no longer as they were: move them away, "
         "and take it once more with the same path. Then they are put back"
     )
 

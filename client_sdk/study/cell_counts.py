@@ -100,8 +100,8 @@ def _reading(reading: Reading) -> Declaration:
         categories_read = read_categories(cells, names, reading.missing_values)
         unmapped = cells.unmapped
         outside = int((categories_read.wrong & ~unmapped).sum()) if names else 0
-        counted = replace(categories_read, wrong=unmapped)
-        return counted, outside, "a code that the mapping does not know"
+        column_counts = replace(categories_read, wrong=unmapped)
+        return column_counts, outside, "a code that the mapping does not know"
 
     def read(cells: Column) -> _CellsRead:
         if isinstance(reading, Range):

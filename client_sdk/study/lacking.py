@@ -46,9 +46,9 @@ def lacking_columns(task: Task, records: Records) -> tuple[LackingColumn, ...]:
         return ()
     lacking = lacking_names(task.columns, records.columns)
     used = {*task.target_columns, *(column.name for column in task.columns)}
-    others = {as_read(name): name for name in records.columns if name not in used} if lacking else {}
+    unused = {as_read(name): name for name in records.columns if name not in used} if lacking else {}
     return tuple(
-        LackingColumn(name, _near(as_read(name), others, compares=place < _COMPARED))
+        LackingColumn(name, _near(as_read(name), unused, compares=place < _COMPARED))
         for place, name in enumerate(lacking)
     )
 
@@ -61,13 +61,13 @@ def tell(client: Client, membership: Membership, policy: SitePolicy, settings: A
     if not columns_that_may_lack(settings.as_json()):
         return
     study, me = membership.study, membership.client
-    told = LackingColumns(columns=tuple(sorted(names)) if policy.tells_lacking_columns else None)
-    kept = {hospital.client: hospital.columns for hospital in client.lacking_columns(study).hospitals}
+    lacking = LackingColumns(columns=tuple(sorted(names)) if policy.tells_lacking_columns else None)
+    columns_of = {hospital.client: hospital.columns for hospital in client.lacking_columns(study).hospitals}
     # A hospital that does not tell sends no word, unless an earlier one has to be taken back.
-    if kept.get(me) != told.columns:
-        client.put_lacking_columns(study, me, told)
+    if columns_of.get(me) != lacking.columns:
+        client.put_lacking_columns(study, me, lacking)
 
 
-def _near(name: str, others: dict[str, str], *, compares: bool) -> str | None:
-    close: Collection[str] = difflib.get_close_matches(name, others, n=1) if compares and name not in others else ()
-    return others.get(name) or next((others[each] for each in close), None)
+def _near(name: str, unused: dict[str, str], *, compares: bool) -> str | None:
+    close: Collection[str] = difflib.get_close_matches(name, unused, n=1) if compares and name not in unused else ()
+    return unused.get(name) or next((unused[each] for each in close), None)

@@ -90,36 +90,33 @@ def checked(
     return replace(mark, accepted=True)
 
 
-def _in_words(known: RecordsMark, mark: RecordsMark) -> str:
-    if known.patients != mark.patients:
-        difference = f"{known.patients} → {mark.patients} patients"
-    elif known.people != mark.people:
+def _in_words(earlier: RecordsMark, mark: RecordsMark) -> str:
+    if earlier.patients != mark.patients:
+        difference = f"{earlier.patients} → {mark.patients} patients"
+    elif earlier.people != mark.people:
         difference = f"{mark.patients} patients as before, and not the same ones"
-    elif known.rows != mark.rows:
-        difference = f"the same {mark.patients} patients, {known.rows} → {mark.rows} rows"
-    elif not mark.has_records_of(known):
+    elif earlier.rows != mark.rows:
+        difference = f"the same {mark.patients} patients, {earlier.rows} → {mark.rows} rows"
+    elif not mark.has_records_of(earlier):
         difference = f"the same {mark.patients} patients and {mark.rows} rows, with other values, columns or files"
     else:
         difference = f"the same {mark.patients} patients, rows and values"
-    ways = "".join(f"; {words}" for words in _of_origins(known.origin, mark.origin))
-    return f"these are not the records of {known.at[:10]}: {difference}{ways}"
+    ways = "".join(f"; {words}" for words in _of_origins(earlier.origin, mark.origin))
+    return f"these are not the records of {earlier.at[:10]}: {difference}{ways}"
 
 
-def _of_origins(known: RecordsOrigin | None, new: RecordsOrigin | None) -> Iterator[str]:
+def _of_origins(earlier: RecordsOrigin | None, new: RecordsOrigin | None) -> Iterator[str]:
     """Yield what became of the query and of the mapping, where both are known."""
-    if known is None or new is None:
+    if earlier is None or new is None:
         return
-    if known.query_sha256 and new.query_sha256:
-        yield "the same query" if known.query_sha256 == new.query_sha256 else "another query"
-    match bool(known.mapping_sha256), bool(new.mapping_sha256):
-        case True, True:
-            yield "the same mapping" if known.mapping_sha256 == new.mapping_sha256 else "another mapping"
-        case True, False:
-            yield "no mapping, where there was one"
-        case False, True:
-            yield "a mapping, where there was none"
-        case _:
-            return
+    if earlier.query_sha256 and new.query_sha256:
+        yield "the same query" if earlier.query_sha256 == new.query_sha256 else "another query"
+    if not new.mapping_sha256:
+        yield from ["no mapping, where there was one"] if earlier.mapping_sha256 else []
+    elif not earlier.mapping_sha256:
+        yield "a mapping, where there was none"
+    else:
+        yield "the same mapping" if earlier.mapping_sha256 == new.mapping_sha256 else "another mapping"
 
 
 def _keyed(key: bytes, digest: str) -> str:

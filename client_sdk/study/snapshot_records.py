@@ -10,7 +10,7 @@ from pathlib import Path
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsOrigin
-from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, named, snapshots_in
+from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshot_named, snapshots_in
 from client_sdk.study.snapshot_taking import finish
 from record_sources.snapshot.record import digests_of
 
@@ -35,11 +35,11 @@ class FoundRecords:
         return RecordsOrigin(record.name, record.sha256, record.query_sha256, mapping_sha256)
 
 
-def find_records(home: Path, given: Path, patient_column: str | None = None) -> FoundRecords:
+def find_records(home: Path, place: Path, patient_column: str | None = None) -> FoundRecords:
     """Return the records of a path, or of the name of a snapshot. Files of a snapshot are held against its entry.
 
     home            the hospital's directory
-    given           a path, or a snapshot's name without a folder
+    place           a path, or a snapshot's name without a folder
     patient_column  as a person names it. None: as the snapshot names it
 
     Raises:
@@ -49,14 +49,14 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
         LedgerDamaged, LedgerNotWritten: the ledger of snapshots cannot be read, or has lost the snapshot.
     """
     snapshots = snapshots_in(home)
-    snapshot = _by_path(snapshots, given) or _by_name(snapshots, given)
+    snapshot = _by_path(snapshots, place) or _by_name(snapshots, place)
     if snapshot is None:
-        if lost := lost_in_words(home, snapshots, given.name):
+        if lost := lost_in_words(home, snapshots, place.name):
             raise LedgerDamaged(lost)
         # A name without an ending is more often one of a snapshot than of a file.
-        if str(given) == given.stem and not given.exists():
-            raise ConfigurationError(_unknown_name(given.stem, home, snapshots))
-        return FoundRecords(given, patient_column)
+        if str(place) == place.stem and not place.exists():
+            raise ConfigurationError(_unknown_name(place.stem, home, snapshots))
+        return FoundRecords(place, patient_column)
     column = snapshot.record.patient_column
     if patient_column not in (None, column):
         raise ConfigurationError(
@@ -65,7 +65,7 @@ def find_records(home: Path, given: Path, patient_column: str | None = None) -> 
         )
     finish(snapshot)
     snapshot.require_unchanged()
-    return FoundRecords(snapshot.path if str(given) == snapshot.name else given, column, snapshot)
+    return FoundRecords(snapshot.path if str(place) == snapshot.name else place, column, snapshot)
 
 
 def _unknown_name(name: str, home: Path, snapshots: Sequence[Snapshot]) -> str:
@@ -125,20 +125,20 @@ def lost_in_words(home: Path, snapshots: Sequence[Snapshot], file: str | None = 
     )
 
 
-def _by_path(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
+def _by_path(snapshots: list[Snapshot], path: Path) -> Snapshot | None:
     """Return the snapshot that the path is, or that has it as one of its files."""
-    if not given.exists():
+    if not path.exists():
         return None
-    whole = given.resolve()
+    whole = path.resolve()
     return next((each for each in snapshots if each.path in (whole, whole.parent)), None)
 
 
-def _by_name(snapshots: list[Snapshot], given: Path) -> Snapshot | None:
+def _by_name(snapshots: list[Snapshot], place: Path) -> Snapshot | None:
     """Return the snapshot of this name. Raises ConfigurationError: another file has the name, too."""
-    snapshot = named(snapshots, str(given))
-    if snapshot is not None and given.exists():
+    snapshot = snapshot_named(snapshots, str(place))
+    if snapshot is not None and place.exists():
         raise ConfigurationError(
-            f"{given} is a snapshot ({snapshot.path}), and also another file or folder here: name the snapshot by its "
-            f"path, or the other one by its whole path ({given.absolute()})"
+            f"{place} is a snapshot ({snapshot.path}), and also another file or folder here: name the snapshot by its "
+            f"path, or the other one by its whole path ({place.absolute()})"
         )
     return snapshot

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, WardroundError
-from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, name_is_taken, named, sizes_of, snapshots_in
+from client_sdk.guard.snapshots import Snapshot, SnapshotLedger, name_is_taken, sizes_of, snapshot_named, snapshots_in
 from record_sources.snapshot.record import cohort_json, digests_of
 from study_protocol.study.cohort import Cohort
 from study_protocol.wire.failpoints import failpoint, register
@@ -59,15 +59,15 @@ def take_snapshot(
     name, description = snapshot_name(target), read_description(source)
     # Opened for writing: a ledger that cannot be written is known before hours of reading.
     with SnapshotLedger.wait_for(home) as ledger:
-        known = named(ledger.snapshots(), name)
-    if known is not None and finish(known):
-        return TakenSnapshot(known, (), is_new=False)
+        earlier = snapshot_named(ledger.snapshots(), name)
+    if earlier is not None and finish(earlier):
+        return TakenSnapshot(earlier, (), is_new=False)
     query_files = _digests(description)
-    place = target if known is None or not target.exists() else target.with_name(f"{name}.compared")
+    place = target if earlier is None or not target.exists() else target.with_name(f"{name}.compared")
     prepared = prepare(description, cohort, place, progress)
     try:
-        if known is not None:
-            return _again(known, prepared)
+        if earlier is not None:
+            return _taken_again(earlier, prepared)
         written = sizes_of(prepared.part.written(name, len(prepared.record.tables) > 1))
         text = "" if cohort is None or prepared.record.cohort_sha256 is None else cohort_json(cohort)
         files = (prepared.target.resolve(), written, source.absolute(), query_files)
@@ -96,22 +96,22 @@ def finish(snapshot: Snapshot) -> bool:
     return finish_interrupted(snapshot.path, snapshot.record)
 
 
-def _again(known: Snapshot, prepared: PreparedSnapshot) -> TakenSnapshot:
+def _taken_again(earlier: Snapshot, prepared: PreparedSnapshot) -> TakenSnapshot:
     """Return a snapshot whose files were gone and are the same. Raises ConfigurationError: its name is taken."""
-    is_same = prepared.record.sha256 == known.record.sha256
-    if not is_same or prepared.target.resolve() != known.path:
-        raise ConfigurationError(name_is_taken(known, prepared.record))
+    is_same = prepared.record.sha256 == earlier.record.sha256
+    if not is_same or prepared.target.resolve() != earlier.path:
+        raise ConfigurationError(name_is_taken(earlier, prepared.record))
     prepared.publish()
-    return TakenSnapshot(known, prepared.remarks, is_new=False)
+    return TakenSnapshot(earlier, prepared.remarks, is_new=False)
 
 
 def _is_recorded(home: Path, prepared: PreparedSnapshot) -> bool:
     try:
-        known = named(snapshots_in(home), prepared.record.name)
+        entry = snapshot_named(snapshots_in(home), prepared.record.name)
     # A full disk may have stopped its first entry.
     except WardroundError:
         return False
-    return known is not None and known.record == prepared.record and known.path == prepared.target.resolve()
+    return entry is not None and entry.record == prepared.record and entry.path == prepared.target.resolve()
 
 
 def _digests(description: SourceDescription) -> dict[str, str]:

@@ -15,5 +15,5 @@ depends_on = None
 
 def upgrade() -> None:
     # Members of studies from before have told nothing.
-    told = "columns that its table lacks, of those that may; none: not told"
-    op.add_column("clients", sa.Column("lacking_columns", sa.JSON(none_as_null=True), nullable=True, comment=told))
+    comment = "columns that its table lacks, of those that may; none: not told"
+    op.add_column("clients", sa.Column("lacking_columns", sa.JSON(none_as_null=True), nullable=True, comment=comment))

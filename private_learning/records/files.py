@@ -58,15 +58,16 @@ def load(
         DataError: there is no such file, its kind is unknown, or its content does not fit its name. Or `lazy` is set
             for records that are never read on demand.
     """
-    if mapping is not None:
-        table_mapping = mapping if isinstance(mapping, TableMapping) else TableMapping.read(Path(mapping))
-        local = load(
-            path, table_format, patient_column=patient_column, split=split, encoding=encoding, lazy=lazy, keys=keys
-        )
-        return table_mapping.applied(local, patient_column)
+    table_mapping = mapping if isinstance(mapping, TableMapping | None) else TableMapping.read(Path(mapping))
     if not isinstance(path, str | os.PathLike):
-        return records_of(path, patient_column=patient_column, lazy=lazy, table_format=table_format, keys=keys)
-    path = Path(cast("str | os.PathLike[str]", path))
+        local = records_of(path, patient_column=patient_column, lazy=lazy, table_format=table_format, keys=keys)
+    else:
+        options = ReadOptions(table_format, patient_column, split, encoding, lazy)
+        local = _read(Path(cast("str | os.PathLike[str]", path)), options)
+    return local if table_mapping is None else table_mapping.applied(local, patient_column)
+
+
+def _read(path: Path, options: ReadOptions) -> Records:
     # A program may have added a format for them.
     is_registered = any(entry.holds is not None and entry.holds(path) for entry in FORMATS.values())
     if path.suffix.lower() in _WORKBOOKS and not is_registered:
@@ -78,9 +79,9 @@ def load(
         require_there(path, folder_allowed=True)
     record_format = format_of(path)
     if not record_format.is_table:
-        _refuse_columns(path, patient_column)
-    records = record_format.read(path, ReadOptions(table_format, patient_column, split, encoding, lazy))
-    return records.in_memory() if isinstance(records, OnDemand) and not reads_lazily(records, lazy) else records
+        _refuse_columns(path, options.patient_column)
+    records = record_format.read(path, options)
+    return records.in_memory() if isinstance(records, OnDemand) and not reads_lazily(records, options.lazy) else records
 
 
 def _refuse_columns(path: Path, patient_column: str | None) -> None:

@@ -91,7 +91,7 @@ class ColumnMapping:
             return self._days(local, self._emptied(index))
         if self.multiply is not None or self.add is not None:
             return self._scaled(local)
-        return MappedCells(_named(local, self.column), is_missing(local), np.zeros(len(local), bool))
+        return MappedCells(_named_cells(local, self.column), is_missing(local), np.zeros(len(local), bool))
 
     def _emptied(self, cells: Column) -> Column:
         """Return the cells without those that are a code of `missing`."""
@@ -156,5 +156,5 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _named(cells: Column, name: str) -> Column:
+def _named_cells(cells: Column, name: str) -> Column:
     return Column(cells.values, cells.words, cells.absent, cells.spelling, name)

@@ -17,7 +17,7 @@ before it are negative. Each cell is mapped by itself, so the result does not de
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -131,13 +131,8 @@ class TableMapping:
             raise DataError("the mapping (columns.toml) is of columns of a table, and these records are none")
         if records.mapping is not None:
             raise DataError("a mapping is already applied to these records. Read them again with one mapping")
-        histories = records if isinstance(records, Histories) else None
-        for name in self.events:
-            if histories is None or name not in histories.events:
-                near = None if histories is None else like(name, histories.events)
-                hint = f". Did you mean {near!r}?" if near else ""
-                raise DataError(f"the mapping: [events.{name}]: the records have no table of events {name!r}{hint}")
-        patient = "patient" if patient_column is None and histories is not None else patient_column
+        _require_tables(self.events, records.events if isinstance(records, Histories) else {})
+        patient = "patient" if patient_column is None and isinstance(records, Histories) else patient_column
         sections = {"[columns]": self.columns, **{f"[events.{name}]": each for name, each in self.events.items()}}
         for section, entries in sections.items():
             _require_other_columns(section, entries, patient)
@@ -146,9 +141,9 @@ class TableMapping:
     def _mapped(self, section: str, entries: Sequence[ColumnMapping], table: Table) -> Table:
         names = list(table.columns)
         _require_columns(section, entries, names)
-        taken = {entry.local for entry in entries}
-        kept = [name for name in names if name not in taken]
-        twice = sorted({entry.column for entry in entries} & set(kept))
+        local_names = {entry.local for entry in entries}
+        other_names = [name for name in names if name not in local_names]
+        twice = sorted({entry.column for entry in entries} & set(other_names))
         if twice:
             raise DataError(
                 f"the mapping: {section} {twice[0]}: the table has a column of this name, too. Map it to another name"
@@ -156,9 +151,9 @@ class TableMapping:
         origins = {entry.column: entry.sources for entry in entries}
         applied = AppliedMapping(self.digest, origins)
         if isinstance(table, LazyTable):
-            stored = _MappedColumns(table.columns.stored, tuple(entries), tuple(kept))
+            stored = _MappedColumns(table.columns.stored, tuple(entries), tuple(other_names))
             return replace(table, columns=replace(table.columns, stored=stored), mapping=applied)
-        columns = {name: table.columns[name] for name in kept}
+        columns = {name: table.columns[name] for name in other_names}
         columns |= {entry.column: _applied(entry, table.columns).column for entry in entries}
         return replace(table, columns=columns, mapping=applied)
 
@@ -226,6 +221,13 @@ def _with_dates(histories: Histories, name: str, entries: Sequence[ColumnMapping
     ours = table.take(np.flatnonzero(owners >= 0))
     dates = {each: histories.columns[each].take(owners[owners >= 0]) for each in sorted(needed)}
     return replace(ours, columns={**ours.columns, **dates}), needed
+
+
+def _require_tables(names: Iterable[str], tables: Mapping[str, Table]) -> None:
+    for name in names:
+        if name not in tables:
+            hint = f". Did you mean {near!r}?" if (near := like(name, tables)) else ""
+            raise DataError(f"the mapping: [events.{name}]: the records have no table of events {name!r}{hint}")
 
 
 def _require_columns(section: str, entries: Sequence[ColumnMapping], names: Collection[str]) -> None:

@@ -168,9 +168,9 @@ def _table(place: str, content: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
-def _require_known(place: str, content: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:
-    unknown = [name for name in content if name not in known]
+def _require_known(place: str, content: Mapping[str, Any], names: tuple[str, ...], kind: str) -> None:
+    unknown = [name for name in content if name not in names]
     if unknown:
-        near = like(unknown[0], known)
-        hint = f". Did you mean {near}?" if near else f". Known are: {', '.join(known)}"
+        near = like(unknown[0], names)
+        hint = f". Did you mean {near}?" if near else f". Known are: {', '.join(names)}"
         raise DataError(f"{place}: there is no {kind} {unknown[0]!r}{hint}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +34,16 @@ def column_text(column: Declared) -> str:
         parts += [f"missing={write(column.missing)}"] if column.missing is not None else []
         parts += [f"typical={'..'.join(map(write, column.typical))}"] if column.typical else []
         parts += ["log"] if column.log else []
-    parts += [f"missing-values={'|'.join(column.missing_values)}"] if column.missing_values else []
-    parts += [SITE_MAY_LACK] if column.may_lack else []
-    parts += ["unmapped-is-missing"] if column.unmapped_is_missing else []
-    return "; ".join(parts)
+    return "; ".join([*parts, *_missing_texts(column)])
+
+
+def _missing_texts(column: Declared) -> Iterator[str]:
+    if column.missing_values:
+        yield f"missing-values={'|'.join(column.missing_values)}"
+    if column.may_lack:
+        yield SITE_MAY_LACK
+    if column.unmapped_is_missing:
+        yield "unmapped-is-missing"
 
 
 def with_typical(column: NumberColumn, first: float, median: float | None, last: float) -> NumberColumn | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from record_sources.cohort.events import ALL_DAYS, COUNTED
+from record_sources.cohort.events import ALL_DAYS, COUNTED_EVENTS
 from record_sources.working.workspace import quoted
 from study_protocol.study.cohort import PATIENTS, CohortColumn
 
@@ -48,7 +48,7 @@ _FAULTS = {
 }
 # The same order from both ends: the last of it is the last event.
 _ORDER = "ORDER BY day, time NULLS LAST, cell"
-_TAKEN = {
+_CELLS = {
     "any": "1",
     "count": "count(*)",
     "day": "min(day)",
@@ -103,7 +103,7 @@ class CohortColumns:
     def _fill_from_events(self, name: str, column: CohortColumn) -> Iterator[str]:
         first, last = column.days or ALL_DAYS
         parameters = {"named": list(column.concepts or ()), "descendants": column.descendants, "domain": column.of}
-        self._connection.execute(COUNTED, {**parameters, "first": first, "last": last})
+        self._connection.execute(COUNTED_EVENTS, {**parameters, "first": first, "last": last})
         table = "counted_event"
         if column.units is not None or column.values is not None:
             yield from self._valued(name, _WORDS if column.units is None else _NUMBERS, column)
@@ -111,7 +111,7 @@ class CohortColumns:
             self._note_without_value(name)
         self._take(
             name,
-            f"SELECT patient, {_TAKEN[column.take]} AS cell FROM {table} GROUP BY patient",  # noqa: S608
+            f"SELECT patient, {_CELLS[column.take]} AS cell FROM {table} GROUP BY patient",  # noqa: S608
             default=0 if column.take in ("any", "count") else None,
         )
 
@@ -130,8 +130,8 @@ class CohortColumns:
             "factors" if column.values is None else "words": list(meanings.values()),
         }
         self._connection.execute(statement, parameters)
-        found = self._connection.execute("SELECT fault, count(*) FROM valued_event GROUP BY fault").fetchall()
-        number = dict[str | None, int](found)
+        rows_of_fault = self._connection.execute("SELECT fault, count(*) FROM valued_event GROUP BY fault").fetchall()
+        number = dict[str | None, int](rows_of_fault)
         rows = sum(number.values())
         for fault, sentence in _FAULTS.items():
             if fault in number:

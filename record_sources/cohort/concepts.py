@@ -28,11 +28,11 @@ class ConceptStatus:
 
 def named_concepts(cohort: Cohort) -> dict[int, bool]:
     """Return the concepts of events that the cohort names, and whether descendants of each count somewhere."""
-    named: dict[int, bool] = {}
+    counts_descendants: dict[int, bool] = {}
     for concepts, descendants in _uses(cohort):
         for concept in concepts:
-            named[concept] = named.get(concept, False) or descendants
-    return named
+            counts_descendants[concept] = counts_descendants.get(concept, False) or descendants
+    return counts_descendants
 
 
 def _uses(cohort: Cohort) -> Iterator[tuple[Collection[int], bool]]:
@@ -43,18 +43,22 @@ def _uses(cohort: Cohort) -> Iterator[tuple[Collection[int], bool]]:
         yield events.concepts, events.descendants
 
 
-def check_named(named: Mapping[int, bool], statuses: Mapping[int, ConceptStatus]) -> None:
+def check_named(counts_descendants: Mapping[int, bool], statuses: Mapping[int, ConceptStatus]) -> None:
     """Check the concepts that a cohort names against the hospital's vocabulary.
 
     Args:
-        named: concept -> whether its descendants count, from `named_concepts`.
+        counts_descendants: concept -> whether its descendants count, from `named_concepts`.
         statuses: what the vocabulary says of each concept that it knows.
 
     Raises:
         SourceError: a concept is unknown, no longer valid or not standard. A class is refused where its descendants
             do not count, because no event has a class as its concept.
     """
-    faults = [fault for concept in sorted(named) if (fault := _fault(concept, named[concept], statuses.get(concept)))]
+    faults = [
+        fault
+        for concept in sorted(counts_descendants)
+        if (fault := _fault(concept, counts_descendants[concept], statuses.get(concept)))
+    ]
     if faults:
         more = f" And {len(faults) - _LISTED} more." if len(faults) > _LISTED else ""
         raise SourceError(

@@ -11,7 +11,7 @@ COVERED = """(
 )"""
 """Concepts that count for some named ones: parameters `named` and `descendants`."""
 
-COUNTED = f"""
+COUNTED_EVENTS = f"""
 CREATE OR REPLACE TEMP TABLE counted_event AS
 SELECT e.patient, e.day - s.index_day AS day, e.time, e.value, e.value_concept, e.unit
 FROM staged_event e JOIN selected_patient s ON s.patient = e.patient

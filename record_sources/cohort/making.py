@@ -100,9 +100,9 @@ def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> C
             "oldest": ages[1],
         },
     )
-    found = connection.execute("SELECT left_out, count(*) FROM selected_patient GROUP BY left_out").fetchall()
+    counted_rules = connection.execute("SELECT left_out, count(*) FROM selected_patient GROUP BY left_out").fetchall()
     connection.execute("DELETE FROM selected_patient WHERE left_out <> ''")
-    number = dict[str, int](found)
+    number = dict[str, int](counted_rules)
     people = sum(number.values())
     number.pop("", None)
     rules = ("without_index_event", "died_before", "born_after", "without_age", "outside_age")

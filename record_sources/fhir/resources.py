@@ -125,26 +125,26 @@ def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Ite
     Raises:
         LeftOutError: the resource tells of no event, or its patient or date is missing.
     """
-    what = _KINDS[kind]
-    if _is_left_out(kind, what, resource):
+    event_kind = _KINDS[kind]
+    if _is_left_out(kind, event_kind, resource):
         raise LeftOutError("its status says that it did not happen")
-    patient = _identity(elements.referred_id(resource, what.subject, "Patient"))
+    patient = _identity(elements.referred_id(resource, event_kind.subject, "Patient"))
     if not patient:
         raise LeftOutError("no reference to a patient")
-    day, time = _moment(resource, what.dates)
+    day, time = _moment(resource, event_kind.dates)
     if kind == "Observation":
         for component in elements.components(resource):
-            yield _observation(CodedEvent(what.domain, patient, (), None, day, time), component, counts)
+            yield _observation(CodedEvent(event_kind.domain, patient, (), None, day, time), component, counts)
     elif kind == "Encounter":
         kinds_of_visit = [coding for coded in elements.items(resource, "type") for coding in _codings(coded)]
         codes = elements.codes([*kinds_of_visit, resource.get("class")])
         counts["part of another, and count as visits of their own"] += resource.get("partOf") is not None
-        yield CodedEvent(what.domain, patient, codes, None, day, time)
+        yield CodedEvent(event_kind.domain, patient, codes, None, day, time)
     elif kind.startswith("Medication"):
-        yield _drug(CodedEvent(what.domain, patient, (), None, day, time), resource)
+        yield _drug(CodedEvent(event_kind.domain, patient, (), None, day, time), resource)
     else:
-        codes = elements.codes(_codings(resource.get(what.code)))
-        yield CodedEvent(what.domain, patient, codes, None, day, time)
+        codes = elements.codes(_codings(resource.get(event_kind.code)))
+        yield CodedEvent(event_kind.domain, patient, codes, None, day, time)
 
 
 @lru_cache(1 << 16)
@@ -164,14 +164,14 @@ def _codings(concept: Any) -> list[Any]:
     return elements.items(concept, "coding")
 
 
-def _is_left_out(kind: str, what: _EventKind, resource: dict[str, Any]) -> bool:
+def _is_left_out(kind: str, event_kind: _EventKind, resource: dict[str, Any]) -> bool:
     if kind == "Condition":
         statuses = [elements.text(coding, "code") for coding in _codings(resource.get("verificationStatus"))]
     else:
         statuses = [elements.text(resource, "status")]
     if kind == "MedicationRequest":
         statuses.append(elements.text(resource, "intent"))
-    return not what.left_out.isdisjoint(statuses) or resource.get("doNotPerform") is True
+    return not event_kind.left_out.isdisjoint(statuses) or resource.get("doNotPerform") is True
 
 
 def _moment(resource: dict[str, Any], paths: tuple[str, ...]) -> tuple[date, datetime | None]:
@@ -192,7 +192,7 @@ def _drug(row: CodedEvent, resource: dict[str, Any]) -> CodedEvent:
         return row._replace(codes=elements.codes(_codings(resource.get("medicationCodeableConcept"))))
     if reference.startswith("#"):
         contained = [
-            one for one in elements.items(resource, "contained") if f"#{elements.text(one, 'id')}" == reference
+            each for each in elements.items(resource, "contained") if f"#{elements.text(each, 'id')}" == reference
         ]
         return row._replace(codes=medication_codes(contained[0]) if contained else ())
     return row._replace(medication=elements.referred_id(resource, "medicationReference", "Medication"))

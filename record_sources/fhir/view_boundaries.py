@@ -53,9 +53,9 @@ def _bound_time(text: str, high: bool) -> str | None:
     match = _TIME.fullmatch(text)
     if match is None:
         return None
-    least, greatest = ("00", "00", "00"), ("23", "59", "59")
+    lowest, highest = ("00", "00", "00"), ("23", "59", "59")
     hour, minute, second = (
-        part or limit for part, limit in zip(match.groups()[:3], greatest if high else least, strict=True)
+        part or limit for part, limit in zip(match.groups()[:3], highest if high else lowest, strict=True)
     )
     return f"{hour}:{minute}:{second}.{(match[4] or '').ljust(3, '9' if high else '0')}"
 

@@ -121,7 +121,7 @@ def read_definitions(path: Path) -> list[tuple[ViewDefinition, str]]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise SourceError(f"{path}: there is no ViewDefinition. Name a JSON file, or a folder of them")
-    named: dict[str, tuple[ViewDefinition, str]] = {}
+    definition_of: dict[str, tuple[ViewDefinition, str]] = {}
     for file in files:
         try:
             text = file.read_text("utf-8-sig")
@@ -132,7 +132,7 @@ def read_definitions(path: Path) -> list[tuple[ViewDefinition, str]]:
         if definition.name is None:
             raise SourceError(f"{file.name}: the view needs a name, which names its table")
         # Names of tables are compared without case, as databases and file systems do.
-        if definition.name.lower() in named:
+        if definition.name.lower() in definition_of:
             raise SourceError(f"{file.name}: another view has the name {definition.name} too")
-        named[definition.name.lower()] = definition, text
-    return list(named.values())
+        definition_of[definition.name.lower()] = definition, text
+    return list(definition_of.values())

@@ -72,23 +72,23 @@ class Expression:
         # The library keeps the model of types in a class.
         _nodes.TypeInfo.model = _R4
         _clock.reset()
-        named = {**_VARIABLES, "context": focus, "resource": resource, "rootResource": resource, **variables}
+        names = {**_VARIABLES, "context": focus, "resource": resource, "rootResource": resource, **variables}
         context = {
             "dataRoot": [focus],
             "$this": [focus],
-            "vars": named,
+            "vars": names,
             "model": _R4,
             "userInvocationTable": _FUNCTIONS,
         }
         try:
-            found: list[Any] = _engine.do_eval(context, [focus], self._tree)
+            selected: list[Any] = _engine.do_eval(context, [focus], self._tree)
         # The library raises plain exceptions, and their texts may show values.
         except Exception:  # noqa: BLE001
             raise SourceError(
                 f"the FHIRPath expression {self.text} cannot be evaluated. A part of it has several values where one "
                 "is needed, or another type than its functions take"
             ) from None
-        return [element for element in found if not _is_extension_only(element)]
+        return [element for element in selected if not _is_extension_only(element)]
 
 
 def parse_expression(text: str, variables: frozenset[str]) -> Expression:
@@ -161,9 +161,9 @@ def _is_extension_only(element: Any) -> bool:
     return isinstance(content, dict) and list(cast("dict[str, Any]", content)) == ["extension"]
 
 
-def _where(context: dict[str, Any], elements: list[Any], criterion: Callable[[Any], list[Any]]) -> list[Any]:
+def _filtered(context: dict[str, Any], elements: list[Any], criterion: Callable[[Any], list[Any]]) -> list[Any]:
     """Return the elements for which the criterion is true. The library would take each false element for true."""
-    kept: list[Any] = []
+    matches: list[Any] = []
     for place, element in enumerate(elements):
         context["$index"] = place
         answer = [_content(part) for part in criterion(element)]
@@ -171,12 +171,12 @@ def _where(context: dict[str, Any], elements: list[Any], criterion: Callable[[An
             raise ValueError("several values")
         # One value that is no Boolean stands for true, as the language has it.
         if answer and answer[0] is not False:
-            kept.append(element)
-    return kept
+            matches.append(element)
+    return matches
 
 
 def _exists(context: dict[str, Any], elements: list[Any], criterion: Callable[[Any], list[Any]] | None = None) -> bool:
-    return bool(elements if criterion is None else _where(context, elements, criterion))
+    return bool(elements if criterion is None else _filtered(context, elements, criterion))
 
 
 def _extension(_context: Any, elements: list[Any], address: str) -> list[Any]:
@@ -250,7 +250,7 @@ def _bound(high: bool) -> Callable[[Any, list[Any]], list[Any]]:
 _FUNCTIONS: dict[str, dict[str, Any]] = {
     "getResourceKey": {"fn": _resource_keys},
     "getReferenceKey": {"fn": _reference_keys, "arity": {0: [], 1: ["TypeSpecifier"]}},
-    "where": {"fn": _where, "arity": {1: ["Expr"]}},
+    "where": {"fn": _filtered, "arity": {1: ["Expr"]}},
     "exists": {"fn": _exists, "arity": {0: [], 1: ["Expr"]}},
     "extension": {"fn": _extension, "arity": {1: ["String"]}},
     "sum": {"fn": _aggregated(sum)},

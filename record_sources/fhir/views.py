@@ -68,11 +68,11 @@ class FhirView:
         if resource.get("resourceType") != self.resource:
             return []
         scope = _Scope(resource, self._constants)
-        for where in self._wheres:
-            found = [plain(element) for element in where.elements(resource, resource, self._constants)]
-            if any(not isinstance(answer, bool) for answer in found) or len(found) > 1:
-                raise SourceError(f"the condition {where.text} is not true or false")
-            if found != [True]:
+        for condition in self._wheres:
+            answers = [plain(element) for element in condition.elements(resource, resource, self._constants)]
+            if any(not isinstance(answer, bool) for answer in answers) or len(answers) > 1:
+                raise SourceError(f"the condition {condition.text} is not true or false")
+            if answers != [True]:
                 return []
         parts = [list(scope.rows(selection, resource, 0)) for selection in self._selections]
         return [tuple(chain.from_iterable(combined)) for combined in product(*parts)]
@@ -87,10 +87,10 @@ def prepare_view(definition: ViewDefinition) -> FhirView:
     """
     constants = {constant.name: constant_node(*constant.typed) for constant in definition.constant}
     variables = VARIABLES | constants.keys()
-    wheres = tuple(parse_expression(where.path, variables) for where in definition.where)
+    wheres = tuple(parse_expression(condition.path, variables) for condition in definition.where)
     selections = tuple(_prepare(select, variables) for select in definition.select)
     names = tuple(chain.from_iterable(selection.names for selection in selections))
-    twice = sorted({name for name in names if [other.lower() for other in names].count(name.lower()) > 1})
+    twice = sorted({name for name in names if [each.lower() for each in names].count(name.lower()) > 1})
     if twice:
         raise SourceError(f"several columns have the name {twice[0]}. Give each column a name of its own")
     return FhirView(definition.name or "", definition.resource, names, wheres, selections, constants)
@@ -104,12 +104,12 @@ def view_rows(view: FhirView, files: Sequence[Path]) -> Iterator[tuple[str | Non
             names the view, the file and the number of the resource in it.
     """
     for file in files:
-        for number, found in enumerate(read_resources([file]), start=1):
-            if found.kind != view.resource:
+        for number, line in enumerate(read_resources([file]), start=1):
+            if line.kind != view.resource:
                 continue
             try:
                 # Parsed again, since precision is part of FHIR's decimals.
-                resource = json.loads(found.line, parse_float=Decimal)
+                resource = json.loads(line.line, parse_float=Decimal)
                 rows = view.rows(resource)
                 _require_cells(view, rows)
             except SourceError as error:

@@ -37,14 +37,16 @@ _COLUMNS = {
 }
 
 
-def load_vocabulary(connection: duckdb.DuckDBPyConnection, folder: Path, named: Mapping[int, bool]) -> None:
+def load_vocabulary(
+    connection: duckdb.DuckDBPyConnection, folder: Path, counts_descendants: Mapping[int, bool]
+) -> None:
     """Read the vocabulary files into the tables of `TABLES`, check the named concepts, and fill `covered`.
 
     Args:
         connection: the working database, with the staging table `covered` and `TABLES`.
         folder: of CONCEPT.csv, CONCEPT_ANCESTOR.csv and perhaps CONCEPT_RELATIONSHIP.csv. Without the last file,
             only codes that are standard concepts have one.
-        named: concept -> whether its descendants count.
+        counts_descendants: concept -> whether its descendants count.
 
     Raises:
         SourceError: a file is missing or not as Athena writes it, or a named concept cannot be used.
@@ -68,8 +70,8 @@ def load_vocabulary(connection: duckdb.DuckDBPyConnection, folder: Path, named: 
             "CONCEPT_RELATIONSHIP.csv",
             "SELECT count(*) FROM maps_to WHERE source IS NULL OR target IS NULL",
         )
-    check_named(named, _statuses(connection, list(named)))
-    _cover(connection, folder, named)
+    check_named(counts_descendants, _statuses(connection, list(counts_descendants)))
+    _cover(connection, folder, counts_descendants)
 
 
 def _read(connection: duckdb.DuckDBPyConnection, path: Path, insert: str, parameters: Sequence[Any] = ()) -> int:
@@ -115,18 +117,18 @@ def _check_numbers(connection: duckdb.DuckDBPyConnection, file: str, query: str)
         raise SourceError(f"{file}: {count} rows have a concept id that is no number. Download it again from Athena.")
 
 
-def _statuses(connection: duckdb.DuckDBPyConnection, named: list[int]) -> dict[int, ConceptStatus]:
+def _statuses(connection: duckdb.DuckDBPyConnection, concepts: list[int]) -> dict[int, ConceptStatus]:
     rows = connection.execute(
         "SELECT c.id, c.standard, c.valid, list_sort(list(s.id) FILTER (s.id IS NOT NULL)) FROM concept c "
         "LEFT JOIN maps_to m ON m.source = c.id LEFT JOIN concept s ON s.id = m.target AND s.standard = 'S' "
         "AND s.id <> c.id WHERE c.id IN (SELECT unnest(?::BIGINT[])) GROUP BY ALL",
-        [named],
+        [concepts],
     ).fetchall()
     return {row[0]: ConceptStatus(row[1], row[2], tuple(row[3] or ())) for row in rows}
 
 
-def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, named: Mapping[int, bool]) -> None:
-    with_descendants = [concept for concept, descendants in named.items() if descendants]
+def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, counts_descendants: Mapping[int, bool]) -> None:
+    with_descendants = [concept for concept, descendants in counts_descendants.items() if descendants]
     connection.execute("CREATE TEMP TABLE ancestor (named BIGINT, concept BIGINT)")
     rows = _read(
         connection,
@@ -143,7 +145,7 @@ def _cover(connection: duckdb.DuckDBPyConnection, folder: Path, named: Mapping[i
     )
     connection.execute(
         "INSERT INTO covered SELECT named, concept FROM ancestor UNION SELECT id, id FROM unnest(?::BIGINT[]) AS _(id)",
-        [list(named)],
+        [list(counts_descendants)],
     )
     connection.execute("DROP TABLE ancestor")
 

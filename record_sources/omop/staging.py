@@ -80,8 +80,8 @@ def fill_staging(
     covered = reader.read_vocabulary(named_concepts(cohort))
     reader.read_people(source.patient)
     remarks = list(reader.read_deaths())
-    for domain, named in _named_by_domain(cohort).items():
-        remarks += reader.read_events(domain, named, covered)
+    for domain, concepts in _named_by_domain(cohort).items():
+        remarks += reader.read_events(domain, concepts, covered)
     workspace.connection.execute("DROP TABLE raw_person")
     return remarks
 
@@ -110,9 +110,9 @@ class OmopReader:
         vocabulary = source.vocabulary_schema or source.cdm_schema
         self._vocabulary = CdmTables(database, vocabulary, "vocabulary_schema", _LOAD)
 
-    def read_vocabulary(self, named: Mapping[int, bool]) -> dict[int, set[int]]:
+    def read_vocabulary(self, concepts: Mapping[int, bool]) -> dict[int, set[int]]:
         """Fill `covered`, and return the concepts that each named one covers."""
-        covered = covered_concepts(self._database, self._vocabulary, named)
+        covered = covered_concepts(self._database, self._vocabulary, concepts)
         pairs = ((name, concept) for name in sorted(covered) for concept in sorted(covered[name]))
         self._workspace.fill("raw_covered", ("named", "concept"), pairs)
         self._move("INSERT INTO covered SELECT named, concept FROM raw_covered", "raw_covered")
@@ -171,7 +171,9 @@ class OmopReader:
         if without_person:
             yield f"death: {without_person:,} rows of a person who is not in table person left out"
 
-    def read_events(self, domain: Domain, named: Mapping[int, bool], covered: Mapping[int, set[int]]) -> Iterator[str]:
+    def read_events(
+        self, domain: Domain, concepts: Mapping[int, bool], covered: Mapping[int, set[int]]
+    ) -> Iterator[str]:
         """Add the events of a domain whose concepts are covered."""
         of = EVENT_TABLES[domain]
         table = self._clinical.find(of.name)
@@ -188,9 +190,9 @@ class OmopReader:
                 columns["unit_named"] = case((or_(name.is_(None), func.ltrim(name) == ""), 0), else_=1)
             if (operator := table.columns.get("operator_concept_id")) is not None:
                 columns["limit_only"] = case((or_(operator.is_(None), operator.in_((0, _EQUALS))), 0), else_=1)
-        parts = [self._matching(concept, chunk, named) for chunk in chunks(named)]
+        parts = [self._matching(concept, chunk, concepts) for chunk in chunks(concepts)]
         selects = [select(*columns.values()).where(part) for part in parts]
-        self._fill(f"raw_{domain}", table, columns, selects, covered=_by_first(chunks(named), covered))
+        self._fill(f"raw_{domain}", table, columns, selects, covered=_by_first(chunks(concepts), covered))
         self._require_casts(f"raw_{domain}", table)
         yield from self._add(f"raw_{domain}", domain, columns, of.name)
         unmapped = self._count(
@@ -199,8 +201,8 @@ class OmopReader:
         if unmapped:
             yield f"{of.name}: {unmapped:,} rows have no concept, or concept 0, and never count"
 
-    def _matching(self, concept: ColumnElement[Any], chunk: Sequence[int], named: Mapping[int, bool]) -> Any:
-        if not (ancestors := [each for each in chunk if named[each]]):
+    def _matching(self, concept: ColumnElement[Any], chunk: Sequence[int], concepts: Mapping[int, bool]) -> Any:
+        if not (ancestors := [each for each in chunk if concepts[each]]):
             return concept.in_(chunk)
         # On the server, as a concept may have tens of thousands of descendants.
         below = select_descendants(self._vocabulary.find("concept_ancestor"), ancestors)

@@ -17,15 +17,17 @@ from record_sources.sql.connection import ReadOnlyDatabase
 CHUNK = 500
 
 
-def covered_concepts(database: ReadOnlyDatabase, tables: CdmTables, named: Mapping[int, bool]) -> dict[int, set[int]]:
+def covered_concepts(
+    database: ReadOnlyDatabase, tables: CdmTables, counts_descendants: Mapping[int, bool]
+) -> dict[int, set[int]]:
     """Return the concepts that each named one covers: itself, and its descendants where they count.
 
     Raises:
         SourceError: the vocabulary is missing, or a named concept cannot be used.
     """
-    check_named(named, _statuses(database, tables, list(named)))
-    covered = {concept: {concept} for concept in named}
-    ancestors = [concept for concept, descendants in named.items() if descendants]
+    check_named(counts_descendants, _statuses(database, tables, list(counts_descendants)))
+    covered = {concept: {concept} for concept in counts_descendants}
+    ancestors = [concept for concept, descendants in counts_descendants.items() if descendants]
     for chunk in chunks(ancestors):
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
@@ -56,11 +58,11 @@ def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
     yield from (each[start : start + CHUNK] for start in range(0, len(each), CHUNK))
 
 
-def _statuses(database: ReadOnlyDatabase, tables: CdmTables, named: Sequence[int]) -> dict[int, ConceptStatus]:
+def _statuses(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> dict[int, ConceptStatus]:
     table = tables.find("concept")
     concept, standard, invalid = (table[name] for name in ("concept_id", "standard_concept", "invalid_reason"))
     statuses = dict[int, ConceptStatus]()
-    for chunk in chunks(named):
+    for chunk in chunks(concepts):
         with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
             # Loaded from files, an empty cell is perhaps an empty text, and in a column of type CHAR a space.
             statuses |= {

@@ -100,7 +100,7 @@ def prepare(
             with Workspace(part.path) as workspace:
                 contents = source.fill(workspace, progress)
                 failpoint("snapshot.after-fill")
-                tables = _counted(workspace, source, contents.tables)
+                tables = _table_records(workspace, source, contents.tables)
                 files = _write(workspace, part, source.patient_column, tables)
             record = _record(name, description.kind, source, cohort, tables, files)
             failpoint("snapshot.after-write")
@@ -140,7 +140,7 @@ def _is_folder(record: SnapshotRecord) -> bool:
     return len(record.tables) > 1
 
 
-def _counted(workspace: Workspace, source: RecordSource, tables: tuple[str, ...]) -> dict[str, TableRecord]:
+def _table_records(workspace: Workspace, source: RecordSource, tables: tuple[str, ...]) -> dict[str, TableRecord]:
     """Return counts of the tables. Raises SourceError: one has no rows, or several of a patient."""
     counts = dict[str, TableRecord]()
     for table in tables:

@@ -32,15 +32,15 @@ _PATTERNS = {
     r"\b1292\b|ORA-01722|\b8114\b",
 }
 _FAULTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PATTERNS.items()}
-_AGAIN = "Nothing was left of the snapshot: take it again"
+_TAKE_AGAIN = "Nothing was left of the snapshot: take it again"
 _SENTENCES = {
     "timeout": f"the database did not answer within the timeout. Set a larger `timeout`, or make the query faster. "
-    f"{_AGAIN}",
-    "busy": f"another program holds the database. Stop it, or read a copy. {_AGAIN}",
+    f"{_TAKE_AGAIN}",
+    "busy": f"another program holds the database. Stop it, or read a copy. {_TAKE_AGAIN}",
     "encoding": "the query's column{name} has a text that is not in UTF-8. Correct it, or read the column with hex()",
     "file": "the file in `url` cannot be read as this database. It may be of another kind or damaged, or this user may "
     "not read it or write the files that belong to it. Check it, or read a copy",
-    "lost": f"the connection to the database was lost. {_AGAIN}",
+    "lost": f"the connection to the database was lost. {_TAKE_AGAIN}",
     "login": "the database refuses the user or the password. Check the user in `url`, and password_file, "
     "password_environment or password_keyring",
     "host": "the host of the database is unknown. Check `url` and the network",
@@ -50,7 +50,7 @@ _SENTENCES = {
     "column": "the query names a column{name} that is not there",
     "permission": "the user may not read a table{name} of the query. Ask for the right to SELECT",
     "writes": "the query would change the database, and a source only reads",
-    "disk": f"the database server has no space or memory left for the query. {_AGAIN}",
+    "disk": f"the database server has no space or memory left for the query. {_TAKE_AGAIN}",
     "grammar": "the query is not correct SQL of this database{line}",
     "cell": "a cell of the query cannot be converted as the query or the driver asks. CAST the column as text to see "
     "which one",
@@ -76,7 +76,7 @@ def fault_of(error: BaseException, query: str = "", position_offset: int = 0) ->
     if fault is None:
         code = f" (code {codes[0]})" if codes else f" ({type(original).__name__})"
         return f"the database refuses the query{code}. Try it in the database's own program"
-    return _SENTENCES[fault].format(name=_named(message, query), line=_line(original, query, position_offset))
+    return _SENTENCES[fault].format(name=_name_in(message, query), line=_line(original, query, position_offset))
 
 
 def _codes(error: Any) -> Sequence[str]:
@@ -94,7 +94,7 @@ def _codes(error: Any) -> Sequence[str]:
     return []
 
 
-def _named(message: str, query: str) -> str:
+def _name_in(message: str, query: str) -> str:
     match = _NAME.search(message)
     return f" {match[1]}" if match and match[1] in query else ""
 

@@ -65,8 +65,8 @@ def _require_reading(name: str, words: Sequence[str], kind: str) -> None:
     first = next((word for word in words if word != "("), "")
     # DuckDB has queries that begin with FROM.
     if first not in _READS or (first == "FROM" and kind != "duckdb"):
-        shown = first if first.isalpha() else "another word"
-        raise SourceError(f"{name} must hold a query that begins with SELECT or WITH, and it begins with {shown}")
+        beginning = first if first.isalpha() else "another word"
+        raise SourceError(f"{name} must hold a query that begins with SELECT or WITH, and it begins with {beginning}")
     if first == "WITH" and (writing := _writing_word(words)):
         raise SourceError(f"{name} holds WITH ... {writing}, and a source only reads. Write a SELECT")
 

@@ -32,7 +32,7 @@ class ViewCase:
     passed: bool
 
 
-def tried(folder: Path) -> Iterator[ViewCase]:
+def tried_cases(folder: Path) -> Iterator[ViewCase]:
     """Try each case of the folder's JSON files. Rows may come in any order."""
     for file in sorted(folder.glob("*.json")):
         content = json.loads(file.read_text("utf-8"), parse_float=Decimal)
@@ -67,7 +67,7 @@ def main() -> None:
     """Try the cases of a folder and print what passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tests", type=Path, required=True, help="the folder of the test files")
-    cases = list(tried(parser.parse_args().tests))
+    cases = list(tried_cases(parser.parse_args().tests))
     passed = Counter((case.file, case.tag) for case in cases if case.passed)
     for (file, tag), count in sorted(Counter((case.file, case.tag) for case in cases).items()):
         print(f"{file:24} {tag:14} {passed[file, tag]:3} of {count:3}")

@@ -31,7 +31,7 @@ def write_resources(folder: Path, patients: Patients, vocabulary: Vocabulary) ->
     _write(folder, "Patient", (_patient(person) for person in patients.persons))
     _write(folder, "Encounter", (_encounter(visit, concepts) for visit in patients.visits))
     _write(folder, "Condition", (_condition(condition, concepts) for condition in patients.conditions))
-    _write(folder, "Observation", (_observation(found, concepts) for found in patients.measurements))
+    _write(folder, "Observation", (_observation(measured, concepts) for measured in patients.measurements))
 
 
 def _patient(person: Person) -> Iterator[tuple[str, Any]]:
@@ -65,17 +65,17 @@ def _condition(condition: Diagnosis, concepts: dict[int, Concept]) -> Iterator[t
     yield "onsetDateTime", condition.day.isoformat()
 
 
-def _observation(found: MeasuredValue, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
-    yield "id", str(found.id)
+def _observation(measured: MeasuredValue, concepts: dict[int, Concept]) -> Iterator[tuple[str, Any]]:
+    yield "id", str(measured.id)
     yield "status", "final"
-    yield "code", _coded(concepts[found.concept])
-    yield "subject", _reference("Patient", found.person)
-    yield "encounter", _reference("Encounter", found.visit)
-    yield "effectiveDateTime", _time(found.time)
-    unit = concepts[found.unit]
+    yield "code", _coded(concepts[measured.concept])
+    yield "subject", _reference("Patient", measured.person)
+    yield "encounter", _reference("Encounter", measured.visit)
+    yield "effectiveDateTime", _time(measured.time)
+    unit = concepts[measured.unit]
     yield (
         "valueQuantity",
-        {"value": found.amount, "unit": found.unit_source, "system": _SYSTEMS["UCUM"], "code": unit.code},
+        {"value": measured.amount, "unit": measured.unit_source, "system": _SYSTEMS["UCUM"], "code": unit.code},
     )
 
 

@@ -62,8 +62,8 @@ def write_database(engine: Engine, patients: Patients, vocabulary: Vocabulary) -
         TablesExist: the database has one of the tables. It may be a hospital's own.
     """
     metadata = omop_tables()
-    if there := sorted(set(inspect(engine).get_table_names()) & set(metadata.tables)):
-        raise TablesExist(f"the database has tables already, such as {there[0]}: name an empty one")
+    if existing := sorted(set(inspect(engine).get_table_names()) & set(metadata.tables)):
+        raise TablesExist(f"the database has tables already, such as {existing[0]}: name an empty one")
     metadata.create_all(engine)
     with engine.begin() as connection:
         for name, rows in _rows(patients, vocabulary).items():

@@ -126,10 +126,10 @@ def load_patients(folder: Path, vocabulary: Vocabulary, region: str | None = Non
     )
     for patient in sorted(by_patient):
         rows = by_patient[patient]
-        kept = [row for row in rows if region is None or regions[row["hospitalid"]] == region]
+        hospital_rows = [row for row in rows if region is None or regions[row["hospitalid"]] == region]
         person = builder.person(numbers[patient], rows)
-        if kept and person is not None:
-            builder.add(person, kept)
+        if hospital_rows and person is not None:
+            builder.add(person, hospital_rows)
     return builder.patients
 
 

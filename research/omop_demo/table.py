@@ -56,19 +56,19 @@ def patient_table(patients: Patients, vocabulary: Vocabulary, cohort: Cohort) ->
 
 def write_csv(path: Path, rows: Iterator[dict[str, Cell]]) -> None:
     """Write the table with commas. A missing cell is empty."""
-    found = list(rows)
+    every_row = list(rows)
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, list(every_row[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(found)
+        writer.writerows(every_row)
 
 
 def write_workbook(path: Path, rows: Iterator[dict[str, Cell]]) -> None:
     """Write the table into the sheet `SHEET`, its header in the first row. The library keeps 16 digits."""
-    found = list(rows)
+    every_row = list(rows)
     book = Workbook(write_only=True)
     sheet = book.create_sheet(SHEET)
-    for row in (list(found[0]), *(list(row.values()) for row in found)):
+    for row in (list(every_row[0]), *(list(row.values()) for row in every_row)):
         sheet.append(row)
     book.save(path)
 
@@ -79,19 +79,19 @@ def _events(patients: Patients, vocabulary: Vocabulary) -> dict[int, list[_Event
         events[visit.person].append(_Event("visit", visit.concept, visit.starts.date(), visit.starts))
     for condition in patients.conditions:
         events[condition.person].append(_Event("condition", vocabulary.standard(condition.mapped), condition.day))
-    for found in patients.measurements:
-        unit = vocabulary.standard(found.unit)
-        events[found.person].append(
-            _Event("measurement", found.concept, found.time.date(), found.time, found.amount, unit)
+    for measured in patients.measurements:
+        unit = vocabulary.standard(measured.unit)
+        events[measured.person].append(
+            _Event("measurement", measured.concept, measured.time.date(), measured.time, measured.amount, unit)
         )
     return events
 
 
-def _matches(event: _Event, chosen: IndexEvent | CohortColumn, vocabulary: Vocabulary) -> bool:
-    if event.domain != chosen.of or not event.concept:
+def _matches(event: _Event, use: IndexEvent | CohortColumn, vocabulary: Vocabulary) -> bool:
+    if event.domain != use.of or not event.concept:
         return False
-    reached = vocabulary.ancestors(event.concept) if chosen.descendants else {event.concept}
-    return not set(chosen.concepts or ()).isdisjoint(reached)
+    reached = vocabulary.ancestors(event.concept) if use.descendants else {event.concept}
+    return not set(use.concepts or ()).isdisjoint(reached)
 
 
 def _cell(
@@ -107,10 +107,10 @@ def _cell(
             return int(person.died is not None and first <= (person.died.date() - index).days <= last)
         case _:
             counted = [event for event in events if _matches(event, column, vocabulary)]
-            return _taken([event for event in counted if first <= (event.day - index).days <= last], column, index)
+            return _cell_of([event for event in counted if first <= (event.day - index).days <= last], column, index)
 
 
-def _taken(events: list[_Event], column: CohortColumn, index: date) -> Cell:
+def _cell_of(events: list[_Event], column: CohortColumn, index: date) -> Cell:
     match column.take:
         case "any":
             return int(bool(events))

@@ -81,12 +81,12 @@ class Vocabulary:
 
     def ancestors(self, concept: int) -> dict[int, tuple[int, int]]:
         """Return the concept and its ancestors with the least and largest number of steps to each."""
-        found = {concept: (0, 0)}
+        distances = {concept: (0, 0)}
         for parent in self.parents.get(concept, ()):
-            for above, (least, largest) in self.ancestors(parent).items():
-                before = found.get(above, (least + 1, largest + 1))
-                found[above] = min(before[0], least + 1), max(before[1], largest + 1)
-        return found
+            for above, (nearest, farthest) in self.ancestors(parent).items():
+                before = distances.get(above, (nearest + 1, farthest + 1))
+                distances[above] = min(before[0], nearest + 1), max(before[1], farthest + 1)
+        return distances
 
     @property
     def relationship_rows(self) -> list[_Row]:

@@ -218,10 +218,10 @@ def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestCo
 
 @router.put("/studies/{study}/clients/{client}/lacking-columns", tags=["roster"])
 def put_lacking_columns(
-    study: StudyName, client: ClientName, told: LackingColumns, _: Itself, context: RequestContext
+    study: StudyName, client: ClientName, columns: LackingColumns, _: Itself, context: RequestContext
 ) -> LackingColumns:
     """Keep which columns a hospital's table lacks, of those that the study lets a site lack. Repeatable."""
-    return lacking.put(context.coordinator, study, client, told)
+    return lacking.put(context.coordinator, study, client, columns)
 
 
 @router.get("/studies/{study}/lacking-columns", tags=["roster"])

@@ -10,7 +10,7 @@ from server.services.coordinator import Coordinator
 from study_protocol.study.lacking import HospitalLacks, LackingColumns, LackingList, columns_that_may_lack
 
 
-def put(coordinator: Coordinator, study: str, client: str, told: LackingColumns) -> LackingColumns:
+def put(coordinator: Coordinator, study: str, client: str, lacking: LackingColumns) -> LackingColumns:
     """Keep what a member tells of its own table, in place of what it told before. Repeatable.
 
     Raises:
@@ -23,15 +23,15 @@ def put(coordinator: Coordinator, study: str, client: str, told: LackingColumns)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
             raise Rejected("revoked", "this client no longer takes part: ask the operator for an invitation")
-        others = {*(told.columns or ())}.difference(columns_that_may_lack(rows.settings_of(row).as_json()))
-        if others:
+        unknown = {*(lacking.columns or ())}.difference(columns_that_may_lack(rows.settings_of(row).as_json()))
+        if unknown:
             raise Rejected(
                 "invalid-request",
-                f"columns: the study lets a site lack none of {len(others)} of these: name only columns that its "
+                f"columns: the study lets a site lack none of {len(unknown)} of these: name only columns that its "
                 "settings declare with site-may-lack",
             )
-        member.lacking_columns = None if told.columns is None else sorted(told.columns)
-        return _told(member)
+        member.lacking_columns = None if lacking.columns is None else sorted(lacking.columns)
+        return _columns_of(member)
 
     return coordinator.database.write("tell-lacking-columns", work)
 
@@ -41,11 +41,11 @@ def list_all(coordinator: Coordinator, study: str) -> LackingList:
 
     def work(tx: Transaction) -> LackingList:
         members = rows.clients(tx, rows.find_study(tx, study).id)
-        hospitals = [HospitalLacks(client=member.name, columns=_told(member).columns) for member in members]
+        hospitals = [HospitalLacks(client=member.name, columns=_columns_of(member).columns) for member in members]
         return LackingList(study=study, hospitals=hospitals)
 
     return coordinator.database.read("list-lacking-columns", work)
 
 
-def _told(member: ClientRow) -> LackingColumns:
+def _columns_of(member: ClientRow) -> LackingColumns:
     return LackingColumns(columns=None if member.lacking_columns is None else tuple(member.lacking_columns))

@@ -61,8 +61,8 @@ def data_columns(
 
     with plain_errors():
         require_writable(output, replaces=force)
-        found, options = named_records(records, patient), FormatOptions(separator, encoding, decimal, dates)
-        table = read_table(found.path, options, found.patient_column, leave_out, columns)
+        source, options = named_records(records, patient), FormatOptions(separator, encoding, decimal, dates)
+        table = read_table(source.path, options, source.patient_column, leave_out, columns)
         targets = [known_column(table, name) for name in label]
         guessed = guess_columns(table, targets, [known_column(table, name) for name in leave_out])
         require_inputs(guessed.lines)

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.encoding_hints import EncodingHint
     from client_sdk.study.preparation import DataCheck
-    from private_learning.records import Proposal, TableFormat
+    from private_learning.records import MappingCounts, Proposal, Records, TableFormat
     from study_protocol.cells.counting import CellCounts
     from study_protocol.queries.kinds import Question
     from study_protocol.study.settings import StudySettings
@@ -88,7 +89,6 @@ def check(
     Works without a network, and sends and charges no data. With --confirm, the hospital's ledger of the data set
     stores the format, and `join` reads the records with it.
     """
-    from client_sdk.study.preparation import check_data
     from private_learning.records import load
 
     show_log()
@@ -96,32 +96,32 @@ def check(
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
         study, questions = _asked_of(settings, question)
-        found = named_records(records, patient_column, directory)
-        declaration = _Declaration.of(
-            found.path, FormatOptions(separator, encoding, decimal, dates), directory, dataset
-        )
+        source = named_records(records, patient_column, directory)
+        options = FormatOptions(separator, encoding, decimal, dates)
+        declaration = _Declaration.of(source.path, options, directory, dataset)
         if not as_json:
             declaration.show_proposal()
-        local = load(found.path, declaration.format, patient_column=found.patient_column, lazy=lazy)
-        read, mapping_counts = apply_mapping(local, columns, found.patient_column)
-        if not as_json:
-            show_mapping(read, mapping_counts)
-        warn_of_unmapped(mapping_counts)
-        report: dict[str, Any] = declaration.report() | report_mapping(read, mapping_counts)
-        report |= _report_change(read, found.origin(mapping_digest(read)), directory, dataset)
-        if study is not None:
-            checked = check_data(read, rules, study, device=device, backbone=backbone_file(backbone, backbone_program))
-            report = _report_study(checked, study, show=not as_json) | report
-        if questions:
-            report["questions"] = [
-                _report_question(path, entry, read, rules, show=not as_json) for path, entry in questions
-            ]
+        local = load(source.path, declaration.format, patient_column=source.patient_column, lazy=lazy)
+        read, mapping_counts = apply_mapping(local, columns, source.patient_column)
+        report = declaration.report() | _report_mapping(read, mapping_counts, show=not as_json)
+        report |= _report_change(read, source.origin(mapping_digest(read)), directory, dataset)
+        weights = backbone_file(backbone, backbone_program)
+        fits = partial(_report_fit, read, rules, show=not as_json, device=device, backbone=weights)
+        report = fits(study, questions) | report
         if declaration.new is not None:
             report["confirmed"] = declaration.keep(declaration.new, confirm, home, quiet=as_json)
         if as_json:
             print_json(report)
         else:
             declaration.say_read(len(read), records_only=study is None and not questions)
+
+
+def _report_mapping(read: Records, counts: Sequence[MappingCounts], *, show: bool) -> dict[str, Any]:
+    """Return what the mapping made of the records. Empty: there is none."""
+    if show:
+        show_mapping(read, counts)
+    warn_of_unmapped(counts)
+    return report_mapping(read, counts)
 
 
 def _report_change(read: Any, origin: RecordsOrigin, directory: Path, dataset: str) -> dict[str, Any]:
@@ -225,8 +225,29 @@ class _Declaration:
         return f"wardround data check {shlex.join(typed)} --confirm"
 
 
-def _report_study(checked: DataCheck, study: StudySettings, *, show: bool) -> dict[str, Any]:
+def _report_fit(
+    read: Records,
+    rules: SitePolicy,
+    study: StudySettings | None,
+    questions: Sequence[tuple[Path, Question]],
+    *,
+    show: bool,
+    **training: Any,
+) -> dict[str, Any]:
+    """Return how the records fit a study and questions, of those that are asked of them."""
+    report = {} if study is None else _report_study(study, read, rules, show=show, **training)
+    if questions:
+        report["questions"] = [_report_question(path, entry, read, rules, show=show) for path, entry in questions]
+    return report
+
+
+def _report_study(
+    study: StudySettings, read: Records, rules: SitePolicy, *, show: bool, **training: Any
+) -> dict[str, Any]:
     """Return how the records fit a study's training."""
+    from client_sdk.study.preparation import check_data
+
+    checked = check_data(read, rules, study, **training)
     if show:
         _show(checked, study)
     _warn(checked.counts)

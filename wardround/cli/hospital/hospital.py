@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.hospital import Hospital
     from client_sdk.study.participation import Outcome
+    from client_sdk.study.snapshot_records import FoundRecords
+    from private_learning.records import MappingCounts, Records, TableFormat
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
@@ -164,7 +166,6 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
-    from client_sdk.guard.policy import SitePolicy
     from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
@@ -173,23 +174,47 @@ def join(
     # An events file that cannot be written fails here, before any charge.
     with plain_errors(), RoundsShown(study, console, events) as display:
         joining_hospital = _at(server, study, home)
-        stored = stored_format(joining_hospital.directory, dataset)
-        options = FormatOptions(separator, encoding, decimal, dates)
-        found = named_records(data, patient_column, joining_hospital.directory)
-        read = partial(read_declared, found.path, options, stored, patient_column=found.patient_column, lazy=lazy)
-        local = read(ask=at_a_terminal() and not yes, command=typed_again(context, FormatOptions))
-        records, mapping_counts = apply_mapping(local, columns, found.patient_column)
-        log_mapping(records, mapping_counts)
-        rules = None if policy is None else SitePolicy.read(policy)
-        weights, cache = backbone_file(backbone, backbone_program), not no_feature_cache
-        take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, backbone=weights, slot=slot)
+        options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
+        source = named_records(data, patient_column, directory)
+        read = partial(_read_mapped, context, options, stored_format(directory, dataset))
+        records, mapping_counts = read(source, columns, lazy=lazy, ask=at_a_terminal() and not yes)
+        rules, weights = _policy_of(policy), backbone_file(backbone, backbone_program)
+        take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
+        take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait)
-        take_part = partial(take_part, agree=Question(yes, found, mapping_words(records, mapping_counts)))
-        take_part = partial(take_part, origin=found.origin(mapping_digest(records)))
-        take_part = partial(take_part, dataset=dataset, data_version=data_version, policy=rules, feature_cache=cache)
+        take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
+        origin, cache = source.origin(mapping_digest(records)), not no_feature_cache
+        take_part = partial(take_part, origin=origin, feature_cache=cache)
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
-        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
+        outcome = take_part(
+            study, task, records, accept_lost_ledger=accept_lost_ledger, feature_cache=not no_feature_cache
+        )
     _show_outcome(outcome, home, as_json)
+
+
+def _read_mapped(
+    context: typer.Context,
+    options: FormatOptions,
+    stored: TableFormat | None,
+    source: FoundRecords,
+    columns: Path | None,
+    *,
+    lazy: bool | None,
+    ask: bool,
+) -> tuple[Records, tuple[MappingCounts, ...]]:
+    """Return the records with the hospital's mapping, and what it made of each column, which is logged."""
+    command = typed_again(context, FormatOptions)
+    patient = source.patient_column
+    local = read_declared(source.path, options, stored, patient_column=patient, lazy=lazy, ask=ask, command=command)
+    records, counts = apply_mapping(local, columns, patient)
+    log_mapping(records, counts)
+    return records, counts
+
+
+def _policy_of(file: Path | None) -> SitePolicy | None:
+    from client_sdk.guard.policy import SitePolicy
+
+    return None if file is None else SitePolicy.read(file)
 
 
 def _at(server: str | None, study: str, home: Path | None) -> Hospital:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from client_sdk.study.snapshot_records import FoundRecords
 
 
-def named_records(given: Path, patient_column: str | None, home: Path | None = None) -> FoundRecords:
+def named_records(place: Path, patient_column: str | None, home: Path | None = None) -> FoundRecords:
     """Return where the records are. A snapshot is verified, and a warning says if it is older than its query.
 
     Raises:
@@ -20,7 +20,7 @@ def named_records(given: Path, patient_column: str | None, home: Path | None = N
     """
     from client_sdk.study.snapshot_records import find_records, older_than_query
 
-    found = find_records(home or load_settings().client_home, given, patient_column)
-    if found.snapshot is not None and (warning := older_than_query(found.snapshot)):
+    records = find_records(home or load_settings().client_home, place, patient_column)
+    if records.snapshot is not None and (warning := older_than_query(records.snapshot)):
         say(f"warning: {warning}", err=True)
-    return found
+    return records

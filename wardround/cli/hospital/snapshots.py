@@ -55,14 +55,13 @@ def take(
     with plain_errors(), _stopped_in_words():
         cohort, directory = _cohort(settings), home or load_settings().client_home
         with _progress() as progress:
-            taken = take_snapshot(directory, source, target, cohort, person or getpass.getuser(), progress)
-        _show_taken(taken, as_json)
+            snapshot = take_snapshot(directory, source, target, cohort, person or getpass.getuser(), progress)
+        _show_taken(snapshot, as_json)
 
 
 def list_snapshots(name: SnapshotName = None, home: Home = None, as_json: AsJson = False) -> None:
     """List the hospital's snapshots and the studies that used them, or show one with the text of its query."""
-    from client_sdk.errors import ConfigurationError
-    from client_sdk.guard.snapshots import named, snapshots_in
+    from client_sdk.guard.snapshots import snapshots_in
     from client_sdk.study.snapshot_records import lost_in_words, older_than_query, studies_by_snapshot
 
     with plain_errors():
@@ -71,22 +70,30 @@ def list_snapshots(name: SnapshotName = None, home: Home = None, as_json: AsJson
         if lost := lost_in_words(directory, snapshots):
             say(f"warning: {lost}", err=True)
         if name is not None:
-            one = named(snapshots, name)
-            if one is None:
-                known = ", ".join(snapshot.name for snapshot in snapshots) or "none"
-                raise ConfigurationError(f"there is no snapshot {name}. Snapshots of this hospital: {known}")
-            snapshots = [one]
+            snapshots = [_snapshot(snapshots, name)]
         for snapshot in snapshots:
             _finish(snapshot)
             if warning := older_than_query(snapshot):
                 say(f"warning: {warning}", err=True)
         if as_json:
             entries = [_entry(snapshot, studies) for snapshot in snapshots]
-            print_json(entries[0] if name is not None else entries)
-        elif name is not None:
-            _show_one(snapshots[0], studies)
-        else:
+            print_json(entries if name is None else entries[0])
+        elif name is None:
             _show_all(snapshots, studies)
+        else:
+            _show_one(snapshots[0], studies)
+
+
+def _snapshot(snapshots: Sequence[Snapshot], name: str) -> Snapshot:
+    """Return the snapshot of this name. Raises ConfigurationError: there is none."""
+    from client_sdk.errors import ConfigurationError
+    from client_sdk.guard.snapshots import snapshot_named
+
+    snapshot = snapshot_named(snapshots, name)
+    if snapshot is None:
+        names = ", ".join(each.name for each in snapshots) or "none"
+        raise ConfigurationError(f"there is no snapshot {name}. Snapshots of this hospital: {names}")
+    return snapshot
 
 
 def _cohort(settings: Path | None) -> Cohort | None:
@@ -168,14 +175,14 @@ def _finish(snapshot: Snapshot) -> None:
         say(f"warning: {error}", err=True)
 
 
-def _show_taken(taken: TakenSnapshot, as_json: bool) -> None:
-    snapshot, record = taken.snapshot, taken.snapshot.record
-    for remark in taken.remarks:
+def _show_taken(taken_snapshot: TakenSnapshot, as_json: bool) -> None:
+    snapshot, record = taken_snapshot.snapshot, taken_snapshot.snapshot.record
+    for remark in taken_snapshot.remarks:
         say(remark, err=as_json)
     if as_json:
-        print_json(_entry(snapshot, {}) | {"new": taken.is_new, "remarks": list(taken.remarks)})
+        print_json(_entry(snapshot, {}) | {"new": taken_snapshot.is_new, "remarks": list(taken_snapshot.remarks)})
         return
-    if not taken.is_new:
+    if not taken_snapshot.is_new:
         say(f"snapshot {snapshot.name} of {snapshot.at[:10]} has its files again, with the same SHA-256")
     rows = [[name, f"{each.rows:,}", f"{each.patients:,}"] for name, each in record.tables.items()]
     table(f"Snapshot {snapshot.name}", ["table", "rows", "patients"], rows)

@@ -127,13 +127,10 @@ def simulate(
 
         study_settings = read_settings(settings)
         options = FormatOptions(separator, encoding, decimal, dates)
-        test = None if test is None else named_records(test, patient_column).path
-        data, patient_column = _named(data, patient_column)
         dealer = _dealer(data, test, options, patient_column, lazy, columns, split, clients, test_share)
         runner, file = backend_called(backend, workers, address), backbone_file(backbone, backbone_program)
         simulation = Simulation(study_settings, dealer, backend, runner, not no_baselines, checkpoints, file)
         _require_files(compare_encodings or search, plot, output, checkpoints)
-        say_if_synthetic(data)
         simulation.check()
         # The same rows are read again, and their warnings were printed.
         quietly.enter_context(_errors_alone("private_learning.tasks.dataset"))
@@ -144,7 +141,7 @@ def simulate(
             _hand_out(_run(simulation, runs), seeds, plot, output, as_json)
 
 
-def _named(data: list[Path], patient_column: str | None) -> tuple[list[Path], str | None]:
+def _named_records(data: list[Path], patient_column: str | None) -> tuple[list[Path], str | None]:
     """Return the paths of records and snapshots, with the one column of their patients.
 
     Raises:
@@ -152,13 +149,13 @@ def _named(data: list[Path], patient_column: str | None) -> tuple[list[Path], st
     """
     from client_sdk.errors import ConfigurationError
 
-    found = [named_records(path, patient_column) for path in data]
-    columns = {each.patient_column for each in found if each.snapshot is not None} or {patient_column}
+    sources = [named_records(path, patient_column) for path in data]
+    columns = {each.patient_column for each in sources if each.snapshot is not None} or {patient_column}
     if len(columns) > 1:
         raise ConfigurationError(
             f"these snapshots name their patients in columns {', '.join(sorted(map(str, columns)))}"
         )
-    return [each.path for each in found], columns.pop()
+    return [each.path for each in sources], columns.pop()
 
 
 def _dealer(
@@ -175,6 +172,9 @@ def _dealer(
     """Return what reads the records and deals them to clients."""
     from simulation.records import Dealer, HowSplit, Source
 
+    data, patient_column = _named_records(data, patient_column)
+    say_if_synthetic(data)
+    test = None if test is None else named_records(test, patient_column).path
     options = format_of(data, table_format)
     reading = {"patient_column": patient_column, "lazy": lazy, "mapping": columns}
     read = partial(read_records, options=options, formats=set(), **reading)

@@ -91,10 +91,10 @@ def try_study(
     begun = time.monotonic()
     with plain_errors():
         require_writable(output, replaces=force)
-        found = named_records(records, patient)
-        options = format_of([found.path], FormatOptions(separator, encoding, decimal, dates))
-        read = read_table(found.path, options, found.patient_column, leave_out, columns)
-        say_if_synthetic([found.path])
+        source = named_records(records, patient)
+        options = format_of([source.path], FormatOptions(separator, encoding, decimal, dates))
+        read = read_table(source.path, options, source.patient_column, leave_out, columns)
+        say_if_synthetic([source.path])
         guessed, guessed_task = _guess(read, label, event, task, leave_out, keep)
         if not as_json:
             say(f"assumed: {guessed_task.words}")
@@ -229,10 +229,8 @@ def _planned(records: Table, settings: TrialSettings, end: float) -> tuple[Trial
     if limit < people:
         say(f"note: {limit:,} of {people:,} patients are simulated, so noise weighs more than in the study", err=True)
     if settings.rows > 1:
-        say(
-            f"note: of each patient one row is trained on. In the study it is up to {settings.rows}, which is no worse",
-            err=True,
-        )
+        more = f"In the study it is up to {settings.rows}, which is no worse"
+        say(f"note: of each patient one row is trained on. {more}", err=True)
     return trial, min(max(affordable, 1), _MAX_SEEDS)
 
 
@@ -254,9 +252,8 @@ def _narrowed(records: Table, limit: int) -> Table:
     patients = list(dict.fromkeys(records.patients))
     if len(patients) <= limit:
         return records
-    sample: set[str] = {
-        patients[place] for place in np.random.default_rng(1).permutation(len(patients))[:limit].tolist()
-    }
+    places: list[int] = np.random.default_rng(1).permutation(len(patients))[:limit].tolist()
+    sample = {patients[place] for place in places}
     return records.take([row for row, name in enumerate(records.patients) if name in sample])
 
 

@@ -57,13 +57,7 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     kinds: list[Node] = [kind for kind in node.get("anyOf", [node]) if kind.get("type") != "null"]
     # TOML has no null: an entry that may be null is left out.
     optional = len(kinds) < len(node.get("anyOf", [node]))
-    # A list of fixed length has no items: its places are described one by one.
-    items: Node = kinds[0].get("items", {})
-    is_repeated = kinds[0].get("type") == "array" and "$ref" in items
-    # Sections under names, whose form has a pattern.
-    patterns = cast("dict[str, Node]", kinds[0].get("patternProperties", {}))
-    named = next(iter(patterns.values()), Node())
-    section = named if "$ref" in named else items if is_repeated else kinds[0]
+    section, is_repeated, is_named = _section_node(kinds[0])
     inner = ()
     if "$ref" in section:
         inner = _entries(definitions[section["$ref"].removeprefix("#/$defs/")], definitions)
@@ -71,7 +65,19 @@ def _entry(name: str, node: Node, definitions: Mapping[str, Node], required: boo
     if required:
         default = "none" if optional else "required"
     words = " or ".join(dict.fromkeys(_words(kind) for kind in kinds))
-    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated, "$ref" in named)
+    return SettingsEntry(name, words, node.get("description", ""), default, inner, is_repeated, is_named)
+
+
+def _section_node(kind: Node) -> tuple[Node, bool, bool]:
+    """Return the node with an entry's sections, and whether they are in a list, and whether each has a name."""
+    # A list of fixed length has no items: its places are described one by one.
+    items: Node = kind.get("items", {})
+    is_repeated = kind.get("type") == "array" and "$ref" in items
+    # Sections under names, whose form has a pattern.
+    patterns = cast("dict[str, Node]", kind.get("patternProperties", {}))
+    under_names = next(iter(patterns.values()), Node())
+    is_named = "$ref" in under_names
+    return under_names if is_named else items if is_repeated else kind, is_repeated, is_named
 
 
 def _words(node: Node) -> str:
@@ -131,24 +137,30 @@ def template(
 def _section(entry: SettingsEntry, value: Any, name: str, described: bool) -> Iterator[str]:
     if value is None:
         yield f"# [{name}]: left out"
-    elif entry.is_named:
-        for place, (key, item) in enumerate(value.items()):
-            yield from () if place == 0 else ("",)
-            whole = f"{name}.{key if key.isalpha() else toml(key)}"
-            yield f"[{whole}]"
-            yield from template(entry.inner, item, f"{whole}.", described=described and place == 0)
-    elif not entry.inner:
-        yield f"[{name}]"
-        # Keys such as column.age contain a dot.
-        yield from (f"{key if key.isalpha() else toml(key)} = {toml(item)}" for key, item in value.items())
-    elif entry.is_repeated:
-        for place, item in enumerate(value):
-            yield from () if place == 0 else ("",)
-            yield f"[[{name}]]"
-            yield from template(entry.inner, item, f"{name}.", described=described and place == 0)
-    else:
+    elif entry.is_named or entry.is_repeated:
+        yield from _sections(entry, value, name, described)
+    elif entry.inner:
         yield f"[{name}]"
         yield from template(entry.inner, value, f"{name}.", described=described)
+    else:
+        yield f"[{name}]"
+        yield from (f"{_key(key)} = {toml(item)}" for key, item in value.items())
+
+
+def _sections(entry: SettingsEntry, value: Any, name: str, described: bool) -> Iterator[str]:
+    """Yield the sections of a list, or those under names. The first one has the descriptions."""
+    names = [f"{name}.{_key(key)}" for key in value] if entry.is_named else [name] * len(value)
+    items = value.values() if entry.is_named else value
+    for place, (each, item) in enumerate(zip(names, items, strict=True)):
+        if place:
+            yield ""
+        yield f"[{each}]" if entry.is_named else f"[[{each}]]"
+        yield from template(entry.inner, item, f"{each}.", described=described and place == 0)
+
+
+def _key(key: str) -> str:
+    # Keys such as column.age contain a dot.
+    return key if key.isalpha() else toml(key)
 
 
 def _line(entry: SettingsEntry, value: Any, described: bool) -> Iterator[str]:
