@@ -16,6 +16,7 @@ from record_sources.cohort.columns import CohortColumns
 from record_sources.cohort.counts import CohortCounts
 from record_sources.cohort.events import ALL_DAYS, COVERED
 from record_sources.errors import SourceError
+from record_sources.working.staging import YEARS
 from record_sources.working.workspace import quoted
 from study_protocol.study.cohort import CODE, DAY, PATIENT, PATIENTS, Cohort, CohortEvents
 
@@ -33,7 +34,7 @@ def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Cohort
         how many patients there are, how many each rule left out, and how many events have no value.
 
     Raises:
-        SourceError: the cohort has no patient, a date of birth is none, or a column meets a unit, a value or a sex that
+        SourceError: the cohort has no patient, or a column meets a unit, a value or a sex that
             the settings do not list. The text names columns and counts.
     """
     for staged, name in _STAGED.items():
@@ -49,6 +50,9 @@ def make_tables(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> Cohort
     return replace(counts, without_value=without_value)
 
 
+# NULL where the birth is not known, as any comparison with it.
+_BORN_NEVER = f"""birth_year IS NOT NULL AND (birth_year NOT BETWEEN {YEARS[0]} AND {YEARS[1]}
+    OR try_cast(concat_ws('-', birth_year, coalesce(birth_month, 1), coalesce(birth_day, 1)) AS DATE) IS NULL)"""
 # An unknown month of birth counts as July and an unknown day as the first of the month, but nobody is born after an
 # index event of the same year by that.
 _SELECT = f"""
@@ -57,36 +61,29 @@ WITH indexed AS (
     SELECT e.patient, CASE WHEN $last THEN max(e.day) ELSE min(e.day) END AS index_day
     FROM staged_event e WHERE e.domain = $domain AND e.concept IN (SELECT concept FROM {COVERED}) GROUP BY e.patient
 ), aged AS (
-    SELECT p.*, i.index_day, year(i.index_day) - p.birth_year - CASE
+    SELECT p.*, i.index_day, CASE WHEN NOT p.born_never THEN year(i.index_day) - p.birth_year - CASE
         WHEN p.birth_month IS NULL AND year(i.index_day) = p.birth_year THEN 0
         WHEN (month(i.index_day), day(i.index_day))
             < (coalesce(p.birth_month, 7), CASE WHEN p.birth_month IS NULL THEN 1 ELSE coalesce(p.birth_day, 1) END)
-        THEN 1 ELSE 0 END AS age
-    FROM staged_person p LEFT JOIN indexed i ON i.patient = p.patient
+        THEN 1 ELSE 0 END END AS age
+    FROM (SELECT *, {_BORN_NEVER} AS born_never FROM staged_person) p LEFT JOIN indexed i ON i.patient = p.patient
 )
-SELECT patient, sex, died, index_day, age, CASE
+SELECT patient, sex, died, index_day, age, born_never, CASE
     WHEN index_day IS NULL THEN 'without_index_event'
+    WHEN $of_death AND dead AND died IS NULL THEN 'died_unknown'
     WHEN died < index_day THEN 'died_before'
     WHEN age < 0 THEN 'born_after'
+    WHEN $of_age AND born_never THEN 'without_age'
     WHEN NOT $bounded THEN ''
     WHEN age IS NULL THEN 'without_age'
     WHEN age NOT BETWEEN $youngest AND $oldest THEN 'outside_age'
     ELSE '' END AS left_out
 FROM aged
 """  # noqa: S608
-_NO_DATES = """
-SELECT count(*) FROM staged_person WHERE birth_month NOT BETWEEN 1 AND 12 OR birth_day NOT BETWEEN 1 AND 31
-    OR birth_year NOT BETWEEN 1800 AND 9999
-"""
 
 
 def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> CohortCounts:
-    [(wrong,)] = connection.execute(_NO_DATES).fetchall()
-    if wrong:
-        raise SourceError(
-            f"The year, month or day of birth of {wrong} patients is none of the calendar. Correct it, or leave it "
-            "empty where it is not known."
-        )
+    subjects = {column.of for column in cohort.columns.values()}
     event, ages = cohort.index_event, cohort.age or (0, 0)
     connection.execute(
         _SELECT,
@@ -96,6 +93,8 @@ def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> C
             "named": list(event.concepts),
             "descendants": event.descendants,
             "bounded": cohort.age is not None,
+            "of_age": cohort.age is not None or "age" in subjects,
+            "of_death": "death" in subjects,
             "youngest": ages[0],
             "oldest": ages[1],
         },
@@ -105,8 +104,9 @@ def _select_patients(connection: duckdb.DuckDBPyConnection, cohort: Cohort) -> C
     number = dict[str, int](counted_rules)
     people = sum(number.values())
     number.pop("", None)
-    rules = ("without_index_event", "died_before", "born_after", "without_age", "outside_age")
-    return CohortCounts(people, *(number.get(rule, 0) for rule in rules))
+    [(born_never,)] = connection.execute("SELECT count(*) FILTER (born_never) FROM selected_patient").fetchall()
+    rules = ("without_index_event", "died_unknown", "died_before", "born_after", "without_age", "outside_age")
+    return CohortCounts(people, *(number.get(rule, 0) for rule in rules), born_never=born_never)
 
 
 def _make_events(connection: duckdb.DuckDBPyConnection, name: str, events: CohortEvents) -> None:

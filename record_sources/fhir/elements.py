@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from record_sources.fhir.systems import vocabulary_code
+from record_sources.working.staging import YEARS
 
 Codes = tuple[tuple[str, str], ...]
 """Vocabularies and codes of one coded element, as written."""
@@ -74,7 +75,7 @@ def moment(resource: Any, paths: tuple[str, ...]) -> tuple[date, datetime | None
 
     Raises:
         PartialDateError: its month or day is missing.
-        UnreadableDateError: it is no date.
+        UnreadableDateError: it is no date, or of a year in which no patient lives.
     """
     written = _first_element(resource, paths)
     if written is None:
@@ -83,6 +84,8 @@ def moment(resource: Any, paths: tuple[str, ...]) -> tuple[date, datetime | None
         partial = isinstance(written, str) and _PART_OF_A_DATE.fullmatch(written)
         raise PartialDateError if partial else UnreadableDateError
     day, time, fraction = match.groups()
+    if not YEARS[0] <= int(day[:4]) <= YEARS[1]:
+        raise UnreadableDateError
     try:
         if time is None:
             return date.fromisoformat(day), None

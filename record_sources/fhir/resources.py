@@ -24,6 +24,7 @@ class PatientRow(NamedTuple):
     birth_month: int | None
     birth_day: int | None
     died: date | None
+    dead: bool
 
     def __repr__(self) -> str:
         """Show no cell."""
@@ -90,8 +91,8 @@ _KINDS = {
 EVENT_KINDS = frozenset(_KINDS)
 
 
-def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
-    """Return the row of a Patient resource, and count what it lacks.
+def patient_row(resource: dict[str, Any]) -> PatientRow:
+    """Return the row of a Patient resource.
 
     Raises:
         LeftOutError: it has no id, or says that another resource is the patient.
@@ -105,18 +106,19 @@ def patient_row(resource: dict[str, Any], counts: Counter[str]) -> PatientRow:
     try:
         year, month, day = elements.birth(resource)
     except UnreadableDateError:
-        year = month = day = None
-        counts["birth date is no date"] += 1
+        # Unlike a birth that is not there. The cohort counts both.
+        year, month, day = 0, None, None
     died = None
     try:
         death = elements.moment(resource, ("deceasedDateTime",))
         died = None if death is None else death[0]
     except ValueError:
         pass
-    dead = resource.get("deceasedBoolean") is True or resource.get("deceasedDateTime") is not None
-    counts["died on a day that is not known, and count as alive"] += dead and died is None
+    # A date may have extensions in its place, such as why it is not known.
+    dated = any(resource.get(name) is not None for name in ("deceasedDateTime", "_deceasedDateTime"))
+    dead = dated or resource.get("deceasedBoolean") is True
     sex = GENDERS.get(elements.text(resource, "gender") or "", 0)
-    return PatientRow(patient, sex, year, month, day, died)
+    return PatientRow(patient, sex, year, month, day, died, dead)
 
 
 def event_rows(kind: str, resource: dict[str, Any], counts: Counter[str]) -> Iterator[CodedEvent]:

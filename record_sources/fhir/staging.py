@@ -125,7 +125,7 @@ class ExportReader:
 
     def _add(self, line: ResourceLine, counts: Counter[str]) -> None:
         if line.kind == "Patient":
-            self._append("person", patient_row(line.resource, counts))
+            self._append("person", patient_row(line.resource))
             return
         if line.kind != "Medication" and line.kind not in EVENT_KINDS:
             raise LeftOutError("this kind of resource is not read")

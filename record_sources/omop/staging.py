@@ -17,6 +17,7 @@ from record_sources.omop.tables import CdmTable, CdmTables
 from record_sources.omop.vocabulary import chunks, covered_concepts, select_descendants
 from record_sources.source_file.description import OmopDescription
 from record_sources.sql.connection import ReadOnlyDatabase
+from record_sources.working.staging import YEARS
 from record_sources.working.workspace import RowProgress, Workspace
 from study_protocol.study.cohort import Cohort, Domain
 
@@ -142,12 +143,12 @@ class OmopReader:
                 )
         self._workspace.connection.execute(
             f"INSERT INTO person SELECT {patient}, coalesce({_cast('sex')}, 0), {_cast('birth_year')}, "  # noqa: S608
-            f"{_cast('birth_month')}, {_cast('birth_day')}, NULL FROM raw_person"
+            f"{_cast('birth_month')}, {_cast('birth_day')}, NULL, false FROM raw_person"
         )
         self._workspace.connection.execute(f"ALTER TABLE raw_person RENAME {patient} TO patient")
 
     def read_deaths(self) -> Iterator[str]:
-        """Enter the days of death. The earliest counts."""
+        """Enter the dead and their days of death. The earliest counts."""
         table = self._clinical.find("death")
         columns = {"person": table["person_id"], **self._times(table, "death")}
         self._fill("raw_death", table, columns, [select(*columns.values())])
@@ -159,7 +160,7 @@ class OmopReader:
             f"LEFT JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')}"
         )
         self._move(
-            f"UPDATE person SET died = d.day FROM (SELECT p.patient, min({day}) AS day FROM raw_death d "  # noqa: S608
+            f"UPDATE person SET died = d.day, dead = true FROM (SELECT p.patient, min({day}) AS day FROM raw_death d "  # noqa: S608
             f"JOIN raw_person p ON {_cast('p.person')} = {_cast('d.person')} GROUP BY p.patient) d "
             "WHERE d.patient = person.patient",
             "raw_death",
@@ -167,7 +168,7 @@ class OmopReader:
         if repeated:
             yield f"death: {repeated:,} further rows of a person, of whom the earliest day counts"
         if without_day:
-            yield f"death: {without_day:,} rows without a date left out"
+            yield f"death: {without_day:,} rows without a date"
         if without_person:
             yield f"death: {without_person:,} rows of a person who is not in table person left out"
 
@@ -328,4 +329,6 @@ def _cast(name: str) -> str:
 
 
 def _day(columns: Mapping[str, Any]) -> str:
-    return f"coalesce({_cast('day')}, TRY_CAST({_cast('time')} AS DATE))" if "time" in columns else _cast("day")
+    """Return the day of a row, or NULL where it has none or one that no patient has."""
+    day = f"coalesce({_cast('day')}, TRY_CAST({_cast('time')} AS DATE))" if "time" in columns else _cast("day")
+    return f"CASE WHEN year({day}) BETWEEN {YEARS[0]} AND {YEARS[1]} THEN {day} END"
