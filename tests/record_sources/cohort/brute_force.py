@@ -14,7 +14,7 @@ import duckdb
 from record_sources.working.staging import TABLES
 from study_protocol.study.cohort import Cohort, CohortColumn
 
-PERSON: tuple[str, ...] = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died")
+PERSON: tuple[str, ...] = ("patient", "sex", "birth_year", "birth_month", "birth_day", "died", "dead")
 EVENT: tuple[str, ...] = ("domain", "patient", "concept", "day", "time", "value", "value_concept", "unit")
 
 
@@ -25,6 +25,10 @@ class Staged:
     person: list[tuple[Any, ...]]
     event: list[tuple[Any, ...]]
     covered: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Without a word, the dead are those with a day.
+        self.person = [row if len(row) == len(PERSON) else (*row, row[-1] is not None) for row in self.person]
 
     def database(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config={"threads": 1})
@@ -54,8 +58,18 @@ def _matches(staged: Staged, concept: int, named: Iterable[int], descendants: bo
     return [name for name in named if (name, concept) in covered and (descendants or name == concept)]
 
 
-def age_at(person: dict[str, Any], index: date) -> int | None:
+def born_never(person: dict[str, Any]) -> bool:
     if person["birth_year"] is None:
+        return False
+    try:
+        date(person["birth_year"], person["birth_month"] or 1, person["birth_day"] or 1)
+    except ValueError:
+        return True
+    return not 1800 <= person["birth_year"] <= 2200
+
+
+def age_at(person: dict[str, Any], index: date) -> int | None:
+    if person["birth_year"] is None or born_never(person):
         return None
     month, day = person["birth_month"], person["birth_day"]
     if month is None:
@@ -69,6 +83,7 @@ def age_at(person: dict[str, Any], index: date) -> int | None:
 def patients_of(staged: Staged, cohort: Cohort) -> tuple[list[Patient], Counter[str]]:
     kept, left_out = list[Patient](), Counter[str]()
     asked = cohort.index_event
+    subjects = [column.of for column in cohort.columns.values()]
     for row in staged.person:
         person = dict(zip(PERSON, row, strict=True))
         days = [
@@ -82,11 +97,13 @@ def patients_of(staged: Staged, cohort: Cohort) -> tuple[list[Patient], Counter[
             continue
         index = min(days) if asked.occurrence == "first" else max(days)
         age = age_at(person, index)
-        if person["died"] is not None and person["died"] < index:
+        if "death" in subjects and person["dead"] and person["died"] is None:
+            left_out["died_unknown"] += 1
+        elif person["died"] is not None and person["died"] < index:
             left_out["died_before"] += 1
         elif age is not None and age < 0:
             left_out["born_after"] += 1
-        elif cohort.age is not None and age is None:
+        elif age is None and (cohort.age is not None or ("age" in subjects and born_never(person))):
             left_out["without_age"] += 1
         elif cohort.age is not None and not cohort.age[0] <= (age or 0) <= cohort.age[1]:
             left_out["outside_age"] += 1

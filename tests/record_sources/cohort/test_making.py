@@ -55,11 +55,11 @@ def mostly(common: list[Any], rare: list[Any]) -> st.SearchStrategy[Any]:
 days = st.integers(0, 8).map(lambda number: START + timedelta(days=number))
 people = st.tuples(
     mostly([8507, 8532, 8521, 0], [9]),
-    st.sampled_from([None, 2020, 2019, 2000, 1950]),
-    st.sampled_from([None, 1, 2, 3, 7, 12]),
+    mostly([None, 2020, 2019, 2000, 1950], [0, 1799, 2201]),
+    mostly([None, 1, 2, 3, 7, 12], [13]),
     st.sampled_from([None, 1, 28, 29]),
-    st.one_of(st.none(), st.none(), days),
-)
+    st.one_of(st.just((None, False)), mostly([(None, False)], [(None, True)]), days.map(lambda day: (day, True))),
+).map(lambda person: (*person[:-1], *person[-1]))
 events = st.tuples(
     st.sampled_from(["visit", "visit", "condition", "drug", "measurement", "measurement", "observation"]),
     st.sampled_from(["a", "b", "c", "d", "nobody"]),
@@ -101,11 +101,15 @@ def _rounded(cell: Any) -> Any:
     st.sampled_from([None, [0, 19], [20, 70]]),
     st.sampled_from(["first", "last"]),
     st.booleans(),
+    st.sampled_from([[], ["age"], ["dead", "dead day"]]),
 )
-@example(Staged([("a", 8507, 2019, 12, 29, None)], [], COVERED), None, "first", True)
-def test_tables_are_those_of_plain_python(rows: Staged, ages: Any, occurrence: str, descendants: bool) -> None:
+@example(Staged([("a", 8507, 2019, 12, 29, None)], [], COVERED), None, "first", True, [])
+def test_tables_are_those_of_plain_python(
+    rows: Staged, ages: Any, occurrence: str, descendants: bool, lacking: list[str]
+) -> None:
     index = {"of": "visit", "concepts": [1, 2], "occurrence": occurrence, "descendants": descendants}
-    asked = cohort(age=ages, index_event=index)
+    columns = {name: column for name, column in COLUMNS.items() if name not in lacking}
+    asked = cohort(age=ages, index_event=index, columns=columns)
     kept, left_out = patients_of(rows, asked)
     try:
         expected = tables(rows, asked) if kept else None
@@ -213,16 +217,18 @@ def test_each_rule_counts_whom_it_leaves_out() -> None:
     born = (0, 1980, 1, 1)
     persons = [("a", *born, None), ("b", *born, None), ("c", *born, START), ("d", *born, START + timedelta(1))]
     persons += [("e", 0, 2021, 1, 1, None), ("f", 0, None, None, None, None), ("g", 0, 1900, 1, 1, None)]
-    rows = Staged(persons, visits(*((name, 1) for name in "acdefg")), COVERED)
+    persons += [("h", *born, None, True)]
+    rows = Staged(persons, visits(*((name, 1) for name in "acdefgh")), COVERED)
     found, counts = made(rows, cohort(age=[18, 90], events={}))
     assert [row[0] for row in sorted(found["patients"])] == ["a", "d"]
-    assert counts == CohortCounts(7, 1, 1, 1, 1, 1)
+    assert counts == CohortCounts(8, 1, 1, 1, 1, 1, 1)
     assert counts.in_words() == [
-        "7 patients in the source",
+        "8 patients in the source",
         "1 left out, who have no index event",
+        "1 left out, who died on a day that is not known",
         "1 left out, who died before the index event",
         "1 left out, who were born after the index event",
-        "1 left out, who have no year of birth",
+        "1 left out, who have no known birth",
         "1 left out, who are younger or older at the index event",
         "2 patients in the cohort",
     ]
@@ -231,8 +237,28 @@ def test_each_rule_counts_whom_it_leaves_out() -> None:
 def test_a_cohort_without_patients_is_refused_in_words() -> None:
     with pytest.raises(SourceError, match=r"has no patient\. 1 patients in the source\. 1 left out, who have no index"):
         made(Staged([PERSON], [], COVERED), cohort())
-    with pytest.raises(SourceError, match="day of birth of 1 patients is none of the calendar"):
-        made(Staged([("a", 0, 1980, 13, 1, None)], visits(("a", 0)), COVERED), cohort())
+
+
+def test_the_dead_of_an_unknown_day_are_left_out_where_a_column_is_of_death() -> None:
+    rows = Staged([(*PERSON, True), ("b", *PERSON[1:])], visits(("a", 0), ("b", 0)), COVERED)
+    for take, alive in (("any", 0), ("day", None)):
+        assert one_column(rows, {"of": "death", "take": take}) == [alive]
+    assert one_column(rows, {"of": "age"}) == [39, 39]
+
+
+@pytest.mark.parametrize(
+    "birth", [(1980, 13, 1), (1980, 2, 30), (1980, None, 32), (0, None, None), (1799, 1, 1), (2201, None, None)], ids=str
+)
+def test_a_birth_that_is_no_date_is_counted_and_left_out_where_the_age_is_asked_for(birth: tuple[Any, ...]) -> None:
+    rows = Staged([("a", 8507, *birth, None), ("b", *PERSON[1:])], visits(("a", 0), ("b", 0)), COVERED)
+    sex = {"sex": COLUMNS["sex"]}
+    found, counts = made(rows, cohort(columns=sex, events={}))
+    assert [row[0] for row in sorted(found["patients"])] == ["a", "b"]
+    assert counts.in_words()[-1] == "1 of them have a birth that is no date"
+    for asked in (cohort(columns=sex | {"age": COLUMNS["age"]}, events={}), cohort(age=[0, 99], columns=sex)):
+        found, counts = made(rows, asked)
+        assert [row[0] for row in found["patients"]] == ["b"]
+        assert (counts.without_age, counts.born_never) == (1, 0)
 
 
 def test_tables_of_events_may_be_empty_and_patients_without_events() -> None:

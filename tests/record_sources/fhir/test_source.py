@@ -79,8 +79,8 @@ _days = st.integers(-3, 3).map(lambda days: date(2020, 3, 1) + timedelta(days=da
 _people = st.fixed_dictionaries(
     {
         "gender": st.sampled_from([(8507, "male"), (8532, "female"), (0, None)]),
-        "birth": st.sampled_from([(), (1950,), (1950, 7), (1950, 3, 1)]),
-        "death": st.one_of(st.none(), _days),
+        "birth": st.sampled_from([(), (1950,), (1950, 7), (1950, 3, 1), (1950, 2, 30)]),
+        "death": st.one_of(st.none(), _days, st.sampled_from(["unknown", date(9999, 12, 31)])),
     }
 )
 _events = st.fixed_dictionaries(
@@ -111,7 +111,10 @@ class _Population:
             elements["gender"] = gender
         if year:
             elements["birthDate"] = "-".join(f"{part:02}" for part in person["birth"])
-        if person["death"]:
+        if person["death"] == "unknown":
+            elements["deceasedBoolean"] = True
+            self.rows["death"].append((number, None, None))
+        elif person["death"]:
             elements["deceasedDateTime"] = f"{person['death']}T23:59:59-08:00"
             self.rows["death"].append((number, person["death"], None))
         self.lines.append(patient(str(number), **elements))
@@ -205,9 +208,12 @@ _PEOPLE: list[dict[str, Any]] = [
     {"gender": (8507, "male"), "birth": (1950, 3, 1), "death": date(2020, 3, 3)},
     {"gender": (8532, "female"), "birth": (1950,), "death": None},
     {"gender": (0, None), "birth": (), "death": None},
+    {"gender": (8507, "male"), "birth": (1950, 3, 1), "death": "unknown"},
+    {"gender": (8507, "male"), "birth": (1950, 3, 1), "death": date(9999, 12, 31)},
+    {"gender": (8507, "male"), "birth": (1950, 2, 30), "death": None},
 ]
 _EVENTS = [
-    {"kind": kind, "who": n % 3, "day": date(2020, 3, 1 + n % 4), "hour": hour, "choice": n, "value": n / 4}
+    {"kind": kind, "who": n % len(_PEOPLE), "day": date(2020, 3, 1 + n % 4), "hour": hour, "choice": n, "value": n / 4}
     for n in range(12)
     for kind in ("visit", "condition", "drug", "measurement", "observation")
     for hour in (None, 8)

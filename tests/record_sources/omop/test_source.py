@@ -97,7 +97,7 @@ def test_texts_as_dates_with_and_without_a_time(tmp_path: Path) -> None:
         ({"concept": [row for row in CONCEPTS if row[0] != ILL]}, f"Concept {ILL} is not in the hospital's vocabulary"),
         ({"person": [(1, "x", 0, 1980, 1, 1)] * 2}, "table person: 1 of 2 rows have a person_id that another row has"),
         ({"person": [(None, "x", 0, 1980, 1, 1)]}, "no patient in column person_id. Leave them out in a view"),
-        ({"person": [(1, "x", 0, 1980, 13, 1)]}, "day of birth of 1 patients is none of the calendar"),
+        ({"person": [(1, "x", 0, 1980, 13, 1)]}, "no patient. 1 patients in the source. 1 left out, who have no known"),
         ({"visit_occurrence": []}, "The cohort has no patient. 3 patients in the source. 3 left out"),
         ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 0, "bpm")]}, "have a unit without a standard"),
         ({"measurement": [(1, PULSE, date(2015, 3, 1), None, 80.5, None, 8840, "mg")]}, "a unit that units does not"),
@@ -154,6 +154,23 @@ def test_events_without_a_date_and_tables_without_rows(tmp_path: Path) -> None:
         "drugs": [],
     }
     assert "condition_occurrence: 1 rows without a date left out" in remarks
+
+
+@pytest.mark.parametrize("day", [None, date(9999, 12, 31), date(1799, 12, 31)], ids=str)
+def test_a_death_on_an_unknown_day_and_days_of_no_patient(tmp_path: Path, day: date | None) -> None:
+    """A known day of death counts beside one that is not known."""
+    death = [(1, day, None), (1, date(2015, 3, 5), None), (2, day, None)]
+    description = sqlite(tmp_path / "a.db", death=death, condition_occurrence=[(1, FLU, day, None)])
+    found, remarks = made(tmp_path, description)
+    assert found["patients"] == [(*PATIENTS[0][:4], 0, *PATIENTS[0][5:])]
+    assert found["conditions"] == []
+    assert {
+        "death: 2 rows without a date",
+        "condition_occurrence: 1 rows without a date left out",
+        "1 left out, who died on a day that is not known",
+    } <= set(remarks)
+    found, _ = made(tmp_path, description, cohort(columns={"age": {"of": "age"}}))
+    assert found["patients"] == [("1", 35), ("2", 24)]
 
 
 def test_a_missing_column_and_a_missing_cohort_are_named(tmp_path: Path) -> None:
