@@ -247,7 +247,9 @@ def test_the_dead_of_an_unknown_day_are_left_out_where_a_column_is_of_death() ->
 
 
 @pytest.mark.parametrize(
-    "birth", [(1980, 13, 1), (1980, 2, 30), (1980, None, 32), (0, None, None), (1799, 1, 1), (2201, None, None)], ids=str
+    "birth",
+    [(1980, 13, 1), (1980, 2, 30), (1980, None, 32), (0, None, None), (1799, 1, 1), (2201, None, None)],
+    ids=str,
 )
 def test_a_birth_that_is_no_date_is_counted_and_left_out_where_the_age_is_asked_for(birth: tuple[Any, ...]) -> None:
     rows = Staged([("a", 8507, *birth, None), ("b", *PERSON[1:])], visits(("a", 0), ("b", 0)), COVERED)
