@@ -1,4 +1,4 @@
-"""Studies on snapshots of a database: equal to those on a file of the same rows, and silent about how they were made."""
+"""Studies on snapshots of a database: equal to those on a file of the same rows, silent about how they were made."""
 
 from __future__ import annotations
 
@@ -148,6 +148,7 @@ def without_times(entries: Mapping[str, Any]) -> dict[str, Any]:
     return {name: cell for name, cell in entries.items() if "seconds" not in name}
 
 
+@pytest.mark.slow
 def test_another_query_is_said_refused_and_accepted_once(tmp_path: Path) -> None:
     database(tmp_path)
     here = hospital(coordinator(study()), tmp_path / "mercy")
@@ -173,6 +174,7 @@ def test_another_query_is_said_refused_and_accepted_once(tmp_path: Path) -> None
     assert (mark.origin.snapshot, mark.origin.sha256) == ("icu-2", second.record.sha256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -233,6 +235,7 @@ def test_no_request_says_how_the_records_were_made(tmp_path: Path) -> None:
         assert not any(form in whole for form in forms), secret
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_refused_at_the_next_join_with_both_digests(tmp_path: Path) -> None:
     database(tmp_path)
     here, snapshot = hospital(coordinator(study()), tmp_path / "mercy"), taken(tmp_path)
@@ -244,6 +247,7 @@ def test_a_changed_file_is_refused_at_the_next_join_with_both_digests(tmp_path: 
         assert digest in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_taken_while_a_study_runs_on_another(tmp_path: Path) -> None:
     """By the command, from the middle of a round's work: the ledger of the data set is locked."""
     source = database(tmp_path)
