@@ -23,7 +23,7 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.1
 _MISSING = "missing"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Snapshot:
     """One entry: records that were frozen.
 

@@ -15,7 +15,7 @@ from client_sdk.study.snapshot_taking import finish
 from record_sources.snapshot.record import digests_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FoundRecords:
     """Where records are read from.
 

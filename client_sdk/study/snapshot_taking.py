@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 register("snapshot.after-entry")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TakenSnapshot:
     """A snapshot that is in its place.
 

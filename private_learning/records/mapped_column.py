@@ -31,7 +31,7 @@ class MappedCells:
     unmapped: _Mask
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ColumnMapping:
     """How one column of the study is made.
 

@@ -62,7 +62,7 @@ class MappingCounts:
     missing: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableMapping:
     """A mapping, made by `read`.
 
@@ -244,6 +244,6 @@ def _require_other_columns(section: str, entries: Sequence[ColumnMapping], patie
     for entry in entries:
         if patient in (entry.column, *entry.sources):
             raise DataError(
-                f"the mapping: {section} {entry.column}: the column of patients {patient!r} cannot be mapped. Name it "
-                "with --patient-column"
+                f"the mapping: {section} {entry.column}: the column of patients {patient!r} cannot be mapped. Say "
+                "which column it is when the records are read"
             )

@@ -44,7 +44,7 @@ class WrongRows(DataError):
         return f"{self}, the first in {first(self.rows)}{description}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AppliedMapping:
     """The hospital's mapping with which a table was read.
 

@@ -58,15 +58,19 @@ def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
     yield from (each[start : start + CHUNK] for start in range(0, len(each), CHUNK))
 
 
+def _text(cell: str | None) -> str:
+    # Loaded from files, an empty cell is perhaps an empty text, and in a column of type CHAR a space.
+    return (cell or "").strip()
+
+
 def _statuses(database: ReadOnlyDatabase, tables: CdmTables, concepts: Sequence[int]) -> dict[int, ConceptStatus]:
     table = tables.find("concept")
     concept, standard, invalid = (table[name] for name in ("concept_id", "standard_concept", "invalid_reason"))
     statuses = dict[int, ConceptStatus]()
     for chunk in chunks(concepts):
         with database.query(select(concept, standard, invalid).where(concept.in_(chunk))) as query:
-            # Loaded from files, an empty cell is perhaps an empty text, and in a column of type CHAR a space.
             statuses |= {
-                int(each): ConceptStatus((letter or "").strip() or None, not (reason or "").strip())
+                int(each): ConceptStatus(_text(letter) or None, not _text(reason))
                 for each, letter, reason in query.rows
             }
     if not statuses:

@@ -47,7 +47,7 @@ _FIRST: Mapping[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FetchedQuery:
     """Rows of a query that runs. columns: their names."""
 

@@ -83,12 +83,17 @@ def _checked(opened: CalamineSheet, check: SheetCheck, header_row: int) -> Check
     kinds = _Kinds(len(header))
     for cells in below(header_row):
         kinds.take(cells)
-    header = [cleaned(name) if isinstance(name, str) else name for name in header]
+    header = list(map(_trimmed, header))
     faults = [*_stored_faults(check), *_header_faults(header, kinds), *kinds.faults(header, check.percentages)]
     if faults:
         raise SourceError("\n".join(faults))
     places = tuple(place for place, name in enumerate(header) if name != "")
     return CheckedSheet(tuple(header[place] for place in places), kinds.last, places, lambda: below(header_row))
+
+
+def _trimmed(name: Any) -> Any:
+    # Studies and mappings name a column without the spaces around it.
+    return cleaned(name) if isinstance(name, str) else name
 
 
 def _stored_faults(check: SheetCheck) -> Iterator[str]:

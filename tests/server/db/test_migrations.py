@@ -128,6 +128,9 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
         assert (study.pop("resumed_alone"), study.pop("resumed_at")) == (0, None)
     for row in (*after["clients"], *after["queries"]):
         assert [row.pop(name) for name in ("seen_at", "reserved_until") if name in row] == [None]
+    for client in after["clients"]:
+        # A hospital has told nothing then.
+        assert client.pop("lacking_columns") is None
     for model in after["models"]:
         # Of studies with a constant clip norm.
         assert model.pop("clip_norm") is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,8 @@ TYPED = [
     "study template --bayesian -o {home}/template.toml",
     "plan {home}/template.toml",
     "doctor",
+    "data snapshot {home}/source.toml -o {home}/icu.parquet",
+    "data list icu",
     "budget sepsis",
     "ledger verify sepsis",
     "ledger export sepsis --out {home}/ledger.jsonl",
@@ -132,6 +136,12 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
         schedule={"min_clients": 4},
         statistics={"max_queries": 5, "max_cells": 10},
     )
+    with closing(sqlite3.connect(tmp_path / "clinic.db")) as clinic, clinic:
+        clinic.execute("CREATE TABLE stays AS SELECT 17 AS patient, 64 AS age")
+    (tmp_path / "cohort.sql").write_text("SELECT patient, age FROM stays")
+    entries = {"kind": "sql", "url": "sqlite:///clinic.db", "query": "cohort.sql", "patient_column": "patient"}
+    lines = (f"{name} = {json.dumps(entry)}" for name, entry in entries.items())
+    (tmp_path / "source.toml").write_text("\n".join(["[source]", *lines]))
     (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):
         assert code == 0, f"{line}: {said}"

@@ -186,9 +186,7 @@ def join(
         origin, cache = source.origin(mapping_digest(records)), not no_feature_cache
         take_part = partial(take_part, origin=origin, feature_cache=cache)
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
-        outcome = take_part(
-            study, task, records, accept_lost_ledger=accept_lost_ledger, feature_cache=not no_feature_cache
-        )
+        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)
 
 
