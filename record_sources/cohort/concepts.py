@@ -13,7 +13,7 @@ _LISTED = 10
 
 @dataclass(frozen=True)
 class ConceptStatus:
-    """What a vocabulary says of one concept.
+    """The status of one concept in a vocabulary.
 
     Args:
         standard: `standard_concept`: `S`, `C` (a class, such as one of ATC) or none.

@@ -25,7 +25,7 @@ _LOAD = "load the vocabulary of OMOP from athena.ohdsi.org"
 
 @dataclass(frozen=True)
 class CdmEventTable:
-    """Where OMOP has the events of a domain: the table, and the beginning of the names of its columns."""
+    """The place of the events of a domain in OMOP: the table, and the beginning of the names of its columns."""
 
     name: str
     concept: str

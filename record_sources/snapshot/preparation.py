@@ -47,7 +47,7 @@ class PreparedSnapshot:
 
     @property
     def target(self) -> Path:
-        """Where the snapshot will be: a file, or a folder of tables."""
+        """The place where the snapshot will be: a file, or a folder of tables."""
         return self.part.target(_is_folder(self.record))
 
     def publish(self) -> Path:

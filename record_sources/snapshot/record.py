@@ -1,4 +1,4 @@
-"""What the hospital's ledger keeps of a snapshot. Reading it needs no package of a source."""
+"""The record of a snapshot in the hospital's ledger. Reading it needs no package of a source."""
 
 from __future__ import annotations
 

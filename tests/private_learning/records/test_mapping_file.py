@@ -108,5 +108,5 @@ def test_an_enormous_or_foreign_file_is_refused(tmp_path: Path) -> None:
 
 def test_entries_are_those_of_the_sections() -> None:
     columns, events = parsed_mapping({"columns": {"a": "b"}, "events": {"d": {"day": {"from": "at", "add": 1}}}})
-    assert (columns["a"].local, columns["a"].add) == ("b", None)
-    assert (events["d"]["day"].local, events["d"]["day"].add) == ("at", 1.0)
+    assert (columns[0].local, columns[0].add) == ("b", None)
+    assert (events["d"][0].local, events["d"][0].add) == ("at", 1.0)
