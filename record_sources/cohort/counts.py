@@ -30,6 +30,7 @@ class CohortCounts:
     @property
     def patients(self) -> int:
         """Number of patients of the cohort."""
+        # Each patient is left out by one rule alone, so that the numbers add up.
         left_out = self.without_index_event + self.died_before + self.born_after + self.without_age + self.outside_age
         return self.people - left_out
 
