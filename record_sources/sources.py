@@ -15,7 +15,7 @@ from study_protocol.study.cohort import Cohort
 
 @dataclass(frozen=True)
 class Contents:
-    """What a source has put into the workspace.
+    """The tables that a source has put into the workspace.
 
     Attributes:
         tables: those to be written, each with a patient's column. A single one, or `patients` and tables of events.
@@ -31,7 +31,7 @@ class RecordSource(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the records are, in words, without a password."""
+        """The place of the records, in words, without a password."""
         ...
 
     @property

@@ -124,12 +124,14 @@ class CohortColumns:
             self.without_value[name] = events - valued, events
 
     def _valued(self, name: str, statement: str, column: CohortColumn) -> Iterator[str]:
+        # Bound as lists, because words of the settings must never become SQL.
         meanings: dict[str, Any] = dict(column.values or column.units or {})
         parameters = {
             "keys": list(map(int, meanings)),
             "factors" if column.values is None else "words": list(meanings.values()),
         }
         self._connection.execute(statement, parameters)
+        # Counted and not listed, as a list would show cells.
         rows_of_fault = self._connection.execute("SELECT fault, count(*) FROM valued_event GROUP BY fault").fetchall()
         number = dict[str | None, int](rows_of_fault)
         rows = sum(number.values())
@@ -141,6 +143,7 @@ class CohortColumns:
         self, name: str, query: str, parameters: dict[str, Any] | None = None, *, default: int | None = None
     ) -> None:
         cell = quoted(name)
+        # Patients without such an event have no row to update from.
         if default is not None:
             self._connection.execute(f"UPDATE {PATIENTS} SET {cell} = {default}")  # noqa: S608
         self._connection.execute(

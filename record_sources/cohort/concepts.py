@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from record_sources.errors import SourceError
 from study_protocol.study.cohort import Cohort
 
+# A wrong vocabulary makes every concept wrong, and a sentence has to stay readable.
 _LISTED = 10
 
 
 @dataclass(frozen=True)
 class ConceptStatus:
-    """What a vocabulary says of one concept.
+    """The status of one concept in a vocabulary.
 
     Args:
         standard: `standard_concept`: `S`, `C` (a class, such as one of ATC) or none.
@@ -31,6 +32,7 @@ def named_concepts(cohort: Cohort) -> dict[int, bool]:
     counts_descendants: dict[int, bool] = {}
     for concepts, descendants in _uses(cohort):
         for concept in concepts:
+            # A class is of use if its descendants count in one place at least.
             counts_descendants[concept] = counts_descendants.get(concept, False) or descendants
     return counts_descendants
 

@@ -41,7 +41,7 @@ def export_files(folder: Path) -> list[Path]:
 
 
 UNREAD = "files and folders whose names do not end in .ndjson or .ndjson.gz, not read"
-"""What `unread_entries` counts."""
+"""The entries that `unread_entries` counts."""
 
 
 def unread_entries(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What is read of each kind of resource: the domain, and plain paths to the patient, the code and the date."""
+"""Elements read of each kind of resource: the domain, and plain paths to the patient, the code and the date."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ from record_sources.working.arrow import pa
 from record_sources.working.workspace import RowProgress, Workspace, no_progress
 from study_protocol.study.cohort import Cohort
 
+# Inserting row by row would take most of the time of an export.
 _ROWS_AT_ONCE = 20_000
+# No concept of OMOP is negative. It stands apart from null, which means that there is no unit.
 _UNKNOWN_UNIT = -1
 _TABLES = """
 CREATE TABLE resource (line BIGINT, kind VARCHAR, id VARCHAR, content BIGINT);

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 _DAY = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
 _TIME = re.compile(r"(\d\d)(?::(\d\d))?(?::(\d\d))?(?:\.(\d+))?")
+# FHIR demands a zone with each time, but files without one exist.
 _ZONE = re.compile(r"Z|[+-]\d\d:\d\d")
 
 
@@ -18,10 +19,12 @@ def boundary(content: Any, kind: str, high: bool) -> Any:
     A date is bounded to the day, a time to the millisecond. A moment without a zone may be anywhere on Earth, so that
     its low boundary has the zone +14:00 and its high boundary -12:00.
     """
+    # Python counts a Boolean as a whole number.
     if isinstance(content, bool):
         return None
     if isinstance(content, int | Decimal):
         exponent = cast("int", Decimal(content).as_tuple().exponent)
+        # The digits that are written say how precise a number is: 1.50 is bounded closer than 1.5.
         half = Decimal(5).scaleb(exponent - 1)
         return content + half if high else content - half
     if isinstance(content, dict):

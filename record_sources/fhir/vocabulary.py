@@ -15,6 +15,7 @@ from record_sources.fhir.systems import CONCEPT_IDS
 from record_sources.working.arrow import pa
 
 csv: Any = cast("Any", pyarrow.csv)
+# Bytes at once: CONCEPT_ANCESTOR.csv is too large to be read whole.
 _BLOCK = 8 << 20
 TABLES = """
 CREATE TABLE concept (

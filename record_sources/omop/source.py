@@ -49,6 +49,7 @@ class OmopSource:
         workspace.connection.execute(TABLES)
         with read_only(self.description) as database:
             remarks = fill_staging(database, workspace, self.description, self.cohort, progress)
+        # After the connection, as a hospital may limit how long it is open.
         counts = make_tables(workspace.connection, self.cohort)
         return Contents(
             (PATIENTS, *self.cohort.events), (*open_secrets(self.description), *remarks, *counts.in_words())

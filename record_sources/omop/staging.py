@@ -26,7 +26,7 @@ _LOAD = "load the vocabulary of OMOP from athena.ohdsi.org"
 
 @dataclass(frozen=True)
 class CdmEventTable:
-    """Where OMOP has the events of a domain: the table, and the beginning of the names of its columns."""
+    """The place of the events of a domain in OMOP: the table, and the beginning of the names of its columns."""
 
     name: str
     concept: str
@@ -132,6 +132,7 @@ class OmopReader:
         }
         self._fill("raw_person", table, columns, [select(*columns.values())], patient=patient)
         self._require_casts("raw_person", table)
+        # Both are checked: events are joined by person_id, and patients are told apart by the other name.
         [(people, patients, keys)] = self._rows(
             f"SELECT count(*), count(DISTINCT {patient}), count(DISTINCT person) FROM raw_person"  # noqa: S608
         )
@@ -258,6 +259,7 @@ class OmopReader:
         except SourceError as error:
             # Of the words for a hospital's own query.
             words = str(error).replace(f"table {raw}:", f"table {table.name}:").replace("in the query", "in a view")
+            # Without the cause, whose traceback would show the words of a query.
             raise SourceError(words) from None
 
     def _fetched(self, selects: Sequence[Select[Any]], covered: Sequence[set[int]]) -> Iterator[Sequence[Any]]:

@@ -47,6 +47,7 @@ class CdmTables:
         try:
             inspector = inspect(database.connection)
             names: set[str] = {*inspector.get_table_names(schema), *inspector.get_view_names(schema)}
+            # SQLAlchemy counts materialized views neither as tables nor as views.
             if database.kind in ("postgresql", "oracle"):
                 names |= {*inspector.get_materialized_view_names(schema)}
             if isinstance(inspector, PGInspector):
@@ -54,6 +55,7 @@ class CdmTables:
         except SQLAlchemyError as error:
             raise SourceError(fault_of(error)) from None
         self._names = defaultdict[str, list[str]](list)
+        # Databases write names in lower or upper case, and OMOP says nothing of it.
         for name in sorted(names):
             self._names[name.lower()].append(name)
 

@@ -32,6 +32,7 @@ def covered_concepts(
         with database.query(select_descendants(tables.find("concept_ancestor"), chunk, with_ancestor=True)) as query:
             for ancestor, descendant in query.rows:
                 covered[int(ancestor)].add(int(descendant))
+    # A concept without descendants is no fault. None for all of them may mean that the table was not loaded.
     if ancestors and not any(len(concepts) > 1 for concepts in covered.values()):
         _require_rows(database, tables.find("concept_ancestor"), "ancestor_concept_id")
     return covered
@@ -54,6 +55,7 @@ def select_descendants(
 
 def chunks(concepts: Iterable[int]) -> Iterator[list[int]]:
     """Yield the concepts in parts that a statement can bind."""
+    # Sorted, so that the same cohort sends the same statements.
     each = sorted(concepts)
     yield from (each[start : start + CHUNK] for start in range(0, len(each), CHUNK))
 

@@ -10,6 +10,7 @@ from typing import Any
 from record_sources.working.arrow import pa, pq
 from record_sources.working.workspace import Workspace, quoted
 
+# Fixed, because the bytes of a file depend on it, and a digest must not depend on the machine.
 ROW_GROUP = 100_000
 
 
@@ -28,6 +29,7 @@ def write_sorted(workspace: Workspace, table: str, patient_column: str, path: Pa
     ordered = ", ".join(f"{term} NULLS LAST" for term in order)
     rows: Any = workspace.connection.sql(f"SELECT * FROM {quoted(table)} ORDER BY {ordered}")  # noqa: S608
     reader = rows.to_arrow_reader(ROW_GROUP)
+    # Private from its first byte, and never through a link that was put in its place.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file, pq.ParquetWriter(file, reader.schema, compression="zstd") as writer:
         for group in _groups(reader):
@@ -38,6 +40,7 @@ def _groups(batches: Iterable[Any]) -> Iterator[Any]:
     """Yield tables of `ROW_GROUP` rows, and a last one with the rest."""
     waiting: list[Any] = []
     for batch in batches:
+        # DuckDB cuts batches as it likes, and row groups that follow them would change the bytes.
         waiting.append(batch)
         while (rows := sum(map(len, waiting))) >= ROW_GROUP:
             whole = pa.Table.from_batches(waiting)

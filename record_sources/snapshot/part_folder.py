@@ -35,6 +35,7 @@ class PartFolder:
         if not parent.is_dir():
             raise SourceError(f"there is no folder {parent.name or parent} for the snapshot. Make it first")
         path = _path(parent, name)
+        # Locked before the check of names, so that no other process can publish in between.
         part = cls(path, name, _locked(path, name, make=True))
         try:
             _require_free(parent, name)
@@ -70,10 +71,12 @@ class PartFolder:
         """Move what was written to its name, durably. Raises SourceError: the name is taken."""
         _require_free(target.parent, self.name)
         self.written(self.name, not target.name.endswith(".parquet")).rename(target)
+        # Without it, the name may be gone after a loss of power, while the ledger has the entry.
         sync(target.parent)
 
     def remove(self) -> None:
         """Remove the folder and let go of it. A second time has no effect."""
+        # An error here must not hide the one that led here.
         shutil.rmtree(self.path, ignore_errors=True)
         self.close()
 

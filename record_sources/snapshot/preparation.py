@@ -25,8 +25,10 @@ from study_protocol.wire.failpoints import failpoint, register
 from study_protocol.wire.signing import canonical_json
 
 register("snapshot.after-fill", "snapshot.after-write", "snapshot.after-rename")
+# A name is part of paths and of commands, on all systems.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUFFIX = ".parquet"
+# A file with such an ending would be read in that format later.
 _OTHER_FORMATS = {".csv", ".tsv", ".txt", ".xlsx", ".xls", ".ods", ".arrow", ".feather", ".json", ".db"}
 # DuckDB reports a commit that could not be written as one of a transaction, and then every later one as fatal.
 _OF_THE_DISK = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.TransactionException, duckdb.FatalException)
@@ -47,7 +49,7 @@ class PreparedSnapshot:
 
     @property
     def target(self) -> Path:
-        """Where the snapshot will be: a file, or a folder of tables."""
+        """The place where the snapshot will be: a file, or a folder of tables."""
         return self.part.target(_is_folder(self.record))
 
     def publish(self) -> Path:

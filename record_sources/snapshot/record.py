@@ -1,4 +1,4 @@
-"""What the hospital's ledger keeps of a snapshot. Reading it needs no package of a source."""
+"""The record of a snapshot in the hospital's ledger. Reading it needs no package of a source."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class SnapshotRecord(Message):
         digests = {table: query.sha256 for table, query in self.queries.items()}
         if len(digests) > 1:
             return hashlib.sha256(canonical_json(digests)).hexdigest()
+        # One query has the digest of its file, which a person can compute with sha256sum.
         return next(iter(digests.values()), self.cohort_sha256 or "")
 
     @property

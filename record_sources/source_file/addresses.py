@@ -32,6 +32,7 @@ DATABASES = {
     "oracle": DatabaseKind("oracledb", "oracledb"),
     "mssql": DatabaseKind("pyodbc", "pyodbc"),
 }
+# Drivers have many names for a password in an address. A harmless entry that is refused costs less than a password.
 _SECRET = re.compile(r"pass|pwd|secret|token|credential", re.IGNORECASE)
 _USE = "Leave it out, and say with password_file, password_environment or password_keyring where it is"
 
@@ -53,6 +54,7 @@ def checked_address(url: str, folder: Path) -> str:
         raise ValueError(f"a password stands in the address. {_USE}")
     if kind.file:
         if entries:
+            # Entries could open the file for writing, or load an extension.
             raise ValueError("the address of a file has nothing after a question mark. Write one in its name as %3F")
         path = folder / Path(address.database or "").expanduser()
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""What a hospital writes about a source in `source.toml`: where its records are, never a password."""
+"""The description of a source by its hospital in `source.toml`: where its records are, never a password."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RowsDescription(_Entries):
 
 
 class DatabaseAddress(_Entries):
-    """Where a database is, and where its password is kept."""
+    """The place of a database, and the place of its password."""
 
     url: str = Field(description="address of the database as SQLAlchemy writes it, without a password")
     password_file: _File | None = Field(default=None, description="file that holds the password alone")

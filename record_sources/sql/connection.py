@@ -25,7 +25,9 @@ from record_sources.source_file.description import DatabaseAddress
 from record_sources.source_file.secrets import read_password
 from record_sources.sql.faults import fault_of
 
+# Rows at once: few enough for a small memory, many enough that a journey to the server costs little of each.
 _FETCHED = 10_000
+# A firewall may drop packets without an answer, and then a driver would wait for minutes.
 _CONNECT_SECONDS = 30
 # A server that keeps its own time is given so much more before its connection is cut.
 _GRACE_SECONDS = 10
@@ -78,6 +80,7 @@ class ReadOnlyDatabase:
                 too. It quotes no cell.
         """
         text = statement if isinstance(statement, str) else ""
+        # Otherwise a driver would fetch the whole table into memory.
         connection = self.connection.execution_options(stream_results=True, max_row_buffer=_FETCHED)
         with self._watched(text) as watchdog:
             if isinstance(statement, str):
@@ -163,6 +166,7 @@ class Watchdog:
     def __init__(self, seconds: float, grace: float, interrupt: Callable[[], None]) -> None:
         self._end_time, self._interrupt = time.monotonic() + seconds, interrupt
         self._timer = threading.Timer(seconds + grace, self._end)
+        # A process that is told to end does not wait for the time of a statement.
         self._timer.daemon = True
         self._timer.start()
 
@@ -229,6 +233,7 @@ def _engine(address: DatabaseAddress) -> Engine:
     if password is not None:
         url = url.set(password=password.get_secret_value())
     options: dict[str, Any] = {}
+    # The mode of the file, because PRAGMA query_only could be switched off by a query.
     if kind == "sqlite":
         path = f"file:{quote(str(url.database))}?mode=ro"
         options["creator"] = lambda: sqlite3.connect(path, uri=True, check_same_thread=False)
@@ -240,6 +245,8 @@ def _engine(address: DatabaseAddress) -> Engine:
         seconds = int(address.timeout) + _GRACE_SECONDS
         options["connect_args"] = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": seconds}
     try:
+        # No pool: a connection that was cut would be given out again. Parameters are hidden, as they may be
+        # cells.
         return create_engine(url, poolclass=NullPool, hide_parameters=True, **options)
     except (ImportError, SQLAlchemyError):
         package = DATABASES[kind].package
@@ -263,5 +270,6 @@ def _interrupter(kind: str, connection: Any) -> Callable[[], None]:
 
 def _cut(descriptor: int) -> None:
     """End a connection whose server does not answer."""
+    # A duplicate, because the driver still owns its descriptor and closes it.
     with socket.socket(fileno=os.dup(descriptor)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

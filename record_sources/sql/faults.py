@@ -1,4 +1,4 @@
-"""What a database or its driver refused, in one sentence. Their own words may quote cells or a password."""
+"""The refusal of a database or its driver, in one sentence. Their own words may quote cells or a password."""
 
 from __future__ import annotations
 

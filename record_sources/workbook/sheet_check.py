@@ -1,4 +1,4 @@
-"""What a sheet has that its values do not show: merged cells, errors, and formulas that were never computed."""
+"""Properties of a sheet that its values do not show: merged cells, errors, and formulas that were never computed."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ class WorkbookSource:
     def fill(self, workspace: Workspace, progress: RowProgress) -> Contents:
         """Read the sheet into the table `records`. Raises SourceError, as `read_sheet`."""
         sheet = read_sheet(self.description.file, self.description.sheet, self.description.header_row)
+        # The sheet is checked as a whole before its first row is taken.
         rows = sheet.rows()
         workspace.fill(RECORDS, sheet.columns, rows, progress, patient=self.patient_column, expected=sheet.count)
         return Contents((RECORDS,))

@@ -76,6 +76,7 @@ class TypedColumn:
 
         After a fault the array is of nulls.
         """
+        # First by the types of a whole column, because a look at each cell would take most of the time.
         cells, types = _plain_cells(cells)
         texts = _texts(cells) if types == {str} else None
         if texts is None:
@@ -83,12 +84,14 @@ class TypedColumn:
         else:
             self._note("text", len(cells) - texts.null_count)
         if self._broken:
+            # Reading goes on, so that one message counts the cells of all rows.
             return pa.nulls(len(cells), pa.string())
         return self._array(cells) if texts is None else texts
 
     def fault(self, name: str) -> str:
         """Return a sentence about cells that do not go together, or "" if the column is usable."""
         total = sum(self._counts.values()) + self._zoned + sum(self._types.values())
+        # The gravest fault first: a type that no table holds makes the others pointless.
         if self._types:
             kinds = ", ".join(sorted(self._types))
             return (
@@ -141,6 +144,7 @@ class TypedColumn:
                 self.kind = kind if self.kind == "none" else _WIDER.get(frozenset({kind, self.kind}), self.kind)
 
     def _require_exact(self, cells: Sequence[int | None]) -> None:
+        # A column of whole numbers alone keeps all 64 bits, and one with fractions those of float64.
         limit = _EXACT if self.kind == "number" else _INT64 - 1
         self.inexact += sum(cell is not None and abs(cell) > limit for cell in cells)
 
@@ -189,6 +193,7 @@ def _plain(cell: Any) -> Any:
         return _of_decimal(cell)
     if isinstance(cell, str):
         return str(cell) or None
+    # NumPy has subclasses of float, and pandas writes a missing cell as NaN.
     if isinstance(cell, float):
         return None if math.isnan(cell) else float(cell)
     if isinstance(cell, UUID | time):

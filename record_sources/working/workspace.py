@@ -15,8 +15,10 @@ from record_sources.working.column_types import DUCKDB_TYPES, Kind, TypedColumn
 from study_protocol.cells import column_name
 from study_protocol.cells.identity import IdentifierError, patient_identity
 
+# A chunk is bounded by its cells, as a wide table fills the memory with fewer rows.
 _CHUNK_CELLS = 500_000
 _LARGEST_CHUNK = 100_000
+# One thread, because the order of sums and ties must not depend on the number of processors.
 _SETTINGS = {"memory_limit": "512MB", "threads": 1, "preserve_insertion_order": False}
 
 

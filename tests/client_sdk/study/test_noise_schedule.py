@@ -13,7 +13,6 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.study_count import require_within_study
 from client_sdk.study.agreed import _by_stage
-from client_sdk.study.work import _require_next
 from private_learning.training import LocalTraining, gradients
 from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.plan_of import plan_of
@@ -158,12 +157,6 @@ def test_places_survive_on_the_disk(tmp_path: Path) -> None:
 
 def test_lost_rounds_are_charged_at_the_least_noise() -> None:
     assert Charge.of(STUDY).noise_multiplier == min(PLACES.values())
-
-
-@pytest.mark.parametrize(("used", "place"), [({4}, 5), (set(), 5), ({1, 2, 3, 4}, 1000)])
-def test_no_place_lies_past_the_end_of_the_schedule(used: set[int], place: int) -> None:
-    with pytest.raises(OwnBudgetExceeded, match="past the end of the study's noise schedule"):
-        _require_next(PLAN, used, place)
 
 
 def test_lost_rounds_are_charged_by_the_places_that_they_can_have_had(tmp_path: Path) -> None:

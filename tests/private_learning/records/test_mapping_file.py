@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from private_learning.records import DataError, TableMapping, load
+from private_learning.records.mapping_file import parsed_mapping
 
 LONG = "[" * 100_000
 
@@ -103,3 +104,9 @@ def test_an_enormous_or_foreign_file_is_refused(tmp_path: Path) -> None:
         TableMapping.read(tmp_path / "lacks.toml")
     with pytest.raises(DataError, match="cannot be read"):
         TableMapping.read(tmp_path)
+
+
+def test_entries_are_those_of_the_sections() -> None:
+    columns, events = parsed_mapping({"columns": {"a": "b"}, "events": {"d": {"day": {"from": "at", "add": 1}}}})
+    assert (columns[0].local, columns[0].add) == ("b", None)
+    assert (events["d"][0].local, events["d"][0].add) == ("at", 1.0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from record_sources.errors import SourceError
+from record_sources.fhir.vocabulary import load_vocabulary
 from tests.factories.fhir_exports import (
     ANCESTORS,
     CONCEPTS,
@@ -170,3 +172,8 @@ def test_descendants_of_an_empty_file_are_not_none(tmp_path: Path) -> None:
     vocabulary = write_vocabulary(tmp_path / "vocabulary", ancestors=[])
     with pytest.raises(SourceError, match=r"CONCEPT_ANCESTOR\.csv is empty"):
         Staged(export, vocabulary, tmp_path / "work", cohort([9201], descendants=True))
+
+
+def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
+    with duckdb.connect() as connection, pytest.raises(SourceError, match="CONCEPT"):
+        load_vocabulary(connection, tmp_path, {1: True})

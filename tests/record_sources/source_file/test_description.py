@@ -44,20 +44,6 @@ def test_a_workbook_is_described(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("postgresql://reader@db.example:5433/clinic", "postgresql clinic at db.example:5433"),
-        ("mysql+pymysql://reader@db/clinic?charset=utf8mb4", "mysql clinic at db"),
-        ("oracle://reader@db/?service_name=x", "oracle  at db"),
-    ],
-)
-def test_databases_are_named_without_their_user(folder: Path, url: str, place: str) -> None:
-    description = read_description(described(folder, SQL.replace("sqlite:///clinic.db", url)))
-    assert isinstance(description, SqlDescription)
-    assert description.place == place
-
-
-@pytest.mark.parametrize(
     ("written", "replacement", "words"),
     [
         ('"sql"', '"csv"', "source.kind: must be one of sql, omop, fhir, workbook"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,11 @@ import numpy as np
 import pytest
 from openpyxl import Workbook
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
-from openpyxl.worksheet.table import Table as ExcelTable
 from openpyxl.worksheet.worksheet import Worksheet
-from pyarrow import parquet
 
-from private_learning.records import Table, load
 from record_sources.errors import SourceError
-from record_sources.source_file.description import WorkbookDescription
-from record_sources.workbook import WorkbookSource
 from record_sources.workbook.sheet import read_sheet
-from record_sources.working.workspace import Workspace, no_progress
-
-MOMENT = datetime(2020, 2, 29, 13, 30)  # noqa: DTZ001
-Change = Callable[[Worksheet], object]
-MANIFEST = '"urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"'
-HEADER = ["patient", "age", "share", "seen"]
-ROWS: list[list[Any]] = [
-    ["007", 61.0, 0.5, date(2020, 1, 2)],
-    ["008", None, 0.25, None],
-    ["009", 40, 1, date(2021, 3, 4)],
-]
-
-
-def written(path: Path, rows: Sequence[Sequence[Any]], change: Change = lambda _sheet: None) -> Path:
-    book = Workbook()
-    sheet = book.create_sheet("Cohort")
-    for row in rows:
-        sheet.append(list(row))
-    change(sheet)
-    book.save(path)
-    return path
+from tests.record_sources.workbook.workbooks import HEADER, MANIFEST, MOMENT, ROWS, rewritten, written
 
 
 def test_cells_are_read_as_they_are_stored(tmp_path: Path) -> None:
@@ -132,50 +106,6 @@ def test_a_formula_with_its_value_is_read(tmp_path: Path) -> None:
     assert list(read_sheet(path, "Cohort").rows()) == [["a", 2, None], ["b", 3, "z"]]
 
 
-def rewritten(path: Path, part: str, *changes: tuple[str, str]) -> Path:
-    """Replace text in one part of a workbook."""
-    with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    text = parts[part].decode()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**parts, part: text.encode()}.items():
-            archive.writestr(name, content)
-    return path
-
-
-def test_a_workbook_that_is_no_safe_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "a.xlsx", [HEADER, *ROWS])
-    with pytest.raises(SourceError, match=r"a.xlsx has no sheet Other. Its sheets are Sheet, Cohort"):
-        read_sheet(path, "Other")
-    for name, content in (("b.xlsx", b"no zip"), ("c.xlsx", path.read_bytes()[:-30]), ("d.xlsx", b"")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(SourceError, match=r"is no whole workbook. Open it"):
-            read_sheet(tmp_path / name, "Cohort")
-    (tmp_path / "locked.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
-    with pytest.raises(SourceError, match=r"is protected by a password, or is an old .xls file"):
-        read_sheet(tmp_path / "locked.xlsx", "Cohort")
-    with pytest.raises(SourceError, match=r"Save the workbook as .xlsx"):
-        read_sheet(tmp_path / "old.xls", "Cohort")
-    declared = ("<worksheet ", '<!DOCTYPE worksheet [<!ENTITY a "b">]><worksheet ')
-    with pytest.raises(SourceError, match="is no whole workbook"):
-        read_sheet(rewritten(path, "xl/worksheets/sheet2.xml", declared), "Cohort")
-    monkeypatch.setattr("study_protocol.cells.unpacking.MAX_UNPACKED", 1 << 20)
-    bomb = tmp_path / "bomb.xlsx"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("xl/worksheets/sheet1.xml", bytes(1 << 24))
-    with pytest.raises(SourceError, match=r"bomb.xlsx: unpacked it would take"):
-        read_sheet(bomb, "Cohort")
-
-
-def test_two_cells_far_apart_take_no_memory(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.xlsx", [HEADER, *ROWS], lambda sheet: sheet.cell(1_048_576, 16_384, "x"))
-    with pytest.raises(SourceError, match="reach over 1048576 rows and 16384 columns, which is too much"):
-        read_sheet(path, "Cohort")
-
-
 def ods(path: Path, rows: str) -> Path:
     names = "urn:oasis:names:tc:opendocument:xmlns:"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -223,50 +153,6 @@ def test_what_an_opendocument_sheet_hides_is_counted(tmp_path: Path, second: str
     path = ods(tmp_path / "a.ods", NAMES + row(cell("a"), second) + row(cell("b"), cell("2", NUMBER)))
     with pytest.raises(SourceError, match=words):
         read_sheet(path, "Cohort")
-
-
-def test_a_workbook_gives_the_tensors_of_its_csv(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.xlsx", [HEADER, *ROWS])
-    lines = [",".join("" if cell is None else str(cell) for cell in row) for row in [HEADER, *ROWS]]
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    description = WorkbookDescription.model_validate({"kind": "workbook", "file": str(path), "sheet": "Cohort"})
-    with Workspace(tmp_path) as workspace:
-        contents = WorkbookSource(description).fill(workspace, no_progress)
-        table = workspace.connection.sql(f"SELECT * FROM {contents.tables[0]} ORDER BY ALL").to_arrow_table()
-    parquet.write_table(table, tmp_path / "a.parquet")
-    tables = [load(tmp_path / name, patient_column="patient") for name in ("a.csv", "a.parquet")]
-    first, second = (table for table in tables if isinstance(table, Table))
-    assert first.patients == second.patients
-    for name in ("age", "share"):
-        np.testing.assert_array_equal(np.asarray(first.columns[name], float), np.asarray(second.columns[name], float))
-
-
-def hidden_rows(sheet: Worksheet) -> None:
-    sheet.row_dimensions[1].hidden = sheet.row_dimensions[3].hidden = sheet.row_dimensions[9].hidden = True
-
-
-def some_percentages(sheet: Worksheet) -> None:
-    sheet["C1"].number_format = sheet["C2"].number_format = "0.0 %"
-
-
-def row_of_totals(sheet: Worksheet) -> None:
-    sheet.append(["Total", 101, 1.75])
-    table = ExcelTable(displayName="Patients", ref="A1:C5")
-    table.totalsRowCount = 1
-    sheet.add_table(table)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (hidden_rows, "1 rows are hidden"),
-        (some_percentages, "column share: 1 of 3 numbers are shown as percentages"),
-        (row_of_totals, "its table has a row of totals"),
-    ],
-)
-def test_what_a_person_sees_otherwise_is_refused(change: Change, words: str, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=f"^a.xlsx, sheet Cohort: {words}[^\n]*$"):
-        read_sheet(written(tmp_path / "a.xlsx", [HEADER[:3], *(row[:3] for row in ROWS)], change), "Cohort")
 
 
 def test_an_ods_sheet_hides_no_row_and_no_percentage(tmp_path: Path) -> None:

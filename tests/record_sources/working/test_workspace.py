@@ -6,7 +6,6 @@ import csv
 import datetime
 import math
 import random
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,9 @@ from private_learning.records import Table, read_csv
 from private_learning.records.table_files import read_parquet
 from private_learning.tasks.columns import encode_columns, read_columns
 from record_sources.errors import SourceError
-from record_sources.snapshot.parquet import write_sorted
-from record_sources.working.workspace import Workspace
 from study_protocol.cells import read_categories
+from tests.record_sources.working.filled import DAY, NOON, filled
 
-DAY, ZONED = datetime.date(2020, 2, 29), datetime.datetime(2020, 2, 29, 12, 0, 0, 250_000, datetime.UTC)
-NOON = ZONED.replace(tzinfo=None)
 NAMES = ("patient", "truth", "whole", "number", "exact", "day", "moment", "word", "code", "empty")
 DECLARED = {
     "column.truth": "false|true; missing",
@@ -57,20 +53,6 @@ def row(number: int) -> tuple[Any, ...]:
     return (number, *(None if draw.random() < 0.2 else cell for cell in cells))
 
 
-def filled(folder: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """A Parquet file of these rows."""
-    folder.mkdir(exist_ok=True)
-    with Workspace(folder) as workspace:
-        assert workspace.fill("t", columns, iter(rows), patient="patient") == len(rows)
-        write_sorted(workspace, "t", "patient", folder / "t.parquet", one_row_each=False)
-    return folder / "t.parquet"
-
-
-def column(folder: Path, *cells: Any) -> list[Any]:
-    path = filled(folder, ["patient", "x"], [(place, cell) for place, cell in enumerate(cells)])
-    return pq.read_table(path).column("x").to_pylist()
-
-
 @pytest.mark.parametrize("chunk", [3, 100_000])
 def test_a_snapshot_gives_the_tensors_of_a_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
@@ -96,52 +78,6 @@ def test_chunks_do_not_change_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
         shuffled = random.Random(chunk).sample(rows, len(rows))
         assert filled(tmp_path / str(chunk), NAMES, shuffled).read_bytes() == whole
-
-
-def test_each_cell_keeps_its_meaning(tmp_path: Path) -> None:
-    assert column(tmp_path / "a", 1, 2.5, None, Decimal("0.1")) == [1.0, 2.5, None, 0.1]
-    assert column(tmp_path / "b", 2**53 + 1, -(2**62)) == [2**53 + 1, -(2**62)]
-    assert column(tmp_path / "c", DAY, NOON) == [datetime.datetime(2020, 2, 29), NOON]  # noqa: DTZ001
-    assert column(tmp_path / "d", math.nan, math.inf, Decimal("NaN")) == [None, math.inf, None]
-    assert column(tmp_path / "e", UUID(int=1), datetime.time(8, 30), "é") == [str(UUID(int=1)), "08:30:00", "é"]
-    assert column(tmp_path / "f", "", None, 3) == [None, None, 3]
-    assert math.copysign(1, column(tmp_path / "g", -0.0)[0]) == -1
-    assert column(tmp_path / "h", Decimal("5.00"), Decimal("7E+2")) == [5, 700]
-
-
-def test_decimals_are_rounded_once_as_their_text(tmp_path: Path) -> None:
-    exact = [Decimal(random.Random(n).randrange(10**20)).scaleb(-(n % 15) - 5) for n in range(200)]
-    cells = dict(zip(map(str, range(200)), exact, strict=True))
-    table = pq.read_table(filled(tmp_path, ["patient", "x"], list(cells.items())))
-    stored = dict(zip(table["patient"].to_pylist(), table["x"].to_pylist(), strict=True))
-    assert stored == {name: float(str(number)) for name, number in cells.items()}
-
-
-@pytest.mark.parametrize("chunk", [1, 100_000])
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ((1, "secret", 2.5), "2 cells are numbers and 1 cells are texts. Make them of one type"),
-        ((True, 1), "1 cells are Booleans and 1 cells are numbers"),
-        ((DAY, "2020-01-01"), "1 cells are dates and 1 cells are texts"),
-        ((ZONED, None, ZONED), "2 of 2 cells are times with a time zone"),
-        ((b"secret", 1), "1 of 2 cells are of a type that no table holds (bytes)"),
-        (([1], {"secret": 1}), "2 of 2 cells are of a type that no table holds (dict, list)"),
-        ((2**53 + 1, 0.5), "1 of 2 whole numbers are too large"),
-        ((0.5, 2**53 + 1), "1 of 2 whole numbers are too large"),
-        ((2**63, 1), "1 of 2 whole numbers are too large"),
-        ((Decimal("1E+999999"),), "1 of 1 whole numbers are too large"),
-    ],
-)
-def test_cells_that_do_not_go_together_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, cells: tuple[Any, ...], words: str
-) -> None:
-    monkeypatch.setattr("record_sources.working.workspace._LARGEST_CHUNK", chunk)
-    with pytest.raises(SourceError) as error:
-        column(tmp_path, *cells)
-    assert words in str(error.value)
-    assert "table t: column x" in str(error.value)
-    assert "secret" not in str(error.value)
 
 
 def test_patients_are_named_as_a_reader_names_them(tmp_path: Path) -> None:
@@ -181,17 +117,6 @@ def test_names_that_do_not_tell_columns_apart_are_refused(tmp_path: Path, names:
     with pytest.raises(SourceError) as error:
         filled(tmp_path, names, [])
     assert words in str(error.value)
-
-
-def test_row_groups_have_a_fixed_length(tmp_path: Path) -> None:
-    with Workspace(tmp_path) as workspace:
-        workspace.fill("t", ["patient", "x"], ((n % 1000, n) for n in range(250_000)), patient="patient")
-        write_sorted(workspace, "t", "patient", tmp_path / "t.parquet", one_row_each=False)
-    metadata = pq.ParquetFile(tmp_path / "t.parquet").metadata
-    assert [metadata.row_group(group).num_rows for group in range(3)] == [100_000, 100_000, 50_000]
-    table = pq.read_table(tmp_path / "t.parquet")
-    rows = list(zip(table["patient"].to_pylist(), table["x"].to_pylist(), strict=True))
-    assert rows == sorted((str(n % 1000), n) for n in range(250_000))
 
 
 def test_categories_of_exact_numbers_are_those_of_their_texts(tmp_path: Path) -> None:

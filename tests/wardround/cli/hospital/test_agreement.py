@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+import wardround.cli.hospital.agreement as agreement
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.snapshot_records import FoundRecords
@@ -23,7 +24,6 @@ from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_re
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
 from tests.factories.snapshots import frozen, recorded
-from wardround.cli.hospital import agreement
 
 ABSURD = {
     "noise_multiplier": 0.001,

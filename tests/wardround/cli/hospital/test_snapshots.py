@@ -19,7 +19,7 @@ from tests.factories.clinics import QUERY, clinic, rows_of_clinic
 from tests.factories.commands import write_settings
 from tests.factories.settings import settings_json
 from tests.record_sources.omop.example import REMARKS, cohort, sqlite
-from wardround.cli.hospital import snapshots
+from wardround.cli.hospital.snapshots import _Lines
 from wardround.cli.main import build
 
 TASK = {"label": "died", "label-values": "no|yes", "column.age": "0..100; missing=50"}
@@ -130,8 +130,8 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 5.0, 20.0, 21.0, 40.0])
-    monkeypatch.setattr(snapshots.time, "monotonic", lambda: next(clock))
-    lines = snapshots._Lines()
+    monkeypatch.setattr("wardround.cli.hospital.snapshots.time.monotonic", lambda: next(clock))
+    lines = _Lines()
     for rows, expected in ((1_000, 8_000), (4_000, 8_000), (4_100, 8_000), (9_000, None)):
         lines(rows, expected, "visits")
     assert capsys.readouterr().err.splitlines() == [
