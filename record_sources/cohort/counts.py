@@ -35,13 +35,8 @@ class CohortCounts:
     @property
     def patients(self) -> int:
         """Number of patients of the cohort."""
-<<<<<<< HEAD
-        return self.people - sum(count for count, _ in self._rules())
-=======
         # Each patient is left out by one rule alone, so that the numbers add up.
-        left_out = self.without_index_event + self.died_before + self.born_after + self.without_age + self.outside_age
-        return self.people - left_out
->>>>>>> w-mirror35
+        return self.people - sum(count for count, _ in self._rules())
 
     def in_words(self) -> list[str]:
         """Return a line for each rule that left patients out, and for each column with events without a value."""

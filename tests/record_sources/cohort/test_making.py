@@ -10,19 +10,42 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from record_sources.cohort.making import make_tables
+from record_sources.cohort import CohortCounts, make_tables
 from record_sources.errors import SourceError
+from study_protocol.study.cohort import Cohort
 from tests.record_sources.cohort.brute_force import Refused, Staged, patients_of, tables
-from tests.record_sources.cohort.staged import (
-    COVERED,
-    EVENTS,
-    PERSON,
-    START,
-    cohort,
-    made,
-    one_column,
-    visits,
-)
+
+START = date(2020, 2, 27)
+# 1 covers 10 and 11, 2 covers 11, too.
+COVERED = [(1, 1), (1, 10), (1, 11), (2, 2), (2, 11), (3, 3)]
+UNITS, VALUES = {"8840": 1.0, "8753": 18.016, "0": 2.0}, {"45877985": "yes", "45878245": "no", "9": ""}
+COLUMNS: dict[str, dict[str, Any]] = {
+    "age": {"of": "age"},
+    "sex": {"of": "sex", "values": {"8507": "m", "8532": "f", "8521": ""}},
+    "dead": {"of": "death", "days": [0, 3]},
+    "dead day": {"of": "death", "take": "day"},
+    "had": {"of": "condition", "concepts": [1], "days": [-2, 1]},
+    "alone": {"of": "condition", "concepts": [1, 2], "descendants": False, "take": "count"},
+    "times": {"of": "visit", "concepts": [1, 2], "take": "count", "days": [-3, 0]},
+    "first day": {"of": "drug", "concepts": [3, 1], "take": "day"},
+    **{
+        f"{take} number": {"of": "measurement", "concepts": [1], "take": take, "units": UNITS, "days": [-3, 2]}
+        for take in ("first", "last", "least", "largest", "mean")
+    },
+    **{
+        f"{take} word": {"of": "observation", "concepts": [2], "take": take, "values": VALUES}
+        for take in ("first", "last")
+    },
+}
+EVENTS = {
+    "event": {"of": "condition", "concepts": [1, 2, 3], "days": [-4, 4]},
+    "drug-days": {"of": "drug", "concepts": [1], "descendants": False},
+}
+
+
+def cohort(**entries: Any) -> Cohort:
+    index = {"of": "visit", "concepts": [1]}
+    return Cohort.model_validate({"index_event": index, "columns": COLUMNS, "events": EVENTS} | entries)
 
 
 def mostly(common: list[Any], rare: list[Any]) -> st.SearchStrategy[Any]:
@@ -52,6 +75,15 @@ staged = st.builds(
     st.lists(people, min_size=1, max_size=4),
     st.lists(events, max_size=30),
 )
+
+
+def made(rows: Staged, asked: Cohort) -> tuple[dict[str, list[tuple[Any, ...]]], CohortCounts]:
+    connection = rows.database()
+    counts = make_tables(connection, asked)
+    names = [
+        name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall()
+    ]
+    return {name: connection.execute(f'FROM "{name}"').fetchall() for name in names}, counts
 
 
 def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -110,6 +142,57 @@ def test_the_order_of_staged_rows_is_not_seen(rows: Staged, shuffling: random.Ra
     assert outcome(rows) == outcome(other)
 
 
+def visits(*rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [("visit", patient, 1, START + timedelta(days=day), None, None, None, None) for patient, day in rows]
+
+
+def measured(day: int, value: float | None, unit: int | None, time: int | None = None) -> tuple[Any, ...]:
+    moment = None if time is None else datetime(2020, 3, 1, time)  # noqa: DTZ001
+    return ("measurement", "a", 10, START + timedelta(days=day), moment, value, None, unit)
+
+
+PERSON = ("a", 8507, 1980, 2, 29, None)
+
+
+def one_column(rows: Staged, column: dict[str, Any], **entries: Any) -> list[Any]:
+    found, _ = made(rows, cohort(columns={"x": column}, events={}, **entries))
+    return [cell for _, cell in sorted(found["patients"])]
+
+
+@pytest.mark.parametrize(
+    ("take", "expected"),
+    [("first", 90.0), ("last", 5 * 18.0), ("least", 54.0), ("largest", 90.0), ("mean", 78.0)],
+)
+def test_two_units_of_one_measurement_become_one(take: str, expected: float) -> None:
+    """Of the first day, the earliest time. Of the last day, what has no time is last."""
+    rows = [measured(-1, 90.0, 1, 8), measured(-1, 78 / 18, 2, 9), measured(1, 54.0, 1, 23), measured(1, 5.0, 2)]
+    rows += [measured(1, None, None), measured(9, 1.0, 1), measured(-2, 1.0, 1)]
+    column = {"of": "measurement", "concepts": [1], "take": take, "units": {"1": 1.0, "2": 18.0}, "days": [-1, 1]}
+    assert one_column(Staged([PERSON], visits(("a", 0)) + rows, COVERED), column) == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize(("unit", "listed"), [(7, "0"), (-1, "0"), (None, "1"), (0, "1")])
+def test_an_unknown_unit_is_refused_with_column_and_count(unit: int | None, listed: str) -> None:
+    rows = Staged([PERSON], [*visits(("a", 0)), measured(0, 12345.0, unit), measured(1, 1.0, int(listed))], COVERED)
+    column = {"of": "measurement", "concepts": [1], "take": "mean", "units": {listed: 1.0}}
+    fault = "without a standard concept" if unit == -1 else "that units does not list"
+    with pytest.raises(SourceError, match=f"column x: 1 of 2 values have a unit {fault}") as raised:
+        one_column(rows, column)
+    assert "12345" not in str(raised.value)
+    # What does not count is not looked at.
+    assert one_column(rows, column | {"days": [1, 2]}) == [1.0]
+
+
+def test_both_ends_of_a_window_count_and_overlapping_visits_are_each_counted() -> None:
+    rows = Staged([PERSON], visits(*(("a", day) for day in (0, 0, 1, 2, 3))), COVERED)
+    visit = {"of": "visit", "concepts": [1], "take": "count"}
+    assert one_column(rows, visit | {"days": [0, 2]}) == [4]
+    assert one_column(rows, visit | {"days": [1, 1]}) == [1]
+    last = {"of": "visit", "concepts": [1], "occurrence": "last"}
+    assert one_column(rows, visit | {"days": [-2, -1]}, index_event=last) == [2]
+    assert one_column(rows, {"of": "visit", "concepts": [1], "take": "day"}, index_event=last) == [-3]
+
+
 @pytest.mark.parametrize(
     ("birth", "day", "age"),
     [
@@ -130,7 +213,6 @@ def test_ages_in_whole_years(birth: tuple[Any, ...], day: date, age: int | None)
     assert one_column(Staged([("a", 0, *birth, None)], [visit], COVERED), {"of": "age"}) == [age]
 
 
-<<<<<<< HEAD
 def test_each_rule_counts_whom_it_leaves_out() -> None:
     born = (0, 1980, 1, 1)
     persons = [("a", *born, None), ("b", *born, None), ("c", *born, START), ("d", *born, START + timedelta(1))]
@@ -152,8 +234,6 @@ def test_each_rule_counts_whom_it_leaves_out() -> None:
     ]
 
 
-=======
->>>>>>> w-mirror35
 def test_a_cohort_without_patients_is_refused_in_words() -> None:
     with pytest.raises(SourceError, match=r"has no patient\. 1 patients in the source\. 1 left out, who have no index"):
         made(Staged([PERSON], [], COVERED), cohort())
@@ -202,3 +282,13 @@ def test_names_and_words_of_settings_are_never_sql(name: str) -> None:
     assert found.fetchall() == [("a", name), ("b", "'; DROP TABLE patients; --"), ('c"; --', name)]
     made_tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall()
     assert sorted(made_tables) == [("patients",), ("person",), ("select",)]
+
+
+def test_events_without_a_value_are_counted() -> None:
+    rows: list[tuple[Any, ...]] = visits(("a", 0))
+    rows += [("measurement", "a", 1, START, None, value, None, None) for value in (None, 1.0, None)]
+    rows += [("observation", "a", 2, START, None, None, answer, None) for answer in (0, 45877985, 9)]
+    _, counts = made(Staged([PERSON], rows, COVERED), cohort())
+    numbers = {name: (2, 3) for name in COLUMNS if name.endswith("number")}
+    assert counts.without_value == numbers | {"first word": (2, 3), "last word": (2, 3)}
+    assert "column mean number: 2 of 3 events have no value that counts" in counts.in_words()

@@ -7,14 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from private_learning.records.histories import read_histories
 from record_sources.errors import SourceError
+from record_sources.omop import omop_source
 from record_sources.snapshot.preparation import prepare
+from record_sources.source_file.description import OmopDescription
+from record_sources.working.workspace import Workspace, no_progress
+from study_protocol.study.cohort import Cohort
+from tests.conftest import Postgres
 from tests.record_sources.omop.example import (
     CONCEPTS,
     EVENTS,
+    FLU,
+    GONE_FLU,
+    ICU,
     ILL,
+    OLD_FLU,
     PATIENTS,
     PULSE,
     REMARKS,
@@ -22,8 +32,24 @@ from tests.record_sources.omop.example import (
     cohort,
     described,
     sqlite,
+    write,
 )  # fmt: skip
-from tests.record_sources.omop.made import executed, made
+from tests.record_sources.sql.databases import database
+
+
+def made(
+    folder: Path, description: OmopDescription, asked: Cohort | None = None, progress: Any = no_progress
+) -> tuple[dict[str, list[tuple[Any, ...]]], list[str]]:
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    for old in work.glob("work.duckdb*"):
+        old.unlink()
+    with Workspace(work) as workspace:
+        contents = omop_source(description, asked or cohort()).fill(workspace, progress)
+        tables = {
+            name: workspace.connection.execute(f'FROM "{name}" ORDER BY ALL').fetchall() for name in contents.tables
+        }
+        return tables, list(contents.remarks)
 
 
 @pytest.mark.parametrize("upper", [False, True], ids=["lower", "upper"])
@@ -36,6 +62,29 @@ def test_a_cohort_of_sqlite(tmp_path: Path, upper: bool) -> None:
     assert remarks == REMARKS
     assert (3, 3, "person") in seen
     assert (3, 3, "measurement") in seen
+
+
+def test_views_and_identifiers_of_the_hospital(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    sqlite(path)
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE measurement RENAME TO local_measurement"))
+        connection.execute(text("CREATE VIEW Measurement AS SELECT * FROM local_measurement"))
+    engine.dispose()
+    found, _ = made(tmp_path, described(f"sqlite:///{path}", patient="person_source_value"))
+    assert found["patients"] == [("A1", *PATIENTS[0][1:]), ("B2", *PATIENTS[1][1:])]
+
+
+def test_texts_as_dates_with_and_without_a_time(tmp_path: Path) -> None:
+    description = sqlite(tmp_path / "a.db")
+    engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE visit_occurrence SET visit_start_date = visit_start_date || ' 12:00:00'"))
+        connection.execute(text("UPDATE measurement SET measurement_date = measurement_date || 'T00:00:00Z'"))
+        connection.execute(text("UPDATE death SET death_date = NULL, death_datetime = '2015-03-05 23:59:00'"))
+    engine.dispose()
+    assert made(tmp_path, description)[0]["patients"] == PATIENTS
 
 
 @pytest.mark.parametrize(
@@ -60,7 +109,6 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, changed: d
         made(tmp_path, sqlite(tmp_path / "a.db", **changed))
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("column", "cell", "words"),
     [
@@ -200,8 +248,6 @@ def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
     assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
 
 
-=======
->>>>>>> w-mirror35
 def test_words_of_settings_and_rows_are_never_sql(tmp_path: Path) -> None:
     evil = "'; DROP TABLE person; --"
     asked = cohort(columns={evil: {"of": "sex", "values": {"8507": evil, "8532": '"'}}}, events={})
@@ -212,6 +258,14 @@ def test_words_of_settings_and_rows_are_never_sql(tmp_path: Path) -> None:
     assert found["patients"] == [(evil, evil), ("b", '"')]
     # The hospital's database is read only.
     assert made(tmp_path, described(f"sqlite:///{path}"), asked)[0]["patients"] == [("1", evil), ("2", '"')]
+
+
+def test_a_source_value_of_two_patients_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    sqlite(path, person=[(1, "SECRET", 0, 1980, 1, 1), (2, "SECRET", 0, 1980, 1, 1), (3, "C", 0, 1980, 1, 1)])
+    with pytest.raises(SourceError, match="1 of 3 rows have a person_source_value that another row has") as raised:
+        made(tmp_path, described(f"sqlite:///{path}", patient="person_source_value"))
+    assert "SECRET" not in str(raised.value)
 
 
 def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
@@ -233,6 +287,29 @@ def test_unchanged_records_give_one_digest(tmp_path: Path) -> None:
     assert len(written.events["conditions"]) == len(EVENTS)
 
 
+def executed(url: str, *statements: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_value_below_a_limit_is_no_value(tmp_path: Path) -> None:
+    """As in FHIR, where it has a comparator."""
+    description = sqlite(tmp_path / "a.db")
+    less, equal = 4171756, 4172703
+    executed(
+        description.url,
+        "ALTER TABLE measurement ADD COLUMN operator_concept_id INTEGER",
+        f"UPDATE measurement SET operator_concept_id = CASE value_as_number WHEN 70 THEN {less} ELSE {equal} END",
+    )
+    found, remarks = made(tmp_path, description)
+    assert [row[5] for row in found["patients"]] == [80.5, None]
+    assert "measurement: 1 values below or above a limit (such as <5) left out" in remarks
+    assert "column pulse: 1 of 2 events have no value that counts" in remarks
+
+
 def test_rows_without_a_concept_are_counted_in_views_of_texts(tmp_path: Path) -> None:
     description = sqlite(tmp_path / "a.db")
     executed(
@@ -243,6 +320,32 @@ def test_rows_without_a_concept_are_counted_in_views_of_texts(tmp_path: Path) ->
     )
     found, remarks = made(tmp_path, description)
     assert (found["patients"], remarks) == (PATIENTS, REMARKS)
+
+
+def test_deaths_of_unknown_people_are_counted(tmp_path: Path) -> None:
+    death = [(1, date(2015, 3, 5), None), (99, date(2015, 3, 5), None)]
+    _, remarks = made(tmp_path, sqlite(tmp_path / "a.db", death=death))
+    assert remarks[0] == "death: 1 rows of a person who is not in table person left out"
+
+
+def test_descendants_of_an_empty_table_are_not_none(tmp_path: Path) -> None:
+    """Otherwise all events of descendants would be left out without a word."""
+    with pytest.raises(SourceError, match="table concept_ancestor is empty"):
+        made(tmp_path, sqlite(tmp_path / "a.db", concept_ancestor=[]))
+
+
+@pytest.mark.slow
+def test_postgresql_with_materialized_views_and_tables_of_one_name(tmp_path: Path, postgres: Postgres) -> None:
+    with database("postgresql", tmp_path, postgres, "CREATE SCHEMA tables", "CREATE SCHEMA cdm") as url:
+        engine = create_engine(url)
+        write(engine, ROWS, schema="tables")
+        engine.dispose()
+        executed(url, *(f"CREATE MATERIALIZED VIEW cdm.{name} AS SELECT * FROM tables.{name}" for name in ROWS))
+        found, remarks = made(tmp_path, described(url, schema="cdm"))
+        assert (found, remarks) == ({"patients": PATIENTS, "conditions": EVENTS}, REMARKS)
+        executed(url, 'CREATE TABLE cdm."PERSON" (person_id INTEGER)')
+        with pytest.raises(SourceError, match="several tables person that differ in capitals alone"):
+            made(tmp_path, described(url, schema="cdm"))
 
 
 def test_a_space_is_an_empty_cell(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.record_sources.snapshot.clinic import QUERIES, of_tables
 
 from record_sources.source_file.description import SourceDescription
+from tests.record_sources.snapshot.clinic import QUERIES, of_tables
 
 
 @pytest.fixture
