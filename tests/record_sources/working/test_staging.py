@@ -11,8 +11,8 @@ from record_sources.working.staging import TABLES
 @pytest.mark.parametrize(
     "row",
     [
-        "person VALUES (NULL, 0, 1980, 1, 1, NULL)",
-        "person VALUES ('a', NULL, 1980, 1, 1, NULL)",
+        "person VALUES (NULL, 0, 1980, 1, 1, NULL, false)",
+        "person VALUES ('a', NULL, 1980, 1, 1, NULL, false)",
         "event VALUES ('visit', 'a', 1, NULL, NULL, NULL, NULL, NULL)",
         "event VALUES ('visit', 'a', NULL, DATE '2020-01-01', NULL, NULL, NULL, NULL)",
         "covered VALUES (1, NULL)",
