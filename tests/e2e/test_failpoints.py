@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import client_sdk.study.enrolment  # these four register their failpoints
+import client_sdk.study.enrolment  # these five register their failpoints
 import client_sdk.study.joining
-import client_sdk.study.participation  # noqa: F401
+import client_sdk.study.participation
+import client_sdk.study.snapshot_taking  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
 from private_learning.tasks import load
@@ -57,6 +58,8 @@ ROTATING = [name for name in names("hospital.") if name.endswith("-rotation")]
 CHECKPOINTED = [name for name in names("hospital.") if name.endswith("-checkpoint")]
 # Passed once, at a study's end, and where a coordinator lies: tests/client_sdk/study/test_witnessing.py.
 WITNESSING = [name for name in names("hospital.") if name.endswith(("-witness", "-evidence"))]
+# Passed before there is a study: tests/wardround/cli/hospital/test_snapshots_killed.py.
+SNAPSHOTS = names("snapshot.")
 APART = {*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *MASKED, *ASKED}
 TRAINING = [name for name in names("hospital.") if name not in APART]
 
@@ -161,7 +164,7 @@ def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene)
 
 def test_no_failpoint_of_an_unmasked_study_is_left_out():
     hospitals = [*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *TRAINING]
-    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED, *ASKED]
+    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED, *ASKED, *SNAPSHOTS]
     assert sorted(walked) == names()
     assert len(walked) == len(set(walked))
     assert len(SETTING_UP) >= 3

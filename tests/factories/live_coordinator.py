@@ -239,7 +239,9 @@ def live(
     try:
         # A proxy of this machine must not stand between the tests and their own socket.
         hooks: dict[str, list[Any]] = {"response": [_check_of(app)]}
-        with httpx.Client(base_url=url, timeout=30, trust_env=False, event_hooks=hooks) as http:
+        # No connection is kept: a pool that threads share may close one that another thread has just begun to use.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        with httpx.Client(base_url=url, timeout=30, trust_env=False, event_hooks=hooks, limits=limits) as http:
             here.append(Live(url, home, coordinator, *keys, http, app.state.context.watcher, time_of_day=time_of_day))
             yield here[0]
     finally:
