@@ -40,7 +40,9 @@ def start_snapshot(
 
     before: Python that runs first, as to set a limit or to slow something down
     """
-    code = f"{before}\nfrom wardround.cli.main import main\nmain()"
+    # A suite in the background may have been started with SIGINT ignored, which its children would inherit.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeding}\n{before}\nfrom wardround.cli.main import main\nmain()"
     arguments = ["data", "snapshot", str(folder / "source.toml"), "-o", str(folder / f"{name}.parquet")]
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments, "--home", str(folder / "home"), "--person", "ada"],
