@@ -7,7 +7,8 @@ runs too long, fails and changes nothing; each migration is one transaction. SQL
 from alembic import context
 from sqlalchemy import Connection
 
-import server.db.query_tables  # noqa: F401 - its tables belong to the schema, too
+import server.db.people_tables
+import server.db.query_tables  # noqa: F401 - their tables belong to the schema, too
 from server.db.tables import Base
 
 LOCK_TIMEOUT = "4s"

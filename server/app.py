@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
-from server.api import docs, events, health, operator_keys, queries, rounds, secure_sum, studies
+from server.api import api_keys, audit_log, docs, events, health, queries, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
 from server.api.description import describe
@@ -37,9 +37,9 @@ from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
 from server.services.identities import identify
+from server.services.people.keys import authenticate_each
 from server.services.readiness import Readiness
 from server.services.secure_sum import lists
-from server.services.studies.operators import authenticate_each
 from server.telemetry import RequestLog, configure_logging
 from server.web import page_data, pages, synthesis_data
 from server.worker import Worker
@@ -50,7 +50,20 @@ STOP_SECONDS = 20
 # If the server closed it while a request was on its way, the peer could not tell whether the request was carried out.
 KEEP_ALIVE_SECONDS = 180
 # Those that every hospital asks in every round first: a request is compared with one address after the other.
-NOUNS = (rounds, secure_sum, studies, queries, events, operator_keys, health, docs, page_data, synthesis_data, pages)
+NOUNS = (
+    rounds,
+    secure_sum,
+    studies,
+    queries,
+    events,
+    api_keys,
+    audit_log,
+    health,
+    docs,
+    page_data,
+    synthesis_data,
+    pages,
+)
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
 
 

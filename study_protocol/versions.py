@@ -30,6 +30,8 @@ DISTANCES = 4
 COHORTS = 4
 # From this number on programs read columns that a site may lack, or whose unmapped codes are missing.
 LACKING_COLUMNS = 4
+# From this number on programs read ledgers that name people.
+NAMED_PEOPLE = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
@@ -143,11 +145,11 @@ def study_protocol(settings: Settings, *, names_models: bool) -> int:
     A study that takes questions is created for all forms of them, because they are chosen later.
 
     Args:
-        names_models: whether its ledger will name every released model.
+        names_models: whether its ledger will name every released model, and the people who act.
     """
-    model_protocol = NAMED_MODELS if names_models and settings.get("training") is not None else UNNUMBERED
+    named_protocol = NAMED_PEOPLE if names_models else UNNUMBERED
     question_protocol = ALL_QUESTIONS if settings.get("statistics") is not None else UNNUMBERED
-    return max(min_protocol(settings), model_protocol, question_protocol)
+    return max(min_protocol(settings), named_protocol, question_protocol)
 
 
 def needed_for(settings: Settings, spoken: int) -> list[str]:

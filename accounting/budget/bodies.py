@@ -11,11 +11,16 @@ from typing import Any, Literal, Self, cast, get_args
 from accounting.budget.ledger import Entry, Kind, LedgerError, digest, is_digest, is_number, is_positive
 
 RosterChange = Literal["enrolled", "key-rotated", "revoked", "withdrawn"]
+OperatorAction = Literal[
+    "create", "start", "start-asking", "train", "pause", "resume", "stop", "delete", "invite", "revoke", "ask"
+]
 
 EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
     {
         "opened": frozenset({"study", "settings", "plan"}),
         "roster": frozenset({"change"}),
+        # What a person at the coordinator did, with the person's name, and the head of the audit log that says more.
+        "operated": frozenset({"action", "actor", "role", "audit_entries", "audit_sha256"}),
         "reserved": frozenset(),
         # A query's reservation: the digest of its document, and what it costs.
         "asked": frozenset({"query", "cost"}),
@@ -28,9 +33,12 @@ EVENTS: Mapping[Kind, frozenset[str]] = MappingProxyType(
         "finished": frozenset({"reason", "report"}),
     }
 )
-# Of a study whose clip norm is adaptive: the norm of the rounds that start from the model.
-OPTIONAL: Mapping[Kind, frozenset[str]] = MappingProxyType({"released": frozenset({"clip_norm"})})
-OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "finished"})
+# Of a study whose clip norm is adaptive: the norm of the rounds that start from the model. Of an invitation or a
+# revocation: the hospital. Of a question: the digest of its document.
+OPTIONAL: Mapping[Kind, frozenset[str]] = MappingProxyType(
+    {"released": frozenset({"clip_norm"}), "operated": frozenset({"client", "query"})}
+)
+OF_NO_ROUND: frozenset[Kind] = frozenset({"opened", "roster", "operated", "finished"})
 _MOST_MEMBERS = 1_000_000
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "query": is_digest,
@@ -38,6 +46,9 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "bytes": partial(is_number, largest=2**53),
     "clip_norm": is_positive,
     "change": get_args(RosterChange).__contains__,
+    "action": get_args(OperatorAction).__contains__,
+    "audit_entries": partial(is_number, largest=2**53),
+    "audit_sha256": is_digest,
 }
 
 

@@ -319,8 +319,8 @@ class Budget:
 
     def _dispatch(self, kind: Kind, round_number: int | None, event: Mapping[str, Any]) -> None:
         match kind, round_number:
-            # Who is a member changes nothing that was spent. A finished study's ledger has ended.
-            case "roster", None if self.finished is None:
+            # Members and people's acts change nothing that was spent. A finished study's ledger has ended.
+            case "roster" | "operated", None if self.finished is None:
                 pass
             # Nor does which file a round made. That it was settled, `Releases` looks up.
             case "released", _ if self._has_settled_last(round_number):

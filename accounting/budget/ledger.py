@@ -18,7 +18,16 @@ from accounting.errors import AccountingError
 
 GENESIS = "0" * 64
 Kind = Literal[
-    "opened", "roster", "reserved", "asked", "settled", "charged-in-full", "cancelled", "released", "finished"
+    "opened",
+    "roster",
+    "operated",
+    "reserved",
+    "asked",
+    "settled",
+    "charged-in-full",
+    "cancelled",
+    "released",
+    "finished",
 ]
 _FIELDS = frozenset({"sequence", "kind", "round", "body", "previous", "sha256"})
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)

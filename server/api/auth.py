@@ -1,17 +1,18 @@
 """Authentication of callers, and the context that every handler can reach.
 
 A client signs this very request, and a person has an API key. A client's token covers method, address and body.
-The caller is known before a byte of the body is read (`SignedRoute`). Handlers that read JSON get the body compared
-before they run. Handlers that stream a body compare the digest themselves, before anything is recorded.
+`study_protocol.study.roles` says who may call which operation. A caller is known, and may be refused, before a byte of
+the body is read (`SignedRoute`). The body is compared with the signature before a handler runs. Handlers that stream it
+compare the digest themselves, before anything is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeVar, cast
 
@@ -27,14 +28,20 @@ from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
 from server.api.watcher import Watcher
 from server.config import Settings
+from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity
+from server.services.people import keys
+from server.services.people.audit import acting
+from server.services.people.person import Person
 from server.services.readiness import Readiness
-from server.services.studies import enrolment, operators
-from server.services.studies.operators import Operator
+from server.services.studies import enrolment
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
+from server.telemetry import request_id
+from study_protocol.study.audit_log import Actor
+from study_protocol.study.roles import LOGGED_WITH_ITS_ROUND, OPERATIONS, ROLES, acting_role
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
 from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import claimed_identity, verify_request_token
@@ -59,7 +66,7 @@ class Context:
     watcher: Watcher
     clock: Callable[[], float]
     identities: Lookups[tuple[str, str], MemberIdentity | None]
-    keys: Lookups[str, Operator]
+    keys: Lookups[str, Person]
     lanes: Lanes
     readiness: Readiness
 
@@ -70,7 +77,7 @@ def _context_of(request: Request) -> Context:
 
 # Dependencies that only look at values are `async`: the framework would give each a thread of its own.
 async def _context(request: Request) -> Context:
-    return _context_of(request)
+    return cast(Context, request.scope.get(_ACTING)) or _context_of(request)
 
 
 RequestContext = Annotated[Context, Depends(_context)]
@@ -85,10 +92,13 @@ Witness = Annotated[
     str | None,
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
-OPERATOR_KEY_PREFIX = "wrk_"
+API_KEY_PREFIX = "wrk_"
 # Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
-_CALLER = "wardround.caller"
+# In the request's scope: who asks, and the context whose writes have an entry in the audit log.
+_CALLER, _ACTING = "wardround.caller", "wardround.acting"
+_READING = frozenset({"GET", "HEAD"})
+_FOR_HOSPITALS = "this is for the clients of the study, signed with their own keys"
 # Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
 _UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
 
@@ -148,7 +158,7 @@ class ClientCaller:
         return f"{self.study}/{self.name}"
 
 
-Caller = ClientCaller | Operator
+Caller = ClientCaller | Person
 
 
 async def require_standing(context: Context, caller: Caller) -> None:
@@ -157,8 +167,8 @@ async def require_standing(context: Context, caller: Caller) -> None:
     Raises:
         Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
     """
-    if isinstance(caller, Operator):
-        await run_in_threadpool(operators.require_valid, context.coordinator, caller.id)
+    if isinstance(caller, Person):
+        await run_in_threadpool(keys.require_valid, context.coordinator, caller)
         return
     member = await context.identities.ask((caller.study, caller.name))
     if member is None or member.state != "active" or member.public_key != caller.public_key:
@@ -166,16 +176,18 @@ async def require_standing(context: Context, caller: Caller) -> None:
 
 
 async def signer(request: Request) -> Caller:
-    """Return the signer of the request line, as `SignedRoute` found. No dependency of its own reads the body before."""
+    """Return the caller, as `SignedRoute` found. `OPERATIONS` has let it in."""
     return cast(Caller, request.scope[_CALLER])
 
 
-async def caller(request: Request, caller: Annotated[Caller, Depends(signer)]) -> Caller:
-    """Return the signer of the request, body included. Raises ApiProblem `digest-mismatch`."""
-    # An API key does not sign: there is no digest to compare.
-    if isinstance(caller, ClientCaller) and hashlib.sha256(await request.body()).hexdigest() != caller.body_sha256:
-        raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
-    return caller
+async def hospital(caller: Annotated[Caller, Depends(signer)]) -> ClientCaller:
+    """Return the caller of an operation that only hospitals may call."""
+    return cast(ClientCaller, caller)
+
+
+async def person(caller: Annotated[Caller, Depends(signer)]) -> Person:
+    """Return the caller of an operation that only people may call."""
+    return cast(Person, caller)
 
 
 async def _authenticate(request: Request, context: Context, *, once: bool, leaves: bool) -> Caller:
@@ -190,7 +202,7 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
         Rejected: `revoked`, `replayed`, or `bad-token` of an API key.
     """
     token = _bearer(request)
-    if token.startswith(OPERATOR_KEY_PREFIX):
+    if token.startswith(API_KEY_PREFIX):
         return await context.keys.ask(token)
     address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
@@ -210,25 +222,29 @@ class SignedRoute(APIRoute):
     """Knows who asks before a byte of the body is read: the framework reads it before any dependency runs."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, asks = super().get_route_handler(), set(_dependencies(self.dependant))
-        signed, once, leaves = signer in asks, "POST" in (self.methods or ()) or used_once in asks, leaving in asks
+        handle, marks = super().get_route_handler(), set(_dependencies(self.dependant))
+        signed, methods = "anyone" not in OPERATIONS[self.name], self.methods or set()
+        once, leaves = "POST" in methods or used_once in marks, leaving in marks
         # An awaited endpoint holds no thread while it waits.
-        threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in asks
+        threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in marks
+        changes = not methods <= _READING and self.name not in LOGGED_WITH_ITS_ROUND
         if signed:
-            self.openapi_extra = {"security": _schemes(asks)} | (self.openapi_extra or {})
+            self.openapi_extra = {"security": _schemes(self.name)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
-            if signed:
-                context = _context_of(request)
-                caller = await _authenticate(request, context, once=once, leaves=leaves)
-                request.scope[_CALLER] = caller
-                read = _Unambiguous(request.scope, request.receive)
-                async with (
-                    context.lanes.thread(caller.lane, heavy=heavy, ready=read.body) if threaded else nullcontext()
-                ):
-                    return await handle(read)
-            body_of(request.scope).limit = OPEN_BODY_BYTES
-            return await handle(_Unambiguous(request.scope, request.receive))
+            if not signed:
+                body_of(request.scope).limit = OPEN_BODY_BYTES
+                return await handle(_Unambiguous(request.scope, request.receive))
+            context = _context_of(request)
+            caller = await _authenticate(request, context, once=once, leaves=leaves)
+            _require_allowed(self.name, caller, request.path_params)
+            request.scope[_CALLER] = caller
+            read = _Unambiguous(request.scope, request.receive)
+            async with context.lanes.thread(caller.lane, heavy=heavy, ready=read.body) if threaded else nullcontext():
+                sha256 = None if streamed in marks else await _sha256_as_signed(read, caller)
+                if changes:
+                    request.scope[_ACTING] = _acting(context, self.name, caller, read, sha256)
+                return await handle(read)
 
         async def handler(request: Request) -> Response:
             try:
@@ -238,6 +254,41 @@ class SignedRoute(APIRoute):
                 raise
 
         return handler
+
+
+def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) -> None:
+    """Raises ApiProblem `forbidden`: the table of operations does not let this caller in."""
+    callers, study = OPERATIONS[operation], path.get("study")
+    if isinstance(caller, Person):
+        if acting_role(caller.grants, operation, study) is None:
+            allowed = " or ".join(role for role in ROLES if role in callers)
+            where = "" if study is None else " of this study"
+            raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+    elif not callers & {"member", "itself"}:
+        raise ApiProblem("forbidden", "this is for people: it needs an API key")
+    elif caller.study != study:
+        raise ApiProblem("forbidden", "the client takes part in another study")
+    elif "itself" in callers and caller.name != path.get("client"):
+        raise ApiProblem("forbidden", "a client speaks for itself only")
+
+
+async def _sha256_as_signed(request: Request, caller: Caller) -> str:
+    """Return the digest of the body. Raises ApiProblem `digest-mismatch`. An API key signs no body."""
+    sha256 = hashlib.sha256(await request.body()).hexdigest()
+    if isinstance(caller, ClientCaller) and sha256 != caller.body_sha256:
+        raise ApiProblem("digest-mismatch", "sign the bytes that are sent, and send the bytes that were signed")
+    return sha256
+
+
+def _acting(context: Context, operation: str, caller: Caller, request: Request, sha256: str | None) -> Context:
+    """Return the context of a request that changes something: its writes have an entry in the audit log."""
+    study = request.path_params.get("study")
+    if isinstance(caller, Person):
+        actor = caller.acting_as(operation, study)
+    else:
+        actor = Actor(kind="hospital", name=caller.name)
+    audited = ChangeRequest(actor, study, operation, request.url.path, request_id.get(), sha256)
+    return replace(context, coordinator=acting(context.coordinator, audited))
 
 
 def _require_as_written(request: Request, error: Exception) -> None:
@@ -254,11 +305,11 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
         yield from _dependencies(needed)
 
 
-def _schemes(asks: Collection[Callable[..., Any] | None]) -> list[dict[str, list[str]]]:
+def _schemes(operation: str) -> list[dict[str, list[str]]]:
     """Return the callers that the API's description admits (`server.api.description`)."""
-    needed = "client" if member in asks or streaming_itself in asks else None
-    needed = "key" if viewer in asks or operator in asks or streaming_operator in asks else needed
-    return [{scheme: []} for scheme in ("client", "key") if needed in (scheme, None)]
+    callers = OPERATIONS[operation]
+    schemes = {"client": {"member", "itself"}, "key": set(ROLES)}
+    return [{scheme: []} for scheme, admitted in schemes.items() if callers & admitted]
 
 
 def target(request: Request, origin: str) -> str:
@@ -318,57 +369,16 @@ async def leaving() -> None:
     """Mark a request that a client may repeat after it left."""
 
 
-async def operator(caller: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Return the caller if it may act. Raises ApiProblem `forbidden`."""
-    if isinstance(caller, Operator) and caller.role == "operator":
-        return caller
-    raise ApiProblem("forbidden", "this needs an operator's key")
+async def streamed() -> None:
+    """Mark a request whose handler reads the body itself, and compares its digest before anything is recorded."""
 
 
-async def streaming_operator(caller: Annotated[Caller, Depends(signer)]) -> Operator:
-    """As `operator`, for a handler that reads the body itself."""
-    return await operator(caller)
+def require_study(person: Person, operation: str, study: str) -> None:
+    """Check an operation whose body names the study. Raises ApiProblem `forbidden`."""
+    if acting_role(person.grants, operation, study) is None:
+        raise ApiProblem("forbidden", "this key is for another study")
 
 
-async def viewer(caller: Annotated[Caller, Depends(caller)]) -> Operator:
-    """Return the caller if it holds an API key. Raises ApiProblem `forbidden`."""
-    if isinstance(caller, Operator):
-        return caller
-    raise ApiProblem("forbidden", "this needs an operator's or a viewer's key")
-
-
-async def reader(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> Caller:
-    """Return the caller if it holds an API key or takes part in the study. Raises ApiProblem `forbidden`."""
-    if isinstance(caller, Operator) or caller.study == study:
-        return caller
-    raise ApiProblem("forbidden", "the client takes part in another study")
-
-
-async def member(study: StudyName, caller: Annotated[Caller, Depends(caller)]) -> ClientCaller:
-    """Return a client of the study. Raises ApiProblem `forbidden`."""
-    if isinstance(caller, ClientCaller) and caller.study == study:
-        return caller
-    raise ApiProblem("forbidden", "this is for the clients of the study, signed with their own keys")
-
-
-async def itself(client: ClientName, caller: Annotated[ClientCaller, Depends(member)]) -> ClientCaller:
-    """Return the client that the path names. Raises ApiProblem `forbidden`."""
-    if caller.name == client:
-        return caller
-    raise ApiProblem("forbidden", "a client speaks for itself only")
-
-
-async def streaming_itself(
-    study: StudyName, client: ClientName, caller: Annotated[Caller, Depends(signer)]
-) -> ClientCaller:
-    """As `itself`, for a handler that reads the body itself and compares its digest before anything is recorded."""
-    return await itself(client, await member(study, caller))
-
-
-OperatorOnly = Annotated[Operator, Depends(operator)]
-StreamingOperator = Annotated[Operator, Depends(streaming_operator)]
-Viewer = Annotated[Operator, Depends(viewer)]
-Reader = Annotated[Caller, Depends(reader)]
-Member = Annotated[ClientCaller, Depends(member)]
-Itself = Annotated[ClientCaller, Depends(itself)]
-StreamingItself = Annotated[ClientCaller, Depends(streaming_itself)]
+Reader = Annotated[Caller, Depends(signer)]
+Member = Annotated[ClientCaller, Depends(hospital)]
+Somebody = Annotated[Person, Depends(person)]

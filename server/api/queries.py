@@ -9,8 +9,6 @@ from fastapi import APIRouter, Path, Query, Response
 from server.api.auth import (
     After,
     ClientName,
-    Itself,
-    OperatorOnly,
     PageSize,
     Reader,
     RequestContext,
@@ -29,9 +27,7 @@ InState = Annotated[QueryState | None, Query(description="only those in this sta
 
 
 @router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it has no cost"))
-def ask_query(
-    study: StudyName, document: QueryDocument, response: Response, _: OperatorOnly, context: RequestContext
-) -> messages.Query:
+def ask_query(study: StudyName, document: QueryDocument, response: Response, context: RequestContext) -> messages.Query:
     """Ask. A query that could pass a limit is refused before any hospital computes. Repeatable: equal documents are one
     query, and one that failed is tried anew.
 
@@ -41,7 +37,7 @@ def ask_query(
 
 
 @router.post("/forecast")
-def forecast_query(study: StudyName, document: QueryDocument, _: Reader, context: RequestContext) -> QueryForecast:
+def forecast_query(study: StudyName, document: QueryDocument, context: RequestContext) -> QueryForecast:
     """Return the cost of a query now, and how much noise its answer would have. No hospital is asked."""
     return ask.forecast(context.coordinator, study, document)
 
@@ -59,7 +55,7 @@ def list_queries(
     return show.list_queries(
         context.coordinator,
         study,
-        with_clients=sees_clients(caller),
+        with_clients=sees_clients(caller, study),
         own_client=own_client_of(caller),
         state=state,
         after=after,
@@ -71,7 +67,7 @@ def list_queries(
 def show_query(study: StudyName, query: QueryNumber, caller: Reader, context: RequestContext) -> messages.Query:
     """Return one query with its answer, once it has one."""
     return show.show_query(
-        context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+        context.coordinator, study, query, with_clients=sees_clients(caller, study), own_client=own_client_of(caller)
     )
 
 
@@ -82,7 +78,6 @@ def put_consent(
     client: ClientName,
     consent: Consent,
     response: Response,
-    _: Itself,
     context: RequestContext,
 ) -> Consent:
     """Record a hospital's word on a query that waits. Its round begins once enough hospitals have said yes."""

@@ -1,13 +1,13 @@
 """One round as a hospital goes through it, and the history of rounds.
 
-Operators see which hospitals took part in each round. A hospital sees its own part.
+Administrators, leads and auditors see which hospitals took part in each round. A hospital sees its own part.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from server.api.auth import (
@@ -15,25 +15,25 @@ from server.api.auth import (
     Caller,
     ClientCaller,
     ClientName,
-    Itself,
     Member,
     PageSize,
     Reader,
     RequestContext,
     RoundNumber,
     SignedRoute,
-    StreamingItself,
     StudyName,
     Wait,
     Witness,
     poll,
+    streamed,
 )
 from server.api.bodies import BODY, answered, as_json, discarded, or_else, received
 from server.services import views
+from server.services.people.person import Person
 from server.services.rounds import submit as submit_update
 from server.services.rounds.assign import find_assignment, glance_at_assignment
-from server.services.studies.operators import Operator
 from study_protocol.study.messages import Assignment, Refusal, RoundList, RoundView, UpdateReceipt
+from study_protocol.study.roles import SEE_CLIENTS
 
 router = APIRouter(prefix="/v1/studies/{study}", route_class=SignedRoute)
 
@@ -57,6 +57,7 @@ async def next_assignment(study: StudyName, client: Member, context: RequestCont
     "/rounds/{round}/updates/{client}",
     tags=["updates"],
     status_code=201,
+    dependencies=[Depends(streamed)],
     openapi_extra=BODY,
     responses=or_else(UpdateReceipt, "These very bytes are recorded already"),
 )
@@ -66,7 +67,7 @@ async def put_update(
     client: ClientName,
     request: Request,
     response: Response,
-    sender: StreamingItself,
+    sender: Member,
     context: RequestContext,
     witness: Witness = None,
 ) -> UpdateReceipt:
@@ -95,7 +96,6 @@ def put_refusal(
     client: ClientName,
     refusal: Refusal,
     response: Response,
-    _: Itself,
     context: RequestContext,
     witness: Witness = None,
 ) -> Refusal:
@@ -104,9 +104,9 @@ def put_refusal(
     return answered(response, written)
 
 
-def sees_clients(caller: Caller) -> bool:
-    """Return whether the names of hospitals are shown."""
-    return isinstance(caller, Operator) and caller.role == "operator"
+def sees_clients(caller: Caller, study: str) -> bool:
+    """Return whether the names of the hospitals in a round are shown."""
+    return isinstance(caller, Person) and not SEE_CLIENTS.isdisjoint(caller.roles_in(study))
 
 
 def own_client_of(caller: Caller) -> str | None:
@@ -122,7 +122,7 @@ def list_rounds(
     return views.list_rounds(
         context.coordinator,
         study,
-        with_clients=sees_clients(caller),
+        with_clients=sees_clients(caller, study),
         own_client=own_client_of(caller),
         after=after,
         limit=limit,
@@ -133,5 +133,9 @@ def list_rounds(
 def show_round(study: StudyName, round_number: RoundNumber, caller: Reader, context: RequestContext) -> RoundView:
     """Return one round."""
     return views.show_round(
-        context.coordinator, study, round_number, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+        context.coordinator,
+        study,
+        round_number,
+        with_clients=sees_clients(caller, study),
+        own_client=own_client_of(caller),
     )

@@ -15,17 +15,16 @@ from starlette.concurrency import run_in_threadpool
 
 from server.api.auth import (
     Context,
-    Itself,
     Member,
     RequestContext,
     RoundNumber,
     SignedRoute,
-    StreamingItself,
     StudyName,
     Wait,
     Witness,
     poll,
     require_standing,
+    streamed,
 )
 from server.api.bodies import BODY, discarded, json_answer, received
 from server.api.problems import ApiProblem
@@ -95,13 +94,13 @@ async def _awaited(
 
 async def _put_message(
     context: Context,
-    me: Itself,
+    me: Member,
     round_number: int,
     message: Message,
     then: tuple[ListName, float],
     witness: str | None = None,
 ) -> Response:
-    # `Itself` has compared the path with the signer. The message names its sender once more.
+    # `Member` has compared the path with the signer. The message names its sender once more.
     if message.client != me.name:
         raise ApiProblem("forbidden", "a client speaks for itself only")
     heard = await exchanges.put(context.coordinator, me.study, round_number, message, witness)
@@ -109,7 +108,7 @@ async def _put_message(
 
 
 async def _answered(
-    context: Context, me: Itself, round_number: int, heard: Heard, then: tuple[ListName, float]
+    context: Context, me: Member, round_number: int, heard: Heard, then: tuple[ListName, float]
 ) -> Response:
     name, wait = then
     listed = lists.frozen_list(context.coordinator, me.study, round_number, name, me.name)
@@ -129,7 +128,7 @@ async def _answered(
 async def put_keys(
     round_number: RoundNumber,
     message: KeysMessage,
-    me: Itself,
+    me: Member,
     context: RequestContext,
     wait: Next = 0,
     witness: Witness = None,
@@ -146,14 +145,14 @@ async def get_keys(round_number: RoundNumber, me: Member, context: RequestContex
 
 @router.put("/shares/{client}", status_code=201)
 async def put_shares(
-    round_number: RoundNumber, message: SharesMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: SharesMessage, me: Member, context: RequestContext, wait: Next = 0
 ) -> Inbox | None:
     """Step 1: shares of this client's secrets, sealed for each neighbour. Answered with the shares for this client."""
     return await _put_message(context, me, round_number, message, ("inbox", wait))  # pyright: ignore[reportReturnType]
 
 
 @router.get("/shares/{client}", responses=_NOTHING_YET)
-async def get_shares(round_number: RoundNumber, me: Itself, context: RequestContext, wait: Next = 0) -> Inbox:
+async def get_shares(round_number: RoundNumber, me: Member, context: RequestContext, wait: Next = 0) -> Inbox:
     """Return the senders of shares, and the shares that the neighbours sealed for this client."""
     return json_answer(await _list(context, me, round_number, "inbox", wait))  # pyright: ignore[reportReturnType]
 
@@ -170,11 +169,11 @@ async def _manifest(text: _Sealed) -> Manifest:
         raise ApiProblem("invalid-request", f"{MANIFEST_HEADER} holds the signed manifest as base64url JSON") from error
 
 
-@router.put("/masked/{client}", status_code=201, openapi_extra=BODY)
+@router.put("/masked/{client}", status_code=201, openapi_extra=BODY, dependencies=[Depends(streamed)])
 async def put_masked(
     round_number: RoundNumber,
     request: Request,
-    me: StreamingItself,
+    me: Member,
     context: RequestContext,
     manifest: Annotated[Manifest, Depends(_manifest)],
     wait: Next = 0,
@@ -204,7 +203,7 @@ async def get_survivors(round_number: RoundNumber, me: Member, context: RequestC
 
 @router.put("/consistency/{client}", status_code=201)
 async def put_consistency(
-    round_number: RoundNumber, message: ConsistencyMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: ConsistencyMessage, me: Member, context: RequestContext, wait: Next = 0
 ) -> ConsistencyList | None:
     """Step 3: this client's signature over the survivor set that it was shown. Answered with enough of the others'."""
     return await _put_message(context, me, round_number, message, ("consistency", wait))  # pyright: ignore[reportReturnType]
@@ -220,7 +219,7 @@ async def get_consistency(
 
 @router.put("/unmask/{client}", status_code=201)
 async def put_unmask(
-    round_number: RoundNumber, message: UnmaskMessage, me: Itself, context: RequestContext, wait: Next = 0
+    round_number: RoundNumber, message: UnmaskMessage, me: Member, context: RequestContext, wait: Next = 0
 ) -> SumResult | None:
     """Step 4: one share of every neighbour, of the kind that the survivor set prescribes. Answered with the result."""
     return await _put_message(context, me, round_number, message, ("result", wait))  # pyright: ignore[reportReturnType]
@@ -233,6 +232,6 @@ async def get_result(round_number: RoundNumber, me: Member, context: RequestCont
 
 
 @router.put("/left/{client}", status_code=204)
-def put_left(round_number: RoundNumber, me: Itself, context: RequestContext) -> None:
+def put_left(round_number: RoundNumber, me: Member, context: RequestContext) -> None:
     """Leave the session: the client sends no more, and the session does not wait for it."""
     exchanges.leave(context.coordinator, me.study, round_number, me.name)

@@ -12,17 +12,16 @@ from server.api.auth import (
     ClientCaller,
     ClientName,
     Context,
-    Itself,
-    OperatorOnly,
     PageSize,
     Reader,
     RequestContext,
     SignedRoute,
-    StreamingOperator,
+    Somebody,
     StudyName,
-    Viewer,
     WitnessName,
     leaving,
+    require_study,
+    streamed,
     takes_long,
     used_once,
 )
@@ -31,6 +30,7 @@ from server.services import certificates, ledger_pages, results, views
 from server.services.studies import enrolment, lacking, models, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
+from server.telemetry import request_id
 from study_protocol.study.certificate import SignedCertificate
 from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import (
@@ -100,15 +100,18 @@ _TENSORS = {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "bin
 
 
 @router.post("/studies", tags=["studies"], status_code=201, responses=or_else(Study, "It exists, exactly so"))
-def create_study(request: StudyCreate, response: Response, _: OperatorOnly, context: RequestContext) -> Study:
-    """Open a study: its settings freeze, its budget and its ledger begin."""
+def create_study(request: StudyCreate, response: Response, person: Somebody, context: RequestContext) -> Study:
+    """Open a study: its settings freeze, its budget and its ledger begin. A lead opens the study of its key."""
+    require_study(person, "create_study", request.study)
     return answered(response, studies.create(context.coordinator, request))
 
 
 @router.get("/studies", tags=["studies"])
-def list_studies(_: Viewer, context: RequestContext, after: AfterName = None, limit: PageSize = 100) -> StudyList:
-    """Return all studies in order of their names."""
-    return studies.list_studies(context.coordinator, after, limit)
+def list_studies(
+    person: Somebody, context: RequestContext, after: AfterName = None, limit: PageSize = 100
+) -> StudyList:
+    """Return the studies that the caller has a role in, in order of their names."""
+    return studies.list_studies(context.coordinator, after, limit, among=person.studies)
 
 
 @router.get("/studies/{study}", tags=["studies"], responses=_SAYS_ITS_VERSION)
@@ -134,9 +137,7 @@ def _act(context: Context, study: str, action: Action) -> Study:
 
 
 @router.post("/studies/{study}/start", tags=["studies"])
-def start_study(
-    study: StudyName, _: OperatorOnly, context: RequestContext, questions_first: QuestionsFirst = False
-) -> Study:
+def start_study(study: StudyName, context: RequestContext, questions_first: QuestionsFirst = False) -> Study:
     """Start the study: from now on rounds begin. Repeatable.
 
     With `questions_first` it takes questions alone, and its training begins with `train`. Until then its state is
@@ -146,13 +147,13 @@ def start_study(
 
 
 @router.post("/studies/{study}/train", tags=["studies"])
-def train_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+def train_study(study: StudyName, context: RequestContext) -> Study:
     """Begin the training of a study that was started with `questions_first`. Repeatable."""
     return _act(context, study, "train")
 
 
 @router.post("/studies/{study}/pause", tags=["studies"])
-def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+def pause_study(study: StudyName, context: RequestContext) -> Study:
     """Pause training: the round under way ends, and no other begins. Repeatable.
 
     Questions are still answered, except in a study of questions alone, where none is asked.
@@ -161,25 +162,25 @@ def pause_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> S
 
 
 @router.post("/studies/{study}/resume", tags=["studies"])
-def resume_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+def resume_study(study: StudyName, context: RequestContext) -> Study:
     """Resume the study: rounds begin again. Repeatable."""
     return _act(context, study, "resume")
 
 
 @router.post("/studies/{study}/stop", tags=["studies"])
-def stop_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> Study:
+def stop_study(study: StudyName, context: RequestContext) -> Study:
     """Stop the study for good. Every charge stays. Repeatable."""
     return _act(context, study, "stop")
 
 
 @router.delete("/studies/{study}", tags=["studies"], status_code=204)
-def delete_study(study: StudyName, _: OperatorOnly, context: RequestContext) -> None:
+def delete_study(study: StudyName, context: RequestContext) -> None:
     """End a study that was never started: it is in no list any more. Its ledger is kept, its name stays used."""
     studies.delete(context.coordinator, study)
 
 
 @router.post("/studies/{study}/invitations", tags=["enrolments"], status_code=201)
-def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context: RequestContext) -> Invitation:
+def invite(study: StudyName, request: InvitationCreate, context: RequestContext) -> Invitation:
     """Invite a client with a one-time token. Shown once."""
     return enrolment.invite(context.coordinator, study, request)
 
@@ -187,45 +188,43 @@ def invite(study: StudyName, request: InvitationCreate, _: OperatorOnly, context
 @router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
 def enrol(request: EnrolmentRequest, response: Response, context: RequestContext) -> Enrolment:
     """Exchange an invitation for membership. The new key proves itself. Repeatable with the same token and key."""
-    return answered(response, enrolment.enrol(context.coordinator, request))
+    return answered(response, enrolment.enrol(context.coordinator, request, request_id.get()))
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
-def show_roster(study: StudyName, _: Reader, context: RequestContext, round_number: OfRound = None) -> Roster:
+def show_roster(study: StudyName, context: RequestContext, round_number: OfRound = None) -> Roster:
     """Return names and identity keys with the fingerprint that hospitals compare out of band."""
     return views.roster(context.coordinator, study, round_number)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])
-def rotate_key(
-    study: StudyName, client: ClientName, request: KeyRotation, _: Itself, context: RequestContext
-) -> RosterEntry:
+def rotate_key(study: StudyName, client: ClientName, request: KeyRotation, context: RequestContext) -> RosterEntry:
     """Replace a client's identity key. The old one signs for it."""
     return enrolment.rotate_key(context.coordinator, study, client, request)
 
 
 @router.put("/studies/{study}/clients/{client}/revoked", tags=["roster"])
-def revoke(study: StudyName, client: ClientName, _: OperatorOnly, context: RequestContext) -> RosterEntry:
+def revoke(study: StudyName, client: ClientName, context: RequestContext) -> RosterEntry:
     """Revoke a client, from the next round on."""
     return enrolment.revoke(context.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/withdrawn", tags=["roster"], dependencies=[Depends(leaving)])
-def withdraw(study: StudyName, client: ClientName, _: Itself, context: RequestContext) -> RosterEntry:
+def withdraw(study: StudyName, client: ClientName, context: RequestContext) -> RosterEntry:
     """Withdraw a hospital."""
     return enrolment.withdraw(context.coordinator, study, client)
 
 
 @router.put("/studies/{study}/clients/{client}/lacking-columns", tags=["roster"])
 def put_lacking_columns(
-    study: StudyName, client: ClientName, columns: LackingColumns, _: Itself, context: RequestContext
+    study: StudyName, client: ClientName, columns: LackingColumns, context: RequestContext
 ) -> LackingColumns:
     """Keep which columns a hospital's table lacks, of those that the study lets a site lack. Repeatable."""
     return lacking.put(context.coordinator, study, client, columns)
 
 
 @router.get("/studies/{study}/lacking-columns", tags=["roster"])
-def list_lacking_columns(study: StudyName, _: Reader, context: RequestContext) -> LackingList:
+def list_lacking_columns(study: StudyName, context: RequestContext) -> LackingList:
     """Return what each hospital has told of the columns that the study lets a site lack."""
     return lacking.list_all(context.coordinator, study)
 
@@ -234,11 +233,12 @@ def list_lacking_columns(study: StudyName, _: Reader, context: RequestContext) -
     "/studies/{study}/models/0",
     tags=["models"],
     status_code=201,
+    dependencies=[Depends(streamed)],
     openapi_extra=BODY,
     responses=or_else(ModelInfo, "Here"),
 )
 async def put_initial_model(
-    study: StudyName, request: Request, response: Response, _: StreamingOperator, context: RequestContext
+    study: StudyName, request: Request, response: Response, context: RequestContext
 ) -> ModelInfo:
     """Set the initial weights as safetensors. They freeze names, shapes and types. The same bytes may come again.
 
@@ -254,7 +254,7 @@ async def put_initial_model(
     response_class=Response,
     responses={200: _TENSORS, 206: _TENSORS, 304: {"description": "Same"}},
 )
-def get_model(study: StudyName, version: Version, request: Request, _: Reader, context: RequestContext) -> Response:
+def get_model(study: StudyName, version: Version, request: Request, context: RequestContext) -> Response:
     """Return a published model as safetensors. ETag is its SHA-256, and one byte range is honoured.
 
     The header's `__metadata__` says what it is, in texts: `wardround` (version of this format, 1), `study`, `round`,
@@ -282,7 +282,6 @@ def put_metrics(
     version: ModelNumber,
     values: Metrics,
     response: Response,
-    _: OperatorOnly,
     context: RequestContext,
 ) -> Metrics:
     """Record a model's metrics. Later numbers replace earlier ones."""
@@ -290,7 +289,7 @@ def put_metrics(
 
 
 @router.get("/studies/{study}/budget", tags=["budget"], response_model=BudgetStatement)
-def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Response:
+def read_budget(study: StudyName, context: RequestContext) -> Response:
     """Return ε spent, reserved and remaining for every limit, with the signed head of the ledger behind it."""
     # Written here: the framework would validate the answer a second time, on one more thread.
     return Response(views.read_budget(context.coordinator, study).model_dump_json(), media_type="application/json")
@@ -302,16 +301,14 @@ def read_budget(study: StudyName, _: Reader, context: RequestContext) -> Respons
     response_model=SignedCertificate,
     dependencies=[Depends(takes_long)],
 )
-def read_certificate(study: StudyName, _: Reader, context: RequestContext, round_number: OfModel = None) -> Response:
+def read_certificate(study: StudyName, context: RequestContext, round_number: OfModel = None) -> Response:
     """Return the meaning of ε in this study and its grounds, computed from the ledger and signed by the coordinator."""
     signed = certificates.certificate(context.coordinator, study, round_number)
     return Response(signed.model_dump_json(), media_type="application/json")
 
 
 @router.get("/studies/{study}/ledger", tags=["ledger"], response_model=LedgerPage)
-def read_ledger(
-    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
-) -> Response:
+def read_ledger(study: StudyName, context: RequestContext, after: After = 0, limit: PageSize = 500) -> Response:
     """Return entries above `after`, with the signed head of the whole ledger."""
     return json_answer(ledger_pages.read_ledger(context.coordinator, study, after, limit))
 
@@ -327,7 +324,6 @@ def put_witness(
     client: ClientName,
     signed: SignedLedgerHead,
     response: Response,
-    _: Itself,
     context: RequestContext,
 ) -> WitnessedHead:
     """Keep the signed head of a hospital, for the time after the study, when no update carries it."""
@@ -345,7 +341,6 @@ def put_outside_witness(
     name: WitnessName,
     signed: SignedLedgerHead,
     response: Response,
-    _: Reader,
     context: RequestContext,
 ) -> WitnessedHead:
     """Keep the signed head of an auditor that the settings name: it vouches for the ledger so far."""

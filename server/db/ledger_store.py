@@ -69,6 +69,10 @@ class LedgerAccount:
         """Record that a member came, left or has another key. No budget is spent."""
         self._record_unspent("roster", None, {"change": change})
 
+    def record_operated(self, act: Mapping[str, Any]) -> None:
+        """Record what a person at the coordinator did. No budget is spent."""
+        self._record_unspent("operated", None, act)
+
     def record_release(self, model: ModelRow) -> None:
         """Record that a model is released, or the initial one set: from now on no other file passes for it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -132,6 +133,17 @@ class Database:
         self.time = _time(self.engine, clock)
         self._attempts = attempts
         self._observer = observer
+        self._beginning: Callable[[Transaction], None] | None = None
+        self.unaccompanied = self
+
+    def beginning_with(self, beginning: Callable[[Transaction], None]) -> Database:
+        """Return this database as one request sees it: `beginning` runs first in each transaction that writes.
+
+        `unaccompanied` of the result is this database.
+        """
+        database = copy.copy(self)
+        database._beginning = beginning
+        return database
 
     def write(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Run `work` in one transaction and commit it durably. It runs again after a serialisation failure or a lock.
@@ -192,6 +204,8 @@ class Database:
             with self._sessions(bind=engine, info={"transaction": name}) as session:
                 tx = Transaction(name, session, self.time)
                 try:
+                    if self._beginning is not None and engine is self.engine:
+                        self._beginning(tx)
                     result = work(tx)
                     _notify(tx)
                     session.commit()

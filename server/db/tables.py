@@ -26,25 +26,10 @@ from server.db.table_base import LARGE, NAME, SHA256, Base, hexadecimal, index_w
 from server.domain.secure_sum_session import Failure, Phase
 from study_protocol.study.messages import ClientState, RoundState, StopReason, StudyState
 
-Role = Literal["operator", "viewer"]
 Answer = Literal["sampled", "received", "refused", "missing"]
 Step = Literal["keys", "shares", "manifest", "consistency", "unmask", "left"]
-_OF_NO_ROUND = "kind IN ('opened', 'roster', 'finished')"
+_OF_NO_ROUND = "kind IN ('opened', 'roster', 'operated', 'finished')"
 _IS_ENDING = "kind IN ('settled', 'charged-in-full', 'cancelled')"
-
-
-class OperatorKeyRow(Base):
-    """API keys of people. Only the hash of the secret is kept."""
-
-    __tablename__ = "operator_keys"
-    __table_args__ = (one_of("role", Role), hexadecimal("secret_sha256", "secret"))
-
-    id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the key")
-    role: Mapped[Role] = mapped_column(String(16), comment="operator or viewer")
-    label: Mapped[str] = mapped_column(String(100), comment="who holds it")
-    secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
-    created_at: Mapped[float] = mapped_column(comment="when it was made")
-    revoked_at: Mapped[float | None] = mapped_column(comment="from when on it opens nothing")
 
 
 class StudyRow(Base):

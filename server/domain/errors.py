@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-WhoAsks = Literal["bad-token", "bad-signature", "replayed", "revoked", "client-too-old", "too-many-requests"]
+WhoAsks = Literal[
+    "bad-token", "bad-signature", "replayed", "revoked", "forbidden", "client-too-old", "too-many-requests"
+]
 Unknown = Literal[
     "unknown-study",
     "unknown-client",

@@ -10,6 +10,7 @@ from server.db.blobs import Blobs, OpenedFile
 from server.db.raw_rows import RawRows
 from server.db.session import Database
 from server.db.session_states import States
+from server.domain.change_request import ChangeRequest
 from server.observation.observer import UNOBSERVED, ProcessObserver
 from server.signing_key import SigningKey
 from study_protocol.documents.certify import CertificateAccount
@@ -54,7 +55,7 @@ class Coordinator:
     """The dependencies of the use cases. Built once, when the process starts.
 
     origin      public origin, for example `https://study.example.org`
-    binds_models  new studies name every released model in their ledger
+    binds_models  new studies name every released model in their ledger, and the people who act
     statements  by study, the last budget statement that this process compared with what was signed, and its rows
     reports     by study, the tighter numbers beside its limits, and the charges that they are of
     assignments by study, the last assignment that this process put together
@@ -64,6 +65,7 @@ class Coordinator:
     walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
     observer    metrics and traces of this process
+    asked       the change that somebody asks for, where this is the coordinator as it serves one request
     """
 
     database: Database
@@ -73,6 +75,7 @@ class Coordinator:
     signer: SigningKey
     origin: str
     binds_models: bool = True
+    asked: ChangeRequest | None = None
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False
     )

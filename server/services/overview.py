@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -49,10 +49,15 @@ class StudyChanges:
 
 
 def glances(
-    coordinator: Coordinator, after: str | None, limit: int, search: str | None
+    coordinator: Coordinator,
+    after: str | None,
+    limit: int,
+    search: str | None,
+    *,
+    among: Collection[str] | None = None,
 ) -> tuple[list[StudyGlance], str | None]:
     """Return studies in order of their names, and the name behind which there are more."""
-    listed = lifecycle.list_studies(coordinator, after, limit, search)
+    listed = lifecycle.list_studies(coordinator, after, limit, search, among=among)
 
     def work(tx: Transaction) -> list[StudyGlance]:
         return [_glance(coordinator, tx, study) for study in listed.studies]

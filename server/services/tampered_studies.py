@@ -55,7 +55,9 @@ def stop_differing(coordinator: Coordinator, study: str) -> tuple[DatabaseDiffer
     Returns:
         The difference, None where there is none, and whether this call has stopped the study.
     """
-    difference, stopped = coordinator.database.write("stop-differing", lambda tx: _stop(coordinator, tx, study))
+    difference, stopped = coordinator.database.unaccompanied.write(
+        "stop-differing", lambda tx: _stop(coordinator, tx, study)
+    )
     if difference is not None and stopped:
         extra = {"study": study, "event": "database-differs"}
         logger.critical("%s: the study is stopped. %s", difference.difference, WHAT_TO_DO, extra=extra)

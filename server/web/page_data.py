@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from server.api.auth import After, PageSize, Reader, RequestContext, SignedRoute, StudyName, Viewer
+from server.api.auth import After, PageSize, Reader, RequestContext, SignedRoute, Somebody, StudyName
 from server.api.queries import QueryNumber
 from server.api.rounds import own_client_of, sees_clients
 from server.domain.errors import Rejected
@@ -128,14 +128,14 @@ class Terms(Message):
 @router.get(".json", responses=_NOT_MODIFIED, response_model=Glances)
 def all_studies_json(
     request: Request,
-    _: Viewer,
+    person: Somebody,
     context: RequestContext,
     after: AfterName = None,
     limit: PageSize = 25,
     search: Search = None,
 ) -> Response:
     """Return the data of the page of all studies. The same again is a 304."""
-    studies, more = overview.glances(context.coordinator, after, limit, search)
+    studies, more = overview.glances(context.coordinator, after, limit, search, among=person.studies)
     views = [
         Glance(
             study=glance.study,
@@ -150,7 +150,7 @@ def all_studies_json(
 
 @router.get("/{study}.json", responses=_NOT_MODIFIED, response_model=StudyPage)
 def study_page_json(
-    request: Request, study: StudyName, _: Reader, context: RequestContext, since: Since = 0, after: After = 0
+    request: Request, study: StudyName, context: RequestContext, since: Since = 0, after: After = 0
 ) -> Response:
     """Return the data of a study's page: state, budget, and the rounds that are new. The same again is a 304."""
     try:
@@ -175,7 +175,7 @@ def study_page_json(
 
 
 @router.get("/{study}/terms.json", response_model=Terms)
-def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Terms:
+def study_terms_json(study: StudyName, context: RequestContext) -> Terms:
     """Return the study's settings in sentences: the protected persons, the strength, and the readers of each value."""
     view = lifecycle.show(context.coordinator, study)
     draws = isinstance(view.settings, StudySettings) and view.settings.privacy.client_sampling_rate < 1
@@ -188,11 +188,11 @@ def study_terms_json(study: StudyName, _: Reader, context: RequestContext) -> Te
 def queries_json(
     request: Request, study: StudyName, caller: Reader, context: RequestContext, after: After = 0
 ) -> Response:
-    """Return queries above `after` in plain words, without their answers. Only operators see who consents."""
+    """Return queries above `after` in plain words, without their answers. Viewers and askers see no names."""
     query_list = show.list_queries(
         context.coordinator,
         study,
-        with_clients=sees_clients(caller),
+        with_clients=sees_clients(caller, study),
         own_client=own_client_of(caller),
         after=after,
         limit=MOST_ROUNDS,
@@ -208,7 +208,7 @@ def query_json(
 ) -> Response:
     """Return one query in plain words, with its answer once it has one."""
     query_view = show.show_query(
-        context.coordinator, study, query, with_clients=sees_clients(caller), own_client=own_client_of(caller)
+        context.coordinator, study, query, with_clients=sees_clients(caller, study), own_client=own_client_of(caller)
     )
     return _unless_same(request, _page_query(query_view))
 
@@ -218,9 +218,7 @@ def query_json(
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "one entry a line"}},
 )
-def ledger_text(
-    study: StudyName, _: Reader, context: RequestContext, after: After = 0, limit: PageSize = 500
-) -> Response:
+def ledger_text(study: StudyName, context: RequestContext, after: After = 0, limit: PageSize = 500) -> Response:
     """Return ledger entries above `after`, one a line.
 
     SHA-256 of a line is the entry's hash, and the next line names it.

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from numpy.typing import NDArray
 from pydantic import Field
 
-from server.api.auth import Reader, RequestContext, SignedRoute, StudyName
+from server.api.auth import RequestContext, SignedRoute, StudyName
 from server.services.queries import records
 from study_protocol.study.synthesis import STAGES
 from study_protocol.wire.text import Text
@@ -49,7 +49,7 @@ class ComparedShares(Message):
 
 
 @router.get("/{study}/synthesis.json", response_model=SynthesisState)
-def synthesis_json(study: StudyName, _: Reader, context: RequestContext) -> SynthesisState:
+def synthesis_json(study: StudyName, context: RequestContext) -> SynthesisState:
     """Return how far the questions of a study's synthesis have come."""
     progress = records.progress(context.coordinator, study)
     synthesis, chain = progress.synthesis, progress.chain
@@ -71,7 +71,7 @@ def synthesis_json(study: StudyName, _: Reader, context: RequestContext) -> Synt
 
 @router.get("/{study}/synthesis/shares.json", response_model=ComparedShares)
 def synthesis_shares_json(
-    study: StudyName, _: Reader, context: RequestContext, column: Column, by: OtherColumn = None
+    study: StudyName, context: RequestContext, column: Column, by: OtherColumn = None
 ) -> ComparedShares:
     """Return one column, or two crossed, as released and in the synthetic records. Made anew after each answer."""
     marginal = records.marginal(context.coordinator, study, column, by)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
@@ -321,26 +320,6 @@ class BudgetStatement(Message):
         # A study without questions cannot continue after its last round, but can while that is under way.
         is_open = self.state == "running" and self.can_continue and not any(limit.is_reserved for limit in limits)
         return is_open and self.max_steps > 0 and 0 in [limit.rounds_left_estimate for limit in limits]
-
-
-class OperatorKeyCreate(Message):
-    role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")
-    label: Text = Field(default="", max_length=100, description="who holds it")
-
-
-class OperatorKeyView(Message):
-    """`key` (`wrk_<id>_<secret>`) is shown once."""
-
-    id: str = Field(description="the middle part of the key")
-    role: Literal["operator", "viewer"] = Field(description="a viewer reads, an operator acts")
-    label: Text = Field(description="who holds it")
-    key: str | None = Field(description="shown once, null in lists")
-    created_at: AwareDatetime = Field(description="when it was made")
-    revoked_at: datetime | None = Field(description="from when on it opens nothing")
-
-
-class OperatorKeyList(Message):
-    keys: list[OperatorKeyView] = Field(description="in order of their making")
 
 
 class StudyEvent(Message):

@@ -18,6 +18,7 @@ from server.db.tamper_check import require_queries_as_charged, round_that_opened
 from server.domain.errors import Rejected
 from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
+from server.services.people.audit import record_operated
 from server.services.queries.schedule import fail, find_same, queue, requeue, reserved
 from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
@@ -82,8 +83,10 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument) -> Written
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
         reserved_costs, later_costs = reserved(tx, row), _kept_after(row, document)
-        budget = lock_account(tx, coordinator.signer, row).budget
-        _require_fits(budget.supposing([*reserved_costs, *later_costs]), cost, len(reserved_costs), later_costs)
+        account = lock_account(tx, coordinator.signer, row)
+        supposed = account.budget.supposing([*reserved_costs, *later_costs])
+        _require_fits(supposed, cost, len(reserved_costs), later_costs)
+        record_operated(coordinator, tx, row, "ask", account, query=document.digest())
         query = earlier or queue(tx, row, document)
         if earlier is not None:
             # A hospital that refused may consent now.

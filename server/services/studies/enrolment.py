@@ -15,12 +15,15 @@ from server.db.ledger_store import LedgerAccount, lock_account
 from server.db.session import Transaction
 from server.db.session_store import lock_session
 from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow, UsedTokenRow
+from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
 from server.domain.study import require_open
 from server.services.coordinator import Coordinator, Written
+from server.services.people.audit import record_operated, write_entry
 from server.services.secure_sum.exchanges import leave_session
 from server.services.tampered_studies import stopping_where_rows_differ
 from server.services.views import at, roster_entry
+from study_protocol.study.audit_log import Actor
 from study_protocol.study.messages import (
     Enrolment,
     EnrolmentRequest,
@@ -63,6 +66,7 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
             expires_at=tx.now() + request.expires_in_seconds,
         )
         tx.session.add(invitation)
+        record_operated(coordinator, tx, row, "invite", client=request.client)
         # With the fingerprint the hospital can pin this coordinator from the token alone, even against a false server.
         token = f"{_PREFIX}_{id}_{secret}_{coordinator.signer.fingerprint}"
         return Invitation(study=study, client=request.client, token=token, expires_at=at(invitation.expires_at))
@@ -70,8 +74,10 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
     return coordinator.database.write("invite", work)
 
 
-def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolment]:
+def enrol(coordinator: Coordinator, request: EnrolmentRequest, request_id: str = "") -> Written[Enrolment]:
     """Exchange an invitation for membership. Same token and key again: the same answer, created False.
+
+    request_id  for the audit log
 
     Raises:
         Rejected: `invitation-unknown`, `invitation-used`, `invitation-expired`, `study-finished`.
@@ -83,7 +89,11 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolm
     verify_document(decode_public_key(request.public_key), ENROLMENT, proven, request.proof)
 
     def work(tx: Transaction) -> Written[Enrolment]:
-        invitation, study = _lock_invitation(tx, id, secret)
+        # Its head is locked before the study, as by every other change.
+        client, study_name = _named_in(tx, id, secret)
+        asked = ChangeRequest(Actor(kind="hospital", name=client), study_name, "enrol", "/v1/enrolments", request_id)
+        write_entry(tx, coordinator.signer, asked)
+        invitation, study = _lock_invitation(tx, id)
         answer = Enrolment(
             study=study.name,
             client=invitation.client,
@@ -121,12 +131,18 @@ def _use(
     rows.append_event(tx, study, "client-enrolled")
 
 
-def _lock_invitation(tx: Transaction, invitation_id: str, secret: str) -> tuple[InvitationRow, StudyRow]:
+def _named_in(tx: Transaction, invitation_id: str, secret: str) -> tuple[str, str]:
+    """Return the client and the study of an invitation. Raises Rejected `invitation-unknown`."""
     invitation = tx.session.get(InvitationRow, invitation_id)
     # Compared in constant time whether or not the invitation exists.
     fits = hmac.compare_digest(_hashed(secret), invitation.secret_sha256 if invitation is not None else "")
     if invitation is None or not fits:
         raise _unknown()
+    return invitation.client, tx.session.get_one(StudyRow, invitation.study_id).name
+
+
+def _lock_invitation(tx: Transaction, invitation_id: str) -> tuple[InvitationRow, StudyRow]:
+    invitation = tx.session.get_one(InvitationRow, invitation_id)
     study = tx.session.scalars(select(StudyRow).where(StudyRow.id == invitation.study_id).with_for_update()).one()
     # It was read before the lock: another enrolment may have used it while this one waited.
     tx.session.refresh(invitation)
@@ -239,6 +255,8 @@ def _leave(
     member.state = state
     tx.session.flush()
     if was_active:
+        if state == "revoked" and account is not None:
+            record_operated(coordinator, tx, row, "revoke", account, client=client)
         _record(tx, account, row, state)
         _count_as_missing(coordinator, tx, row, client)
     rows.append_event(tx, row, f"client-{state}")

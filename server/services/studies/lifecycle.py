@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 
 from sqlalchemy import exists, func, or_, select
@@ -23,6 +23,7 @@ from server.domain.queries import min_noise_multiplier
 from server.domain.study import Action, move
 from server.services import views
 from server.services.coordinator import Coordinator, Written
+from server.services.people.audit import begin_log, record_operated
 from server.services.rounds.close import finish, stop_round
 from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.secure_sum.messages import ParameterFault
@@ -65,6 +66,9 @@ def create(coordinator: Coordinator, request: StudyCreate) -> Written[Study]:
         # From the beginning, so that a worker takes it by one conditional UPDATE.
         tx.session.add(LeaseRow(study_id=row.id))
         open_account(tx, coordinator.signer, row, plan)
+        tx.session.flush()
+        begin_log(coordinator, tx, row.name)
+        record_operated(coordinator, tx, row, "create")
         rows.append_event(tx, row, "study-created")
         tx.session.flush()
         return Written(_view(coordinator, tx, row), created=True)
@@ -83,17 +87,25 @@ def protocol_of(coordinator: Coordinator, study: str) -> int:
 
 
 def list_studies(
-    coordinator: Coordinator, after: str | None = None, limit: int = 100, search: str | None = None
+    coordinator: Coordinator,
+    after: str | None = None,
+    limit: int = 100,
+    search: str | None = None,
+    *,
+    among: Collection[str] | None = None,
 ) -> StudyList:
     """Return studies in order of their names, without deleted ones. `next` is the cursor to pass as `after`.
 
     search  in name or title, in any case
+    among   only studies of these names. None: all
     """
 
     def work(tx: Transaction) -> StudyList:
         # One more than is shown tells whether there is a next page.
         not_deleted = or_(StudyRow.stop_reason.is_(None), StudyRow.stop_reason != "deleted")
         statement = select(StudyRow.name).where(StudyRow.name > (after or ""), not_deleted)
+        if among is not None:
+            statement = statement.where(StudyRow.name.in_(among))
         if search:
             matches = (column.icontains(search, autoescape=True) for column in (StudyRow.name, StudyRow.title))
             statement = statement.where(or_(*matches))
@@ -141,6 +153,7 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
         if open_round is not None:
             # First: a ledger has no end in the middle of a round.
             stop_round(tx, row, open_round, account)
+        record_operated(coordinator, tx, row, action, account)
         finish(tx, row, account, "stopped")
         return
     if action == "start-asking":
@@ -151,6 +164,7 @@ def _apply(coordinator: Coordinator, tx: Transaction, row: StudyRow, action: Act
     if action == "resume":
         # A mended cause may need less patience than the failure.
         row.abandoned_in_a_row, row.resumed_alone, row.next_round_at = 0, 0, 0.0
+    record_operated(coordinator, tx, row, action)
     state, reason = move(row.state, action, row.pause_reason)
     rows.enter_state(tx, row, state, pause_reason=reason)
 
@@ -178,6 +192,7 @@ def delete(coordinator: Coordinator, study: str) -> None:
         account = lock_account(tx, coordinator.signer, row)
         if row.state not in ("draft", "enrolling") or account.budget.last_round:
             raise Rejected("study-begun", "only a study that was never started can be deleted: stop it instead")
+        record_operated(coordinator, tx, row, "delete", account)
         finish(tx, row, account, "deleted")
         logger.warning("deleted before it began", extra={"study": study, "event": "study-deleted"})
 

@@ -1,0 +1,24 @@
+"""What somebody asks the coordinator to change, as the audit log keeps it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from study_protocol.study.audit_log import Actor
+
+
+@dataclass(frozen=True)
+class ChangeRequest:
+    """A request under way.
+
+    study        the log that it belongs to. None: the coordinator's
+    action       operation of the API, or a command
+    body_sha256  None: the body is streamed, or there is none
+    """
+
+    actor: Actor
+    study: str | None
+    action: str
+    address: str = ""
+    request_id: str = ""
+    body_sha256: str | None = None

@@ -1,0 +1,178 @@
+"""API keys of people: `wrk_<id>_<secret>`, shown once, only the hash is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, get_args
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.exc import NoResultFound
+
+from server.db.people_tables import ApiKeyRow
+from server.db.row_checks import RowBroken
+from server.db.session import Transaction
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.people.person import Person
+from server.services.views import at
+from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
+from study_protocol.study.roles import Grant, Role, may_give
+
+logger = logging.getLogger("wardround.coordinator")
+_PREFIX = "wrk"
+_DAY = 86400.0
+# Of columns, not of an object: every request of a person begins here.
+_KEY = select(
+    ApiKeyRow.id,
+    ApiKeyRow.role,
+    ApiKeyRow.study,
+    ApiKeyRow.name,
+    ApiKeyRow.secret_sha256,
+    ApiKeyRow.revoked_at,
+    ApiKeyRow.expires_at,
+).where(ApiKeyRow.id == bindparam("id"))
+
+
+def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | None = None) -> ApiKeyView:
+    """Create a key. Only this answer shows it. Old keys stay valid: rotate with overlap.
+
+    giver  the person who gives it. None: a command on the coordinator's own machine
+
+    Raises:
+        Rejected: `forbidden`: this person may not give this role there.
+    """
+    _require_may_give(giver, Grant(request.role, request.study))
+    id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
+
+    def work(tx: Transaction) -> ApiKeyRow:
+        row = ApiKeyRow(
+            id=id,
+            role=request.role,
+            study=request.study,
+            name=request.name,
+            secret_sha256=_hashed(secret),
+            created_at=tx.now(),
+            expires_at=tx.now() + request.expires_in_days * _DAY,
+        )
+        tx.session.add(row)
+        return row
+
+    row = coordinator.database.write("create-api-key", work)
+    return _view(row, key=f"{_PREFIX}_{id}_{secret}")
+
+
+def list_keys(coordinator: Coordinator, asker: Person | None = None) -> ApiKeyList:
+    """Return all keys ever made that this person may give, without their secrets."""
+
+    def work(tx: Transaction) -> list[ApiKeyView]:
+        ids = select(ApiKeyRow.id).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+        return list(_readable(tx, tx.session.scalars(ids)))
+
+    keys = coordinator.database.read("list-api-keys", work)
+    return ApiKeyList(keys=[key for key in keys if asker is None or may_give(asker.grants, Grant(key.role, key.study))])
+
+
+def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[ApiKeyView]:
+    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
+    for id in ids:
+        try:
+            yield _view(tx.session.scalars(select(ApiKeyRow).where(ApiKeyRow.id == id)).one())
+        except (NoResultFound, RowBroken) as broken:
+            logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
+
+
+def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = None) -> ApiKeyView:
+    """Revoke a key. Repeatable.
+
+    Raises:
+        Rejected: `unknown-key` (also of a study in which this person gives no keys).
+    """
+
+    def work(tx: Transaction) -> ApiKeyView:
+        row = tx.session.get(ApiKeyRow, key_id, with_for_update=True)
+        if row is None or (asker is not None and not may_give(asker.grants, Grant(row.role, row.study))):
+            raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
+        if row.revoked_at is None:
+            row.revoked_at = tx.now()
+        return _view(row)
+
+    return coordinator.database.write("revoke-api-key", work)
+
+
+def _require_may_give(giver: Person | None, given: Grant) -> None:
+    if giver is not None and not may_give(giver.grants, given):
+        raise Rejected(
+            "forbidden", f"you may not give the role {given}: a lead gives roles in its own study, except administrator"
+        )
+
+
+def authenticate(coordinator: Coordinator, key: str) -> Person:
+    """Raises Rejected `bad-token` for anything but a valid key."""
+    prefix, _, rest = key.partition("_")
+    id, _, secret = rest.partition("_")
+
+    found = _find(coordinator, id) if prefix == _PREFIX else None
+    row = None if found is None else found[0]
+    # Compared in constant time whether or not the key exists. As text: the column may hold any value.
+    fits = hmac.compare_digest(_hashed(secret).encode(), str(row.secret_sha256 if row is not None else "").encode())
+    if found is None or row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
+        raise Rejected("bad-token", "the API key is not valid: ask for a new one")
+    _require_not_expired(*found)
+    return Person(row.id, str(row.name), (Grant(row.role, row.study),))
+
+
+def authenticate_each(coordinator: Coordinator, keys: Sequence[str]) -> list[Person | Exception]:
+    """As `authenticate`, of several keys in their order."""
+
+    def authenticate_key(key: str) -> Person | Exception:
+        try:
+            return authenticate(coordinator, key)
+        except Rejected as rejected:
+            return rejected
+
+    return [authenticate_key(key) for key in keys]
+
+
+def require_valid(coordinator: Coordinator, person: Person) -> None:
+    """Raises Rejected `bad-token` once the key is revoked, has expired, or gives another role."""
+    found = _find(coordinator, person.id)
+    if found is None or found[0].revoked_at is not None or (Grant(found[0].role, found[0].study),) != person.grants:
+        raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
+    _require_not_expired(*found)
+
+
+def _require_not_expired(row: Any, now: float) -> None:
+    # A value that is no number opens nothing.
+    if row.expires_at is not None and not (isinstance(row.expires_at, int | float) and now < row.expires_at):
+        raise Rejected("bad-token", "the API key has expired: ask for a new one")
+
+
+def _find(coordinator: Coordinator, key_id: str) -> tuple[Any, float] | None:
+    """Return the key's row and the database's time."""
+
+    def work(tx: Transaction) -> tuple[Any, float] | None:
+        row = tx.session.execute(_KEY, {"id": key_id}).one_or_none()
+        return None if row is None else (row, tx.now() if row.expires_at is not None else 0.0)
+
+    return coordinator.database.read("find-api-key", work)
+
+
+def _hashed(secret: str) -> str:
+    # A 256-bit random secret needs no slow hash.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _view(row: ApiKeyRow, key: str | None = None) -> ApiKeyView:
+    return ApiKeyView(
+        id=row.id,
+        role=row.role,
+        study=row.study,
+        name=row.name,
+        key=key,
+        created_at=at(row.created_at),
+        expires_at=None if row.expires_at is None else at(row.expires_at),
+        revoked_at=None if row.revoked_at is None else at(row.revoked_at),
+    )
