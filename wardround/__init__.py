@@ -21,7 +21,7 @@ Using a model (extra `client`)
     probabilities.
 
 Leading a study (a principal investigator; extra `operator`)
-    Client and AsyncClient call the coordinator at a Connection with an OperatorKey. StudyCreate has the name of a study
+    Client and AsyncClient call the coordinator at a Connection with an ApiKey. StudyCreate has the name of a study
     and its StudySettings. read_study_settings reads the settings from TOML or JSON, and plan_of returns their plan.
     InvitationCreate invites a hospital. average_models returns the mean of released models, which costs no privacy.
 

@@ -3,9 +3,9 @@ from accounting import ClassicalAccountant as ClassicalAccountant
 from accounting import Guarantee as Guarantee
 from accounting import Unreachable as Unreachable
 from accounting import calibrate_noise as calibrate_noise
+from client_sdk.api.client import ApiKey as ApiKey
 from client_sdk.api.client import AsyncClient as AsyncClient
 from client_sdk.api.client import Client as Client
-from client_sdk.api.client import OperatorKey as OperatorKey
 from client_sdk.api.config import Connection as Connection
 from client_sdk.errors import ApiError as ApiError
 from client_sdk.errors import ConfigurationError as ConfigurationError

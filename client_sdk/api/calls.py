@@ -12,8 +12,10 @@ from pydantic import BaseModel
 from client_sdk.api.transport import DEFAULT_ANSWER_LIMIT, NO_COORDINATOR, Call, HttpAnswer
 from client_sdk.errors import UnexpectedAnswer
 from study_protocol.study import messages
+from study_protocol.study.audit_log import AuditPage
 from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import WitnessedHead
+from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
 from study_protocol.study.witness import to_header
 from study_protocol.wire.documents import read_document
@@ -259,16 +261,26 @@ def put_consent(name: str, number: int, client: str, consent: Consent) -> Call[N
     return put(path("studies", name, "queries", number, "consents", client), consent)
 
 
-def create_operator_key(key: messages.OperatorKeyCreate) -> Call[messages.OperatorKeyView]:
-    return _post(path("operator-keys"), messages.OperatorKeyView, key, repeatable=False)
+def create_api_key(key: ApiKeyCreate) -> Call[ApiKeyView]:
+    return _post(path("api-keys"), ApiKeyView, key, repeatable=False)
 
 
-def operator_keys() -> Call[messages.OperatorKeyList]:
-    return get(path("operator-keys"), messages.OperatorKeyList)
+def api_keys() -> Call[ApiKeyList]:
+    return get(path("api-keys"), ApiKeyList)
+
+
+def revoke_api_key(key_id: str) -> Call[ApiKeyView]:
+    return Call("DELETE", path("api-keys", key_id), as_document(ApiKeyView))
+
+
+def audit_log(study: str | None, after: int = 0) -> Call[AuditPage]:
+    """study: None for the coordinator's own log."""
+    target = path("audit") if study is None else path("studies", study, "audit")
+    return get(with_values(target, after=after), AuditPage)
 
 
 def revoke_operator_key(key_id: str) -> Call[None]:
-    return Call("DELETE", path("operator-keys", key_id), nothing)
+    return Call("DELETE", path("api-keys", key_id), nothing)
 
 
 def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:

@@ -26,7 +26,7 @@ from study_protocol.wire.signing import request_token
 T = TypeVar("T")
 
 
-class OperatorKey:
+class ApiKey:
     """`wrk_<id>_<secret>`. Its repr shows the id alone.
 
     Raises:
@@ -44,7 +44,7 @@ class OperatorKey:
         return f"Bearer {self._key}"
 
     def __repr__(self) -> str:
-        return f"OperatorKey(wrk_{self.id}_***)"
+        return f"ApiKey(wrk_{self.id}_***)"
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,13 @@ class Connection(BaseModel):
 
 
 class ClientSettings(BaseModel):
-    """The variables that the commands read: WARDROUND_SERVER, WARDROUND_OPERATOR_KEY, WARDROUND_CLIENT_HOME,
-    WARDROUND_CA_FILE, WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_OPERATOR_KEY_FILE instead."""
+    """The variables that the commands read: WARDROUND_SERVER, WARDROUND_API_KEY, WARDROUND_CLIENT_HOME,
+    WARDROUND_CA_FILE, WARDROUND_ALLOW_HTTP. The key may come from the file WARDROUND_API_KEY_FILE instead."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     server: str | None = None
-    operator_key: SecretStr | None = None
+    api_key: SecretStr | None = None
     client_home: Path = Path("wardround-hospital")
     ca_file: Path | None = None
     allow_http: bool = False
@@ -80,7 +80,7 @@ def load(environment: Mapping[str, str] | None = None) -> ClientSettings:
             key given twice, or a value that is none.
     """
     values, problems = variables.read_variables(
-        os.environ if environment is None else environment, ClientSettings.model_fields, ("operator_key",)
+        os.environ if environment is None else environment, ClientSettings.model_fields, ("api_key",)
     )
     if problems:
         raise ConfigurationError("; ".join(problems))

@@ -108,4 +108,8 @@ class Methods:
     queries = Method(calls.queries)
     query = Method(calls.query)
     put_consent = Method(calls.put_consent)
+    audit_log = Method(calls.audit_log)
+    create_api_key = Method(calls.create_api_key)
+    api_keys = Method(calls.api_keys)
+    revoke_api_key = Method(calls.revoke_api_key)
     health = Method(calls.health)

@@ -28,8 +28,8 @@ from fastapi import FastAPI
 from server.app import create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
-from server.services.studies.operators import create_key
-from study_protocol.study.messages import OperatorKeyCreate
+from server.services.people.keys import create_key
+from study_protocol.study.people import ApiKeyCreate
 
 RESULTS = Path(__file__).parent / "results" / "observation.json"
 # Address, and how many requests are one block.
@@ -41,7 +41,7 @@ def application(home: Path, metrics_port: int | None) -> tuple[FastAPI, str]:
     settings = Settings(home=home, worker=False, metrics_port=metrics_port)
     coordinator = open_coordinator(settings)
     return create_app(settings, coordinator=coordinator), create_key(
-        coordinator, OperatorKeyCreate(role="viewer")
+        coordinator, ApiKeyCreate(role="viewer", name="Ada")
     ).key or ""
 
 

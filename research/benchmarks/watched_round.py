@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 
-from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import Connection
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.hospital import Hospital
@@ -32,9 +32,10 @@ from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.tables import RoundRow
 from server.services.coordinator import Coordinator
-from server.services.studies.operators import create_key
+from server.services.people.keys import create_key
 from server.worker import Worker
-from study_protocol.study.messages import InvitationCreate, OperatorKeyCreate, StudyCreate
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import encode
 
@@ -276,10 +277,10 @@ def _served(coordinator: Coordinator, settings: Settings) -> Iterator[str]:
 
 def _opened(coordinator: Coordinator, url: str, home: Path, settings: StudySettings) -> list[Hospital]:
     """Open the study and enrol the hospitals."""
-    key = create_key(coordinator, OperatorKeyCreate(role="operator")).key
+    key = create_key(coordinator, ApiKeyCreate(role="administrator", name="Ada")).key
     connection = Connection(url=url, patience_seconds=30.0)
     task = tasks.load(settings.training.task, settings.training.task_parameters)
-    with Client(connection, OperatorKey(key)) as operator:
+    with Client(connection, ApiKey(key)) as operator:
         operator.create_study(StudyCreate(study=_STUDY, settings=settings))
         operator.put_initial_model(_STUDY, encode(weights_of(task.model())))
         hospitals = [

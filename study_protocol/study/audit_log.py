@@ -111,14 +111,16 @@ class SignedAuditHead(Message):
 class AuditPage(Message):
     """One page of a log.
 
-    entries  above `after`, in order
-    signed   the head of the whole log
-    fault    the first thing in this page or in the head that is not as the coordinator wrote it. null without one
-    next     ask for more with `after`. null at the end
+    entries          above `after`, in order
+    signed           the head of the whole log
+    coordinator_key  what the head is signed with
+    fault            the first thing in page or head that is not as the coordinator wrote it. null: there is none
+    next             ask for more with `after`. null at the end
     """
 
     entries: list[AuditEntry]
     signed: SignedAuditHead
+    coordinator_key: str
     fault: str | None = None
     next: int | None = None
 

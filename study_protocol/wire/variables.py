@@ -14,11 +14,11 @@ COORDINATOR_NAMES = (
     *("BLOBS", "BLOBS_ENDPOINT", "BLOBS_REGION", "BLOBS_ACCESS_KEY_ID", "BLOBS_SECRET_ACCESS_KEY"),
     *("BLOBS_CACHE", "BLOBS_CACHE_BYTES", "SIGNING_KEY_PATH", "METRICS_HOST", "METRICS_PORT", "TRACES"),
 )
-CLIENT_NAMES = ("SERVER", "OPERATOR_KEY", "CLIENT_HOME", "CA_FILE", "ALLOW_HTTP")
+CLIENT_NAMES = ("SERVER", "API_KEY", "CLIENT_HOME", "CA_FILE", "ALLOW_HTTP")
 # One machine may run several parts of Wardround, so each reader accepts the names of the others.
 KNOWN_NAMES = frozenset(
     {PREFIX + name + suffix for name in COORDINATOR_NAMES for suffix in ("", "_FILE")}
-    | {PREFIX + name for name in (*CLIENT_NAMES, "OPERATOR_KEY_FILE", "DATA", "FAILPOINT", "FAILPOINT_LOG")}
+    | {PREFIX + name for name in (*CLIENT_NAMES, "API_KEY_FILE", "DATA", "FAILPOINT", "FAILPOINT_LOG")}
 )
 
 

@@ -115,7 +115,7 @@ def test_a_command_that_needs_more_names_its_extra(
 @pytest.mark.parametrize(
     ("extra", "lines"),
     [
-        ("server", ["migrate", "operator init --label someone --key-file {home}/operator.key", "worker --check"]),
+        ("server", ["migrate", "key create --name someone --out {home}/operator.key", "worker --check"]),
         ("operator", ["policy template", "witness key", SETTINGS, "plan {home}/study.toml"]),
         (
             "client",

@@ -142,7 +142,7 @@ def _good(here: Live, operation: str) -> Good:
     if operation == "create_key":
         return Good(body={"role": "viewer", "label": "second"}, media_type="application/json")
     if operation == "revoke_key":
-        return Good(path={"key": here.operator("POST", "/v1/operator-keys", json={"role": "viewer"}).json()["id"]})
+        return Good(path={"key": here.operator("POST", "/v1/api-keys", json={"role": "viewer"}).json()["id"]})
     if operation == "put_initial_model":
         here.open_study(study, model=False)
         return Good(path, encode(MODEL), OCTETS)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wardround import (
+    ApiKey,
     AsyncClient,
     BayesianAccountant,
     ClassicalAccountant,
@@ -25,7 +26,6 @@ from wardround import (
     Guarantee,
     Hospital,
     InvitationCreate,
-    OperatorKey,
     Outcome,
     Records,
     Refused,
@@ -94,7 +94,7 @@ def principal_investigator() -> str:
         return "no noise is enough"
     settings = read_study_settings(Path("study.toml"))
     assert_type(settings, StudySettings)
-    with Client(Connection(url="https://study.example.org"), OperatorKey("wrk_a_b")) as client:
+    with Client(Connection(url="https://study.example.org"), ApiKey("wrk_a_b")) as client:
         study = client.create_study(StudyCreate(study="sepsis", settings=settings))
         made = client.invite(study.study, InvitationCreate(client="mercy", expires_in_seconds=86400))
         Path("model.safetensors").write_bytes(client.model("sepsis"))
@@ -102,7 +102,7 @@ def principal_investigator() -> str:
 
 
 async def watcher() -> list[str]:
-    async with AsyncClient(Connection(url="https://study.example.org"), OperatorKey("wrk_a_b")) as client:
+    async with AsyncClient(Connection(url="https://study.example.org"), ApiKey("wrk_a_b")) as client:
         study = await client.study("sepsis")
         assert_type(await client.model("sepsis", version=3), bytes)
         return [study.state, *(one.study for one in (await client.studies()).studies)]

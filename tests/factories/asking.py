@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from client_sdk.api.client import Client, OperatorKey, ServerClock
+from client_sdk.api.client import ApiKey, Client, ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Identity
@@ -114,7 +114,7 @@ def enrolled(
 def operator(here: Live) -> Client:
     """The study's lead, who asks."""
     connection = Connection(url=here.url, patience_seconds=30.0)
-    return Client(connection, OperatorKey(here.operator_key), clock=ServerClock(here.now))
+    return Client(connection, ApiKey(here.operator_key), clock=ServerClock(here.now))
 
 
 def document(**question: Any) -> QueryDocument:

@@ -24,12 +24,13 @@ from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Database, DatabaseClock
 from server.services.coordinator import Coordinator, Written
-from server.services.studies.operators import create_key
+from server.services.people.keys import create_key
 from server.worker import Worker
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins, Randomness
 from study_protocol.study.any_settings import AnySettings
-from study_protocol.study.messages import Assignment, EnrolmentRequest, OperatorKeyCreate, Refusal, UpdateReceipt
+from study_protocol.study.messages import Assignment, EnrolmentRequest, Refusal, UpdateReceipt
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.signing import request_token
 from study_protocol.wire.tensors import encode
@@ -225,7 +226,9 @@ def live(
     if randomness is not None:
         coins, noise = AddressedCoins(randomness), DiscreteGaussianNoise(randomness)
         coordinator = replace(coordinator, coins=coins, noise=noise)
-    keys = [create_key(coordinator, OperatorKeyCreate(role=role)).key or "" for role in ("operator", "viewer")]
+    keys = [
+        create_key(coordinator, ApiKeyCreate(role=role, name="Ada")).key or "" for role in ("administrator", "viewer")
+    ]
     # The app wants its clock before there is a `Live` whose skew it could read.
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())

@@ -23,11 +23,12 @@ from server.config import Settings
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.people.keys import create_key
 from server.services.queries import ask
 from server.services.studies import enrolment, models, witnesses
-from server.services.studies.operators import create_key
 from server.worker import Worker, find_due
-from study_protocol.study.messages import InvitationCreate, Metrics, OperatorKeyCreate, SignedLedgerHead
+from study_protocol.study.messages import InvitationCreate, Metrics, SignedLedgerHead
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.study.witness import sign_head
 from tests.factories.hospital_double import Hospital, update
@@ -88,7 +89,7 @@ def saved(home: Path, template: Path) -> Iterator[Saved]:
     shutil.copyfile(template, home / "wardround.db")
     clock = FakeClock()
     coordinator = coordinator_on(Database(f"sqlite:///{home / 'wardround.db'}", clock=clock), home)
-    keys = [create_key(coordinator, OperatorKeyCreate(role="operator", label=label)).key or "" for label in "ab"]
+    keys = [create_key(coordinator, ApiKeyCreate(role="administrator", name=label)).key or "" for label in "ab"]
     # Nobody pulls the plug here.
     event.listen(coordinator.database.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
     hospitals = {"other": _others(coordinator), "masked": _masked(coordinator), "sepsis": _plain(coordinator)}

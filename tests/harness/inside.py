@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 import server.db.notifications
 import server.worker
-from client_sdk.api.client import Client, OperatorKey, ServerClock
+from client_sdk.api.client import ApiKey, Client, ServerClock
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
 from client_sdk.guard.policy import POLICY_FILE
@@ -246,7 +246,7 @@ def operator_of(wire: Wire, key: str, before_each: Callable[[], object]) -> Clie
     """
     connection = Connection(url=ORIGIN, patience_seconds=60.0)
     handler = _Direct(wire, before_each)
-    return Client(connection, OperatorKey(key), transport=Transport(connection, handler=handler), sleep=_briefly)
+    return Client(connection, ApiKey(key), transport=Transport(connection, handler=handler), sleep=_briefly)
 
 
 class _Direct(httpx.BaseTransport):

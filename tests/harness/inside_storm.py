@@ -27,9 +27,10 @@ from private_learning.tasks import load
 from private_learning.training.weights import weights_of
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
-from server.services.studies.operators import create_key
+from server.services.people.keys import create_key
 from study_protocol.study.any_settings import AnySettings
-from study_protocol.study.messages import InvitationCreate, OperatorKeyCreate, StudyCreate
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.tensors import encode
 from tests.harness import byte_laws, laws
@@ -142,7 +143,7 @@ class InsideStorm:
 
     def _new_key(self) -> str:
         coordinator = open_coordinator(self.settings)
-        key = create_key(coordinator, OperatorKeyCreate(role="operator")).key or ""
+        key = create_key(coordinator, ApiKeyCreate(role="administrator", name="Ada")).key or ""
         coordinator.database.dispose()
         self.secrets.add(key.split("_", 2)[2])
         self.key = key

@@ -15,7 +15,7 @@ from wardround.installation import version
 PINNED = {
     "wardround": """
 ApiError AsyncClient BayesianAccountant ClassicalAccountant Client ConfigurationError Connection ConnectionFailed
-DataError Examples Finding Guarantee Hospital InvitationCreate NotTrusted OperatorKey Outcome Records Refused
+DataError Examples Finding Guarantee Hospital InvitationCreate NotTrusted ApiKey Outcome Records Refused
 ReleasedModel RoundEvent SitePolicy StudyCreate StudySettings Table TableFormat Task TaskDataset TaskError
 TrainingStopped Unreachable WardroundError accounting average_models calibrate_noise examine learning load_model
 load_records load_task plan_of propose_format queries read_study_settings records_of

@@ -38,7 +38,7 @@ GROUPS = {
     "witness": "Sign a study's ledger as an auditor, and compare signed heads.",
     "study": "Create and run studies.",
     "query": "Show the questions about patients, and allow or refuse them at a hospital.",
-    "operator": "Create, list and revoke API keys on the coordinator's machine.",
+    "key": "Create, list and revoke API keys of people.",
 }
 
 _HOSPITAL = (
@@ -101,14 +101,15 @@ _COORDINATOR = (
     Command("migrate", ".coordinator.coordinator:migrate", "Bring the database to this version's schema.", "server"),
     Command("serve", ".coordinator.coordinator:serve", "Run the coordinator's API.", "server"),
     Command("worker", ".coordinator.coordinator:worker", "Run the worker in its own process.", "server"),
-    Command("operator init", ".coordinator.coordinator:operator_init", "Create an API key for a person.", "server"),
-    Command("operator list", ".coordinator.coordinator:operator_list", "List the API keys.", "server"),
-    Command("operator rotate", ".coordinator.coordinator:operator_rotate", "Replace an API key.", "server"),
-    Command("operator revoke", ".coordinator.coordinator:operator_revoke", "Revoke an API key.", "server"),
+    Command("key create", ".coordinator.keys:key_create", "Create an API key for a person.", "server"),
+    Command("key list", ".coordinator.keys:key_list", "List the API keys.", "server"),
+    Command("key rotate", ".coordinator.keys:key_rotate", "Replace an API key.", "server"),
+    Command("key revoke", ".coordinator.keys:key_revoke", "Revoke an API key.", "server"),
 )
 _CHECKS = (
     Command("demo", "..demo.command:demo", "Run a whole study of four hospitals on this machine.", "demo"),
     Command("budget", ".officer.ledger:budget", "Print the budget of a study and what was spent on what."),
+    Command("audit-log", ".officer.audit_log:audit_log", "Show and check who asked for which change."),
     Command("ledger verify", ".officer.verify:verify", "Check every entry of a ledger and recompute every ε."),
     Command("ledger export", ".officer.ledger:export", "Write a study's ledger to a file after checking it."),
     Command("ledger seen", ".officer.witnesses:seen", "Print the ledger's head as this hospital saw it."),

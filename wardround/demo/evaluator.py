@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import load as load_settings
 from client_sdk.errors import ConfigurationError
 from client_sdk.released.evaluation import watch
@@ -26,10 +26,10 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="what the evaluation set is called in the study's metrics")
     options = parser.parse_args()
     settings = load_settings()
-    if settings.operator_key is None:
-        raise ConfigurationError("set WARDROUND_OPERATOR_KEY_FILE")
+    if settings.api_key is None:
+        raise ConfigurationError("set WARDROUND_API_KEY_FILE")
     records = load_records(options.data, patient_column=options.patient_column)
-    with Client(settings.connection(), OperatorKey(settings.operator_key.get_secret_value())) as client:
+    with Client(settings.connection(), ApiKey(settings.api_key.get_secret_value())) as client:
         watch(client, options.study, records, options.name, every=PAUSE_SECONDS)
 
 

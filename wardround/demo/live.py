@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import Connection, read_secret
 from client_sdk.errors import WardroundError
 from client_sdk.guard.policy import POLICY_FILE
@@ -95,12 +95,13 @@ class LiveCoordinator:
         env, log = self.environment(), self.log
         self.processes.run("wardround migrate", ["migrate"], env=env, log=log, command=self.command)
         with ThreadPoolExecutor() as pool:
-            list(pool.map(self._make_operator, ("operator", "viewer"), (self.operator_key_file, self.viewer_key_file)))
+            files = (self.operator_key_file, self.viewer_key_file)
+            list(pool.map(self._make_operator, ("administrator", "viewer"), files))
 
     def _make_operator(self, role: str, path: Path) -> None:
-        arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
+        arguments = ["key", "create", "--role", role, "--name", "demonstration", "--out", str(path)]
         env, log = self.environment(), self.log
-        self.processes.run("wardround operator init", arguments, env=env, log=log, command=self.command)
+        self.processes.run("wardround key create", arguments, env=env, log=log, command=self.command)
 
     def serve(self, **extra: str | Path | None) -> Process:
         """Start it and wait until it answers.
@@ -133,7 +134,7 @@ class LiveCoordinator:
 
     def operator(self, patience_seconds: float = 30.0) -> Client:
         """The API with the operator's key."""
-        key = OperatorKey(read_secret(self.operator_key_file))
+        key = ApiKey(read_secret(self.operator_key_file))
         return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
 
 

@@ -121,7 +121,7 @@ def read_log(coordinator: Coordinator, study: str | None, after: int, limit: int
         name = study or OF_COORDINATOR
         head = tx.session.get(AuditHeadRow, name)
         if head is None:
-            return _without_head(tx, study)
+            return _without_head(coordinator, tx, study)
         above = select(AuditRow).where(AuditRow.study == name, AuditRow.sequence >= after)
         rows = tx.session.scalars(above.order_by(AuditRow.sequence).limit(limit + 1)).all()
         entries, fault = _entries_of(study, rows, after)
@@ -130,20 +130,21 @@ def read_log(coordinator: Coordinator, study: str | None, after: int, limit: int
             fault = f"audit log entry {after + 1}: it is missing"
         more = reached if entries and reached < head.entries else None
         signed = SignedAuditHead(head=_head_of(head), signature=head.signature)
-        return AuditPage(
-            entries=entries, signed=signed, fault=fault or _fault_of_head(tx, coordinator.signer, head), next=more
-        )
+        found = fault or _fault_of_head(tx, coordinator.signer, head)
+        key = coordinator.signer.public_key
+        return AuditPage(entries=entries, signed=signed, coordinator_key=key, fault=found, next=more)
 
     return coordinator.database.read("read-audit-log", work)
 
 
-def _without_head(tx: Transaction, study: str | None) -> AuditPage:
+def _without_head(coordinator: Coordinator, tx: Transaction, study: str | None) -> AuditPage:
     if study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is None:
         raise Rejected("unknown-study", "there is no study of this name: list the studies")
     head = AuditHead(study=study, entries=0, sha256=GENESIS)
     # The log of the coordinator begins with its first change. That of a study begins with its creation.
     fault = None if study is None else "the head of the audit log is missing"
-    return AuditPage(entries=[], signed=SignedAuditHead(head=head, signature=None), fault=fault)
+    signed, key = SignedAuditHead(head=head, signature=None), coordinator.signer.public_key
+    return AuditPage(entries=[], signed=signed, coordinator_key=key, fault=fault)
 
 
 def _entries_of(study: str | None, rows: Sequence[AuditRow], after: int) -> tuple[list[AuditEntry], str | None]:

@@ -14,7 +14,7 @@ import pytest
 
 from client_sdk.api.answered import Answered
 from client_sdk.api.asks import AsyncQueryMixin, QueryMixin
-from client_sdk.api.client import AsyncClient, Client, OperatorKey
+from client_sdk.api.client import ApiKey, AsyncClient, Client
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Call
 from client_sdk.errors import AnswerNotSigned, ConfigurationError, ConflictError, QueryFailed, QueryNotAnswered
@@ -72,7 +72,7 @@ def _joined(sites: list[Site]) -> None:
 
 @pytest.fixture
 def lead(here: Live) -> Iterator[Client]:
-    with Client(Connection(url=here.url), OperatorKey(here.operator_key)) as client:
+    with Client(Connection(url=here.url), ApiKey(here.operator_key)) as client:
         yield client
 
 
@@ -108,7 +108,7 @@ def test_the_same_question_in_any_form_is_the_same_answer_and_costs_nothing(lead
 def test_an_awaited_client_asks_as_well(here: Live, lead: Client) -> None:
     async def scenario() -> tuple[Answered, list[Query]]:
         seen: list[Query] = []
-        async with AsyncClient(Connection(url=here.url), OperatorKey(here.operator_key)) as client:
+        async with AsyncClient(Connection(url=here.url), ApiKey(here.operator_key)) as client:
             return await client.ask("registry", COUNT | {"title": "Anew"}, timeout=60, on_state=seen.append), seen
 
     answer, seen = asyncio.run(scenario())
@@ -122,10 +122,10 @@ def test_a_known_key_or_its_fingerprint_is_what_the_answer_is_verified_with(here
     mark = fingerprint(decode_public_key(key))
     assert not lead.ask("registry", COUNT, timeout=60).pinned
     for known in (key, mark, " ".join([mark[:32].upper(), mark[32:]])):
-        with Client(Connection(url=here.url), OperatorKey(here.operator_key), coordinator_key=known) as client:
+        with Client(Connection(url=here.url), ApiKey(here.operator_key), coordinator_key=known) as client:
             assert client.ask("registry", COUNT).pinned
     with (
-        Client(Connection(url=here.url), OperatorKey(here.operator_key), coordinator_key="0" * 64) as client,
+        Client(Connection(url=here.url), ApiKey(here.operator_key), coordinator_key="0" * 64) as client,
         pytest.raises(AnswerNotSigned, match="another key"),
     ):
         client.ask("registry", COUNT)

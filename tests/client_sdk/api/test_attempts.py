@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from client_sdk.api.attempts import PROBLEM, Attempts, Backoff, ServerClock, may_repeat, retry_after_seconds
-from client_sdk.api.client import OperatorKey
+from client_sdk.api.client import ApiKey
 from client_sdk.api.transport import Call, HttpAnswer
 from client_sdk.errors import ClockSkewError, ConfigurationError, ConnectionFailed, ServerFailure, UnexpectedAnswer
 
-KEY = OperatorKey("wrk_1_s")
+KEY = ApiKey("wrk_1_s")
 
 
 class Noting:

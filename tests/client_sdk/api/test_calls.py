@@ -73,8 +73,8 @@ EVERY: dict[str, Call[Any]] = {
     "put_witness": calls.put_witness("s", WITNESS),
     "put_outside_witness": calls.put_outside_witness("s", WITNESS),
     "round_view": calls.round_view("s", 1),
-    "create_operator_key": calls.create_operator_key(ANY),
-    "operator_keys": calls.operator_keys(),
+    "create_api_key": calls.create_api_key(ANY),
+    "api_keys": calls.api_keys(),
     "revoke_operator_key": calls.revoke_operator_key("k"),
     "ask_query": calls.ask_query("s", ANY),
     "forecast_query": calls.forecast_query("s", ANY),
@@ -121,7 +121,7 @@ def test_every_operation_of_studies_rounds_and_keys_has_its_call() -> None:
 
 def test_what_cannot_happen_twice_is_not_repeated_and_what_needs_no_name_is_open() -> None:
     once = {name for name, call in EVERY.items() if not call.repeatable}
-    assert once == {"invite", "create_operator_key"}
+    assert once == {"invite", "create_api_key"}
     assert {name for name, call in EVERY.items() if call.open} == {"enrol", "health"}
 
 

@@ -9,7 +9,7 @@ import httpx
 import jwt
 import pytest
 
-from client_sdk.api.client import AsyncClient, OperatorKey, ServerClock
+from client_sdk.api.client import ApiKey, AsyncClient, ServerClock
 from client_sdk.api.transport import AsyncTransport, Call
 from client_sdk.errors import (
     ApiError,
@@ -48,7 +48,7 @@ def test_a_lost_answer_to_a_put_is_repeated_with_the_same_bytes() -> None:
 
 def test_a_post_that_may_have_arrived_is_not_repeated() -> None:
     answer, seen = script(httpx.ReadTimeout, GOOD)
-    api, slept = client(answer, OperatorKey("wrk_1_s"))
+    api, slept = client(answer, ApiKey("wrk_1_s"))
     with pytest.raises(ConnectionFailed):
         api.invite("sepsis", InvitationCreate(client="mercy"))
     assert (len(seen), slept) == (1, [])
@@ -160,7 +160,7 @@ def test_the_twin_repeats_and_reads_the_same() -> None:
 
     async def ask() -> StudyList:
         transport = AsyncTransport(CONNECTION, handler=httpx.MockTransport(answer))
-        async with AsyncClient(CONNECTION, OperatorKey("wrk_1_s"), transport=transport, sleep=sleep) as api:
+        async with AsyncClient(CONNECTION, ApiKey("wrk_1_s"), transport=transport, sleep=sleep) as api:
             return await api.studies()
 
     assert asyncio.run(ask()).studies == []

@@ -48,7 +48,7 @@ def test_every_variable_reaches_the_connection(tmp_path: Path) -> None:
     [
         ("WARDROUND_CAFILE", "WARDROUND_CA_FILE"),
         ("WARDROUND_SEVRER", "WARDROUND_SERVER"),
-        ("WARDROUND_OPERATOR_KEYFILE", "WARDROUND_OPERATOR_KEY_FILE"),
+        ("WARDROUND_API_KEYFILE", "WARDROUND_API_KEY_FILE"),
         ("WARDROUND_SERVER_FILE", "WARDROUND_SERVER"),
     ],
 )
@@ -70,19 +70,19 @@ def test_each_side_accepts_the_names_of_the_other() -> None:
 def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("wrk_1_hunter2\n")
-    given = load({"WARDROUND_OPERATOR_KEY_FILE": str(path)})
+    given = load({"WARDROUND_API_KEY_FILE": str(path)})
     assert given.operator_key is not None
     assert given.operator_key.get_secret_value() == "wrk_1_hunter2"
     assert "hunter2" not in repr(given)
     with pytest.raises(ConfigurationError, match="both set"):
-        load({"WARDROUND_OPERATOR_KEY_FILE": str(path), "WARDROUND_OPERATOR_KEY": "wrk_1_other"})
+        load({"WARDROUND_API_KEY_FILE": str(path), "WARDROUND_API_KEY": "wrk_1_other"})
 
 
 def test_an_empty_value_is_as_good_as_none() -> None:
-    names = ["WARDROUND_OPERATOR_KEY_FILE", "WARDROUND_CLIENT_HOME", "WARDROUND_SERVER", "WARDROUND_CA_FILE"]
+    names = ["WARDROUND_API_KEY_FILE", "WARDROUND_CLIENT_HOME", "WARDROUND_SERVER", "WARDROUND_CA_FILE"]
     assert load(dict.fromkeys(names, "")) == load({})
-    key = {"WARDROUND_OPERATOR_KEY": "wrk_1_hunter2"}
-    assert load(key | {"WARDROUND_OPERATOR_KEY_FILE": ""}) == load(key)
+    key = {"WARDROUND_API_KEY": "wrk_1_hunter2"}
+    assert load(key | {"WARDROUND_API_KEY_FILE": ""}) == load(key)
 
 
 def test_a_value_that_is_none_says_what_is_expected() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from client_sdk.api.client import OperatorKey
+from client_sdk.api.client import ApiKey
 from client_sdk.api.transport import Call
 from client_sdk.errors import (
     ConfigurationError,
@@ -25,7 +25,7 @@ def test_the_public_origin_is_signed_whatever_is_dialled() -> None:
 
 
 def test_keys_are_masked_in_every_repr() -> None:
-    key = OperatorKey("wrk_ab12_hunter2")
+    key = ApiKey("wrk_ab12_hunter2")
     api, _ = client(script(GOOD)[0], key)
     assert "hunter2" not in repr(key) + repr(api)
     assert "ab12" in repr(key)
@@ -33,4 +33,4 @@ def test_keys_are_masked_in_every_repr() -> None:
     assert private not in repr(MERCY)
     for wrong in ("", "wrk", "wrk_a", "wrk__x", "wrk_a_", "key_a_b"):
         with pytest.raises(ConfigurationError, match="form"):
-            OperatorKey(wrong)
+            ApiKey(wrong)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from client_sdk.api import calls
-from client_sdk.api.client import AsyncClient, Client, OperatorKey
+from client_sdk.api.client import ApiKey, AsyncClient, Client
 from client_sdk.api.config import Connection
 from client_sdk.api.methods import Method, Methods
 from client_sdk.errors import NotFoundError
@@ -48,7 +48,7 @@ def test_both_methods_show_the_call_s_own_arguments_answer_and_words(name: str) 
 
 def test_the_awaited_methods_work_over_a_real_socket(here: Live) -> None:
     async def scenario() -> tuple[str, list[str], bytes, str]:
-        async with AsyncClient(Connection(url=here.url), OperatorKey(here.operator_key)) as client:
+        async with AsyncClient(Connection(url=here.url), ApiKey(here.operator_key)) as client:
             study, listed = await asyncio.gather(client.study("sepsis"), client.studies())
             made = await client.invite("sepsis", InvitationCreate(client="mercy"))
             with pytest.raises(NotFoundError):
@@ -56,7 +56,7 @@ def test_the_awaited_methods_work_over_a_real_socket(here: Live) -> None:
             return study.study, [one.study for one in listed.studies], await client.model("sepsis", 0), made.client
 
     study, listed, model, invited = asyncio.run(scenario())
-    with Client(Connection(url=here.url), OperatorKey(here.operator_key)) as client:
+    with Client(Connection(url=here.url), ApiKey(here.operator_key)) as client:
         assert client.study("sepsis").study == study == "sepsis"
         assert client.model("sepsis", 0) == model
     assert (listed, invited) == (["sepsis"], "mercy")

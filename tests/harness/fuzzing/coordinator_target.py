@@ -20,8 +20,8 @@ from fastapi.routing import APIRoute
 from server.app import ROUTERS, create_app
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
-from server.services.studies.operators import create_key
-from study_protocol.study.messages import OperatorKeyCreate
+from server.services.people.keys import create_key
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.wire.signing import request_token
 from tests.harness.fuzzing import example_study
 from tests.harness.fuzzing.target import Target
@@ -51,7 +51,7 @@ def _requests() -> _Requests:
     settings = Settings(home=Path(tempfile.mkdtemp(prefix="wardround-fuzz-")), origin=_ORIGIN, worker=False)
     prepare(settings)
     coordinator = open_coordinator(settings)
-    key = create_key(coordinator, OperatorKeyCreate(role="operator", label="fuzz")).key
+    key = create_key(coordinator, ApiKeyCreate(role="administrator", name="fuzz")).key
     assert key is not None
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     targets = sorted((method, _filled(route.path)) for route in routes for method in route.methods or ())

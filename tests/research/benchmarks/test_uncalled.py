@@ -55,8 +55,8 @@ STAYS = {
     "label_cells",
     "random_values",
     # The API of operator keys: whoever writes an operator's tool sends these calls.
-    "create_operator_key",
-    "operator_keys",
+    "create_api_key",
+    "api_keys",
     "revoke_operator_key",
 }
 

@@ -44,7 +44,7 @@ def test_without_a_token_nothing_opens(here: Live, header: str | None) -> None:
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("path", ["/v1/studies", "/v1/studies/auth", "/v1/studies/nowhere", "/v1/operator-keys"])
+@pytest.mark.parametrize("path", ["/v1/studies", "/v1/studies/auth", "/v1/studies/nowhere", "/v1/api-keys"])
 def test_everything_but_health_and_enrolment_wants_a_token(here: Live, north: Hospital, path: str) -> None:
     assert _code(here.send("GET", path)) == (401, "bad-token")
 
@@ -151,7 +151,7 @@ def test_a_client_speaks_for_itself_only(here: Live, north: Hospital) -> None:
 
 
 def test_a_client_is_no_operator(here: Live, north: Hospital) -> None:
-    for method, path in [("GET", "/v1/studies"), ("GET", "/v1/operator-keys"), ("PUT", "/v1/studies/auth/models/0")]:
+    for method, path in [("GET", "/v1/studies"), ("GET", "/v1/api-keys"), ("PUT", "/v1/studies/auth/models/0")]:
         assert _code(here.signed(north, method, path)) == (403, "forbidden"), path
     assert _code(here.signed(north, "PUT", "/v1/studies/auth/clients/north/revoked")) == (403, "forbidden")
 
@@ -163,8 +163,8 @@ def test_a_viewer_reads_and_does_not_act(here: Live, north: Hospital) -> None:
         ("POST", "/v1/studies/auth/start"),
         ("PUT", "/v1/studies/auth/models/0"),
         ("PUT", "/v1/studies/auth/clients/north/revoked"),
-        ("GET", "/v1/operator-keys"),
-        ("DELETE", "/v1/operator-keys/0"),
+        ("GET", "/v1/api-keys"),
+        ("DELETE", "/v1/api-keys/0"),
     ]:
         assert _code(here.send(method, path, here.viewer_key)) == (403, "forbidden"), path
 

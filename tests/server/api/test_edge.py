@@ -174,7 +174,7 @@ def _head(method: str, path: str, token: str, length: int) -> bytes:
         ("PUT", "/v1/studies/{study}/models/0"),
         ("PUT", "/v1/studies/{study}/models/0/metrics"),
         ("PUT", "/v1/studies/{study}/clients/north/key"),
-        ("POST", "/v1/operator-keys"),
+        ("POST", "/v1/api-keys"),
     ],
 )
 def test_a_strangers_body_is_not_waited_for(here: Live, study: str, method: str, path: str) -> None:
@@ -310,7 +310,7 @@ def test_no_text_of_anybody_moves_a_cursor(here: Live, study: str, text: str) ->
     settings["training"]["task_parameters"] = {"column." + text: "0..1"}
     answers = {
         "body.title": here.operator("POST", "/v1/studies", json={"study": "x", "title": text, "settings": {}}),
-        "body.label": here.operator("POST", "/v1/operator-keys", json={"role": "viewer", "label": text}),
+        "body.label": here.operator("POST", "/v1/api-keys", json={"role": "viewer", "label": text}),
         "body.detail": here.signed(who, "PUT", f"/v1/studies/{study}/rounds/1/refusals/north", refusal),
         "body.evaluation_set": here.operator(
             "PUT", f"/v1/studies/{study}/models/0/metrics", json={"evaluation_set": text, "values": {"a": 1.0}}
@@ -323,7 +323,7 @@ def test_no_text_of_anybody_moves_a_cursor(here: Live, study: str, text: str) ->
         assert code_of(answer) == (422, "invalid-request"), field
         assert any(named.startswith(field) for named in answer.json()["fields"]), answer.json()
         assert text not in answer.text
-    assert here.operator("POST", "/v1/operator-keys", json={"role": "viewer", "label": "Zoë 王 – حسن"}).is_success
+    assert here.operator("POST", "/v1/api-keys", json={"role": "viewer", "label": "Zoë 王 – حسن"}).is_success
 
 
 def test_a_packed_request_is_not_unpacked(here: Live, study: str) -> None:
@@ -331,5 +331,5 @@ def test_a_packed_request_is_not_unpacked(here: Live, study: str) -> None:
 
     packed = gzip.compress(json.dumps({"role": "viewer"}).encode())
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    answer = here.operator("POST", "/v1/operator-keys", content=packed, headers=headers)
+    answer = here.operator("POST", "/v1/api-keys", content=packed, headers=headers)
     assert answer.status_code in (400, 415, 422)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import Connection
 from server.api import events, lanes
 from server.api.lanes import Lane, Lanes
@@ -124,7 +124,7 @@ def test_the_sdk_comes_again_when_it_was_told_to(attacked: Live, monkeypatch: py
         asked = _one_after_another(attacked, attacked.viewer_key, path, MANY, held, pool)
         while sum(not one.done() for one in asked) > lanes.HEAVY_OF_ONE + Lanes().heavy.waiting:
             pass
-        with Client(Connection(url=attacked.url), OperatorKey(attacked.viewer_key), sleep=pause) as client:
+        with Client(Connection(url=attacked.url), ApiKey(attacked.viewer_key), sleep=pause) as client:
             assert client.certificate("ward")
     assert pauses
     assert pauses[0] >= 1

@@ -15,16 +15,18 @@ from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator
 from server.services.identities import identify
+from server.services.people import keys
+from server.services.people.person import authenticate_each
 from server.services.readiness import Readiness
-from server.services.studies import operators
-from server.services.studies.operators import Operator, authenticate_each
-from study_protocol.study.messages import OperatorKeyCreate
+from study_protocol.study.people import ApiKeyCreate
 
 
 def _ask(coordinator: Coordinator, wait: float, look: Callable[[], int], **settings: float) -> tuple[int | None, float]:
     """What `poll` answers where 3 or more is news, and after how many seconds; every mark is a new one."""
     marks, seen = iter(range(1, 1_000_000)), iter(range(1_000_000))
-    who = Operator(operators.create_key(coordinator, OperatorKeyCreate(role="viewer")).id, "viewer")
+    who = keys.authenticate(
+        coordinator, keys.create_key(coordinator, ApiKeyCreate(role="viewer", name="Ada")).key or ""
+    )
 
     def looked() -> tuple[int, int | None]:
         found = look()

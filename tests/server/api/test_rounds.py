@@ -6,7 +6,8 @@ import pytest
 
 from server.api.auth import Caller, ClientCaller
 from server.api.rounds import own_client_of, sees_clients
-from server.services.studies.operators import Operator
+from server.services.people.person import Person
+from study_protocol.study.roles import Grant
 from tests.factories.live_coordinator import Live, code_of
 
 
@@ -29,11 +30,12 @@ def test_only_operators_see_who_took_part(here: Live, study: str) -> None:
 @pytest.mark.parametrize(
     ("caller", "sees", "own"),
     [
-        (Operator("0" * 16, "operator"), True, None),
-        (Operator("0" * 16, "viewer"), False, None),
+        (Person("0" * 16, "Ada", (Grant("lead", "ward"),)), True, None),
+        (Person("0" * 16, "Ada", (Grant("auditor"),)), True, None),
+        (Person("0" * 16, "Ada", (Grant("lead", "other"), Grant("viewer", "ward"))), False, None),
         (ClientCaller("ward", "north", "0" * 64, "key", 1), False, "north"),
     ],
-    ids=["operator", "viewer", "hospital"],
+    ids=["lead", "auditor", "viewer-here", "hospital"],
 )
 def test_who_is_shown_whose_part(caller: Caller, sees: bool, own: str | None) -> None:
-    assert (sees_clients(caller), own_client_of(caller)) == (sees, own)
+    assert (sees_clients(caller, "ward"), own_client_of(caller)) == (sees, own)

@@ -11,20 +11,20 @@ from sqlalchemy import event
 
 from server.db.groups import Groups
 from server.db.session import Database, Transaction
-from server.db.tables import OperatorKeyRow
+from server.db.tables import ApiKeyRow
 from server.domain.errors import Rejected
 from tests.factories.dying import Killed
 
 
 def add(tx: Transaction, label: str) -> int:
     """How many rows this piece sees once it has added its own."""
-    tx.session.add(OperatorKeyRow(id=label, role="viewer", label=label, secret_sha256="0" * 64, created_at=tx.now()))
+    tx.session.add(ApiKeyRow(id=label, role="viewer", label=label, secret_sha256="0" * 64, created_at=tx.now()))
     tx.session.flush()
-    return tx.session.query(OperatorKeyRow).count()
+    return tx.session.query(ApiKeyRow).count()
 
 
 def labels(database: Database) -> set[str]:
-    return database.read("labels", lambda tx: {row.label for row in tx.session.query(OperatorKeyRow)})
+    return database.read("labels", lambda tx: {row.label for row in tx.session.query(ApiKeyRow)})
 
 
 class Commits:

@@ -12,17 +12,17 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from server.db.rows import find_study
 from server.db.session import Database, Transaction, connect
-from server.db.tables import OperatorKeyRow
+from server.db.tables import ApiKeyRow
 from server.domain.errors import Rejected
 from tests.factories.studies import FakeClock
 
 
-def key(id: str) -> OperatorKeyRow:
-    return OperatorKeyRow(id=id, role="viewer", label="", secret_sha256="0" * 64, created_at=0.0)
+def key(id: str) -> ApiKeyRow:
+    return ApiKeyRow(id=id, role="viewer", label="", secret_sha256="0" * 64, created_at=0.0)
 
 
 def labels(database: Database) -> set[str]:
-    return set(database.read("labels", lambda tx: [row.label for row in tx.session.query(OperatorKeyRow)]))
+    return set(database.read("labels", lambda tx: [row.label for row in tx.session.query(ApiKeyRow)]))
 
 
 def test_what_a_transaction_raises_undoes_it(database: Database) -> None:
@@ -38,19 +38,19 @@ def test_what_a_transaction_raises_undoes_it(database: Database) -> None:
 
 def test_rows_remember_the_transaction_that_wrote_them(database: Database) -> None:
     database.write("make-a-key", lambda tx: tx.session.add(key("a")))
-    database.write("look", lambda tx: tx.session.get_one(OperatorKeyRow, "a"))
-    assert database.read("who", lambda tx: tx.session.get_one(OperatorKeyRow, "a").written_by) == "make-a-key"
+    database.write("look", lambda tx: tx.session.get_one(ApiKeyRow, "a"))
+    assert database.read("who", lambda tx: tx.session.get_one(ApiKeyRow, "a").written_by) == "make-a-key"
 
     def relabel(tx: Transaction) -> None:
-        tx.session.get_one(OperatorKeyRow, "a").label = "new"
+        tx.session.get_one(ApiKeyRow, "a").label = "new"
 
     database.write("relabel", relabel)
-    assert database.read("who", lambda tx: tx.session.get_one(OperatorKeyRow, "a").written_by) == "relabel"
+    assert database.read("who", lambda tx: tx.session.get_one(ApiKeyRow, "a").written_by) == "relabel"
 
 
 def test_a_reader_cannot_write(database: Database) -> None:
     with pytest.raises(DBAPIError, match=r"read-?only"):
-        database.read("sneaky", lambda tx: tx.session.execute(text("DELETE FROM operator_keys")))
+        database.read("sneaky", lambda tx: tx.session.execute(text("DELETE FROM api_keys")))
     database.write("make", lambda tx: tx.session.add(key("a")))
 
 
@@ -59,7 +59,7 @@ def test_writers_of_one_row_follow_each_other(database: Database) -> None:
     database.write("make", lambda tx: tx.session.add(key("a")))
 
     def increment(tx: Transaction) -> None:
-        row = tx.session.get_one(OperatorKeyRow, "a", with_for_update=True)
+        row = tx.session.get_one(ApiKeyRow, "a", with_for_update=True)
         value = row.created_at
         time.sleep(0.002)
         row.created_at = value + 1
@@ -73,7 +73,7 @@ def test_writers_of_one_row_follow_each_other(database: Database) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert database.read("sum", lambda tx: tx.session.get_one(OperatorKeyRow, "a").created_at) == 20
+    assert database.read("sum", lambda tx: tx.session.get_one(ApiKeyRow, "a").created_at) == 20
 
 
 def test_a_transaction_is_run_again_when_the_database_asks_for_it(database: Database) -> None:
@@ -97,7 +97,7 @@ def test_other_errors_are_not_tried_again(database: Database) -> None:
 
     def work(tx: Transaction) -> None:
         runs.append(1)
-        tx.session.add(OperatorKeyRow(id="a", role="king", label="", secret_sha256="0" * 64, created_at=0.0))
+        tx.session.add(ApiKeyRow(id="a", role="king", label="", secret_sha256="0" * 64, created_at=0.0))
 
     with pytest.raises(IntegrityError):
         database.write("wrong", work)
@@ -112,11 +112,11 @@ def test_deadlocked_transactions_both_succeed(database: Database) -> None:
         met: list[int] = []
 
         def work(tx: Transaction) -> None:
-            tx.session.get_one(OperatorKeyRow, first, with_for_update=True)
+            tx.session.get_one(ApiKeyRow, first, with_for_update=True)
             if not met and database.engine.dialect.name == "postgresql":
                 met.append(1)
                 meet.wait()
-            tx.session.get_one(OperatorKeyRow, second, with_for_update=True).created_at += 1
+            tx.session.get_one(ApiKeyRow, second, with_for_update=True).created_at += 1
 
         database.write("crossing", work)
 
@@ -125,7 +125,7 @@ def test_deadlocked_transactions_both_succeed(database: Database) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    times = database.read("both", lambda tx: [row.created_at for row in tx.session.query(OperatorKeyRow)])
+    times = database.read("both", lambda tx: [row.created_at for row in tx.session.query(ApiKeyRow)])
     assert times == [1.0, 1.0]
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from server.db.session import Database, Transaction
-from server.db.tables import Base, EventRow, OperatorKeyRow, StudyRow
+from server.db.tables import ApiKeyRow, Base, EventRow, StudyRow
 
 HASH = "0" * 64
 
@@ -39,9 +39,9 @@ def study(**changes: Any) -> StudyRow:
     return StudyRow(**given | changes)
 
 
-def key(**changes: Any) -> OperatorKeyRow:
+def key(**changes: Any) -> ApiKeyRow:
     given: dict[str, Any] = {"id": "a", "role": "viewer", "label": "", "secret_sha256": HASH, "created_at": 0.0}
-    return OperatorKeyRow(**given | changes)
+    return ApiKeyRow(**given | changes)
 
 
 def stored(database: Database, *rows: Base) -> None:

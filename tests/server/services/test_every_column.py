@@ -121,7 +121,7 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
     where, bound = "study_id = (SELECT id FROM studies WHERE name = ?)", study
     if table.name == "studies":
         where = "name = ?"
-    elif table.name == "operator_keys":
+    elif table.name == "api_keys":
         where, bound = "label = ?", "b"
     written, given = "= ?", (value, bound)
     if isinstance(value, str) and value.startswith("= "):

@@ -37,7 +37,7 @@ def test_every_command_of_the_page_does_what_it_says(here: Live, run: Run, tmp_p
     programs = Path(sys.executable).parent
     given = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "WARDROUND_OPERATOR_KEY": here.viewer_key,
+        "WARDROUND_API_KEY": here.viewer_key,
         "no_proxy": "127.0.0.1",
     }
     script = "\n".join(["set -e", *(f"echo '== {place}'\n{line}" for place, line in enumerate(COMMANDS))])

@@ -24,7 +24,7 @@ OF_A_SYNTHESIS = {"synth"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
-    *("operator init", "operator list", "operator revoke", "operator rotate"),
+    *("key create", "key list", "key revoke", "key rotate"),
 }
 # An auditor's key has to stand in the study's settings: tests/wardround/cli/test_witnesses.py.
 OF_AN_AUDITOR = {"witness sign"}

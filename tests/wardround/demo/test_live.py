@@ -58,7 +58,7 @@ def test_it_is_prepared_with_tables_and_two_keys(tmp_path: Path, started: Any) -
     LiveCoordinator(tmp_path / "home", started, command=("old-wardround",)).prepare()
     commands = [" ".join(arguments[1:4]) for _, arguments, _ in started.calls]
     assert commands[0] == "migrate"
-    assert sorted(commands[1:]) == ["operator init --role", "operator init --role"]
+    assert sorted(commands[1:]) == ["key create --role", "key create --role"]
     assert {arguments[0] for _, arguments, _ in started.calls} == {"old-wardround"}
 
 

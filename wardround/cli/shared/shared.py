@@ -50,11 +50,14 @@ def a_name(value: str) -> str:
     return value
 
 
+def a_name_or_none(value: str | None) -> str | None:
+    """As `a_name`, where a name may lack."""
+    return None if value is None else a_name(value)
+
+
 StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
 Server = Annotated[str | None, typer.Option(help="address of the coordinator. Default: WARDROUND_SERVER")]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="file with the operator key. Default: WARDROUND_OPERATOR_KEY(_FILE)")
-]
+KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key. Default: WARDROUND_API_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory. Default: WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -87,18 +90,18 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     Raises:
         ConfigurationError: the address or the key is missing.
     """
-    from client_sdk.api.client import Client, OperatorKey
+    from client_sdk.api.client import ApiKey, Client
     from client_sdk.api.config import read_secret
     from client_sdk.errors import ConfigurationError
 
     settings = load()
     if key_file is not None:
         key = read_secret(key_file)
-    elif settings.operator_key is not None:
-        key = settings.operator_key.get_secret_value()
+    elif settings.api_key is not None:
+        key = settings.api_key.get_secret_value()
     else:
-        raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_OPERATOR_KEY")
-    return Client(settings.connection(server), OperatorKey(key))
+        raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_API_KEY")
+    return Client(settings.connection(server), ApiKey(key))
 
 
 def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
@@ -112,7 +115,7 @@ def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
 
 def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
     """Return whether an operator or a viewer asks. A named hospital directory means that the hospital asks."""
-    return home is None and (key_file is not None or load().operator_key is not None)
+    return home is None and (key_file is not None or load().api_key is not None)
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:

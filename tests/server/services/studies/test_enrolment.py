@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from server.db.tables import InvitationRow, OperatorKeyRow, UsedTokenRow
+from server.db.tables import ApiKeyRow, InvitationRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity, identify
+from server.services.people import keys
 from server.services.rounds.assign import find_assignment
-from server.services.studies import lifecycle, operators
+from server.services.studies import lifecycle
 from server.services.studies.enrolment import enrol, invite, revoke, rotate_key, use_token, withdraw
-from study_protocol.study.messages import EnrolmentRequest, InvitationCreate, OperatorKeyCreate
+from study_protocol.study.messages import EnrolmentRequest, InvitationCreate
+from study_protocol.study.people import ApiKeyCreate
 from study_protocol.wire.signing import SigningError, roster_fingerprint
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import FakeClock, open_study, work
@@ -92,10 +94,10 @@ def test_a_key_must_be_proven(coordinator: Coordinator, newcomer: Hospital) -> N
 
 def test_no_secret_is_stored(coordinator: Coordinator, newcomer: Hospital) -> None:
     token = token_for(coordinator)
-    key = operators.create_key(coordinator, OperatorKeyCreate(role="viewer")).key
+    key = keys.create_key(coordinator, ApiKeyCreate(role="viewer", name="Ada")).key
     assert key is not None
     rows = coordinator.database.read(
-        "rows", lambda tx: [vars(row) for kind in (InvitationRow, OperatorKeyRow) for row in tx.session.query(kind)]
+        "rows", lambda tx: [vars(row) for kind in (InvitationRow, ApiKeyRow) for row in tx.session.query(kind)]
     )
     assert token.split("_")[2] not in str(rows)
     assert key.split("_")[2] not in str(rows)

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from server.config import load
 from server.coordinator import open_coordinator
 from server.db.schema import head
-from server.services.studies.operators import authenticate
+from server.services.people.keys import authenticate
 from tests.conftest import Postgres
 from tests.harness.object_store import ObjectStore
 from wardround.cli.main import build
@@ -57,18 +57,18 @@ def test_migrate_is_repeatable_and_keeps_the_key(environment: dict[str, str], tm
 
 def test_keys_are_made_listed_rotated_and_revoked(environment: dict[str, str]) -> None:
     _run("migrate")
-    first = _run("operator", "init", "--label", "Ada")[1].strip()
+    first = _run("key", "create", "--label", "Ada")[1].strip()
     assert KEY.match(first)
     id = first.split("_")[1]
-    second = _run("operator", "rotate", id)[1].strip()
+    second = _run("key", "rotate", id)[1].strip()
     coordinator = open_coordinator(load(environment))
     assert authenticate(coordinator, first).role == authenticate(coordinator, second).role == "operator"
-    assert _run("operator", "revoke", id)[0] == 0
-    listed = _run("operator", "list")[1]
+    assert _run("key", "revoke", id)[0] == 0
+    listed = _run("key", "list")[1]
     assert listed.count("Ada") == 2
     assert listed.count("revoked") == 1
     assert first.split("_")[2] not in listed
-    assert _run("operator", "rotate", id)[0] == 1
+    assert _run("key", "rotate", id)[0] == 1
     assert authenticate(coordinator, second).role == "operator"
     coordinator.database.dispose()
 
@@ -76,14 +76,14 @@ def test_keys_are_made_listed_rotated_and_revoked(environment: dict[str, str]) -
 def test_a_key_can_go_to_a_file_that_only_its_owner_reads(environment: dict[str, str], tmp_path: Path) -> None:
     _run("migrate")
     target = tmp_path / "key"
-    code, shown, _ = _run("operator", "init", "--role", "viewer", "--key-file", str(target))
+    code, shown, _ = _run("key", "create", "--role", "viewer", "--key-file", str(target))
     assert code == 0
     assert KEY.match(target.read_text().strip())
     assert target.read_text().strip() not in shown
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    assert _run("operator", "init", "--key-file", str(target))[0] == 1
+    assert _run("key", "create", "--key-file", str(target))[0] == 1
     # A file that is there already is refused before a key is made.
-    assert len(_run("operator", "list")[1].splitlines()) == 1
+    assert len(_run("key", "list")[1].splitlines()) == 1
 
 
 def test_a_home_that_cannot_be_made_is_one_line(environment: dict[str, str], tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_port_in_use_is_told_and_ends_with_1(environment: dict[str, str], monk
     assert "--port or WARDROUND_PORT" in complaint
 
 
-@pytest.mark.parametrize("words", [("operator", "init"), ("operator", "list"), ("worker", "--check"), ("serve",)])
+@pytest.mark.parametrize("words", [("key", "create"), ("key", "list"), ("worker", "--check"), ("serve",)])
 def test_before_the_migration_a_command_says_so(environment: dict[str, str], words: tuple[str, ...]) -> None:
     code, _, complaint = _run(*words)
     assert code == 1
@@ -158,7 +158,7 @@ def test_an_object_store_that_is_away_is_one_line(
     assert code == 1
     assert re.fullmatch(r"wardround: the object store does not answer as it should: .+\n", complaint)
     # Keys are made in the database: that works without the store, and says no more than a line.
-    assert _run("operator", "list")[0] == 0
+    assert _run("key", "list")[0] == 0
     assert "Traceback" not in caplog.text
 
 
@@ -168,7 +168,7 @@ def test_a_bucket_that_is_not_there_is_one_line(
     _run("migrate")
     for name, value in object_store.settings("s3://nobody-made-it/x").items():
         monkeypatch.setenv(f"WARDROUND_{name.upper()}", value)
-    assert _run("operator", "list") == (1, "", "wardround: the object store has no bucket of this name\n")
+    assert _run("key", "list") == (1, "", "wardround: the object store has no bucket of this name\n")
 
 
 @contextmanager
