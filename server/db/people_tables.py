@@ -10,6 +10,7 @@ from study_protocol.study.roles import Role
 
 # The log of what belongs to no study. No study has this name.
 OF_COORDINATOR = ""
+_LOG = String(63)
 
 
 class ApiKeyRow(Base):
@@ -42,7 +43,7 @@ class AuditRow(Base):
         hexadecimal("previous", "previous"),
     )
 
-    study: Mapped[str] = mapped_column(NAME, primary_key=True, comment="name of the study; empty: the coordinator's")
+    study: Mapped[str] = mapped_column(_LOG, primary_key=True, comment="name of the study; empty: the coordinator's")
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, comment="from 1, no gaps")
     event: Mapped[str] = mapped_column(Text, comment="canonical JSON, exactly the hashed text")
     previous: Mapped[str] = mapped_column(SHA256, comment="hash of the entry before")
@@ -58,7 +59,7 @@ class AuditHeadRow(Base):
         hexadecimal("sha256", "sha256"),
     )
 
-    study: Mapped[str] = mapped_column(NAME, primary_key=True, comment="name of the study; empty: the coordinator's")
+    study: Mapped[str] = mapped_column(_LOG, primary_key=True, comment="name of the study; empty: the coordinator's")
     entries: Mapped[int] = mapped_column(comment="length of the log")
     sha256: Mapped[str] = mapped_column(SHA256, comment="hash of the last entry")
     signature: Mapped[str | None] = mapped_column(String(86), comment="the coordinator's; none: before its first use")

@@ -53,7 +53,7 @@ class RowBroken(Exception):
 _INSIDE: Mapping[str, Check] = {
     "studies.title": _TEXT.validate_python,
     "studies.model_spec": spec_from_json,
-    "api_keys.label": _TEXT.validate_python,
+    "api_keys.name": _TEXT.validate_python,
     "budgets.signature": _SIGNATURE.validate_python,
     "witnesses.public_key": lru_cache(maxsize=4096)(decode_public_key),
     "witnesses.signature": _SIGNATURE.validate_python,

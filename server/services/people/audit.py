@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import func, select
+from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accounting.budget.bodies import OperatorAction
-from accounting.budget.ledger import GENESIS
+from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
 from server.db.people_tables import OF_COORDINATOR, AuditHeadRow, AuditRow
-from server.db.row_checks import RowBroken
 from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.change_request import ChangeRequest
@@ -42,7 +40,8 @@ from study_protocol.wire.signing import SigningError, canonical_json, decode_pub
 logger = logging.getLogger("wardround.coordinator")
 # The entry of this transaction.
 _ENTRY = "audit-entry"
-_UNREADABLE = (ValidationError, ValueError, TypeError, RecursionError, RowBroken)
+_UNREADABLE = (ValidationError, ValueError, TypeError, RecursionError)
+_ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sha256)
 
 
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
@@ -58,10 +57,10 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
     """Append an entry to its log, in the transaction of the change.
 
     A log whose end is not what was signed goes on without a signature: a hospital must be able to leave, and a study to
-    be stopped. Who reads the log is told.
+    be stopped. A reader of the log is told.
     """
-    head = _lock_head(tx, request.study)
-    fault = _fault_of_head(tx, signer, head)
+    end = _lock_end(tx, request.study)
+    fault = end.fault(signer)
     event = AuditEvent(
         at=at(tx.now()),
         actor=request.actor,
@@ -70,14 +69,16 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
         request_id=request.request_id,
         body_sha256=request.body_sha256,
     )
-    entry = next_entry(request.study, (head.entries, head.sha256), event)
+    entry = next_entry(request.study, end.last, event)
     text = canonical_json(event.model_dump(mode="json")).decode()
-    row = AuditRow(study=head.study, sequence=entry.sequence, event=text, previous=entry.previous, sha256=entry.sha256)
-    tx.session.add(row)
-    head.entries, head.sha256 = entry.sequence, entry.sha256
-    head.signature = signer.sign(AUDIT_HEAD, _head_of(head).model_dump(mode="json")) if fault is None else None
+    row = {"study": end.log, "sequence": entry.sequence, "event": text, "written_by": tx.name}
+    tx.session.execute(insert(AuditRow).values(**row, previous=entry.previous, sha256=entry.sha256))
+    head = AuditHead(study=request.study, entries=entry.sequence, sha256=entry.sha256)
+    signature = signer.sign(AUDIT_HEAD, head.model_dump(mode="json")) if fault is None else None
+    ended = {"entries": entry.sequence, "sha256": entry.sha256, "signature": signature, "written_by": tx.name}
+    tx.session.execute(update(AuditHeadRow).where(AuditHeadRow.study == end.log).values(**ended))
     if fault is not None:
-        logger.critical("the audit log differs: %s", fault, extra={"study": head.study, "event": "audit-log-differs"})
+        logger.critical("the audit log differs: %s", fault, extra={"study": end.log, "event": "audit-log-differs"})
     tx.shared[_ENTRY] = entry
 
 
@@ -118,40 +119,32 @@ def read_log(coordinator: Coordinator, study: str | None, after: int, limit: int
     """
 
     def work(tx: Transaction) -> AuditPage:
-        name = study or OF_COORDINATOR
-        head = tx.session.get(AuditHeadRow, name)
-        if head is None:
-            return _without_head(coordinator, tx, study)
-        above = select(AuditRow).where(AuditRow.study == name, AuditRow.sequence >= after)
-        rows = tx.session.scalars(above.order_by(AuditRow.sequence).limit(limit + 1)).all()
-        entries, fault = _entries_of(study, rows, after)
+        known = study is None or tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
+        if not known:
+            raise Rejected("unknown-study", "there is no study of this name: list the studies")
+        end = _end_of(tx, study)
+        entries, fault = _entries_of(tx, study, after, limit)
         reached = entries[-1].sequence if entries else after
-        if fault is None and not entries and after < head.entries:
+        if fault is None and not entries and after < end.newest:
             fault = f"audit log entry {after + 1}: it is missing"
-        more = reached if entries and reached < head.entries else None
-        signed = SignedAuditHead(head=_head_of(head), signature=head.signature)
-        found = fault or _fault_of_head(tx, coordinator.signer, head)
-        key = coordinator.signer.public_key
-        return AuditPage(entries=entries, signed=signed, coordinator_key=key, fault=found, next=more)
+        return AuditPage(
+            entries=entries,
+            signed=end.signed(),
+            coordinator_key=coordinator.signer.public_key,
+            fault=fault or end.fault(coordinator.signer),
+            next=reached if entries and reached < end.newest else None,
+        )
 
     return coordinator.database.read("read-audit-log", work)
 
 
-def _without_head(coordinator: Coordinator, tx: Transaction, study: str | None) -> AuditPage:
-    if study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is None:
-        raise Rejected("unknown-study", "there is no study of this name: list the studies")
-    head = AuditHead(study=study, entries=0, sha256=GENESIS)
-    # The log of the coordinator begins with its first change. That of a study begins with its creation.
-    fault = None if study is None else "the head of the audit log is missing"
-    signed, key = SignedAuditHead(head=head, signature=None), coordinator.signer.public_key
-    return AuditPage(entries=[], signed=signed, coordinator_key=key, fault=fault)
-
-
-def _entries_of(study: str | None, rows: Sequence[AuditRow], after: int) -> tuple[list[AuditEntry], str | None]:
-    """Return the entries above `after`, and the first fault. `rows` begin with that entry, which the next names."""
+def _entries_of(tx: Transaction, study: str | None, after: int, limit: int) -> tuple[list[AuditEntry], str | None]:
+    """Return the entries above `after`, up to the first that cannot be read, and the first fault."""
+    # With the entry before the first, whose hash that one names.
+    above = _ROWS.where(AuditRow.study == (study or OF_COORDINATOR), AuditRow.sequence >= after)
     entries: list[AuditEntry] = []
     reached, fault = (after, GENESIS), None
-    for row in rows:
+    for row in tx.session.execute(above.order_by(AuditRow.sequence).limit(limit + 1)):
         if row.sequence == after:
             reached = (after, row.sha256)
             continue
@@ -165,52 +158,89 @@ def _entries_of(study: str | None, rows: Sequence[AuditRow], after: int) -> tupl
             except AuditLogFault as found:
                 fault = str(found)
         entries.append(entry)
-    return entries, fault
+    return entries[:limit], fault
 
 
-def _entry_of(study: str | None, row: AuditRow) -> AuditEntry:
+def _entry_of(study: str | None, row: Any) -> AuditEntry:
     event = AuditEvent.model_validate(json.loads(row.event))
     return AuditEntry(study=study, sequence=row.sequence, event=event, previous=row.previous, sha256=row.sha256)
 
 
-def _lock_head(tx: Transaction, study: str | None) -> AuditHeadRow:
-    name = study or OF_COORDINATOR
-    head = tx.session.get(AuditHeadRow, name, with_for_update=True)
-    if head is not None:
-        return head
+@dataclass(frozen=True)
+class _End:
+    """The end of a log as the database has it, which may be any values.
+
+    log     its key in the tables
+    head    row of `audit_heads`. None: there is none
+    row     newest row of `audit_log`. None: the log is empty
+    """
+
+    log: str
+    head: Any
+    row: Any
+
+    @property
+    def newest(self) -> int:
+        return 0 if self.row is None else self.row.sequence
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """Number and hash that the next entry follows. No number is used twice, whatever the head says."""
+        named = GENESIS if self.row is None else self.row.sha256
+        return self.newest, named if isinstance(named, str) and is_digest(named) else GENESIS
+
+    def fault(self, signer: SigningKey) -> str | None:
+        """Return what is wrong with the end, in words, or None."""
+        if self.head is None:
+            # The log of the coordinator begins with its first change, and that of a study with its creation.
+            empty = self.row is None and self.log == OF_COORDINATOR
+            return None if empty else "the head of the audit log is missing"
+        if self.head.entries != self.newest:
+            return f"the log ends with entry {self.newest}, and its head names entry {self.head.entries}"
+        if self.row is None:
+            return None
+        try:
+            entry = _entry_of(self.log or None, self.row)
+            if entry.digest() != self.head.sha256:
+                return f"audit log entry {self.newest}: its content does not have the hash in the head"
+            # An upgrade of the database writes one entry, and has no key to sign with.
+            if self.head.signature is None and self.newest == 1 and entry.event.actor.kind == "unknown":
+                return None
+            document = self.signed().head.model_dump(mode="json")
+            verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
+        except SigningError:
+            return "the head of the audit log is not signed by the coordinator"
+        except _UNREADABLE:
+            return f"audit log entry {self.newest}: it cannot be read"
+        return None
+
+    def signed(self) -> SignedAuditHead:
+        """Return the head as a message. What is no head counts as one without a signature."""
+        try:
+            head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
+            return SignedAuditHead(head=head, signature=self.head.signature)
+        except (ValidationError, AttributeError):
+            return SignedAuditHead(head=AuditHead(study=self.log or None, entries=0, sha256=GENESIS), signature=None)
+
+
+def _end_of(tx: Transaction, study: str | None, *, lock: bool = False) -> _End:
+    # By columns: a row that was changed could not be loaded as an object.
+    log = study or OF_COORDINATOR
+    heads = select(AuditHeadRow.entries, AuditHeadRow.sha256, AuditHeadRow.signature).where(AuditHeadRow.study == log)
+    head = tx.session.execute(heads.with_for_update() if lock else heads).one_or_none()
+    newest = _ROWS.where(AuditRow.study == log).order_by(AuditRow.sequence.desc()).limit(1)
+    return _End(log, head, tx.session.execute(newest).one_or_none())
+
+
+def _lock_end(tx: Transaction, study: str | None) -> _End:
+    end = _end_of(tx, study, lock=True)
+    if end.head is not None:
+        return end
     try:
         with tx.session.begin_nested():
-            head = AuditHeadRow(study=name, entries=0, sha256=GENESIS, signature=None)
-            tx.session.add(head)
-            tx.session.flush()
-        return head
+            first = {"study": end.log, "entries": end.newest, "sha256": end.last[1], "written_by": tx.name}
+            tx.session.execute(insert(AuditHeadRow).values(**first, signature=None))
     except IntegrityError:
         # Another first entry was written in the same moment.
-        return tx.session.get_one(AuditHeadRow, name, with_for_update=True)
-
-
-def _fault_of_head(tx: Transaction, signer: SigningKey, head: AuditHeadRow) -> str | None:
-    """Return what is wrong with the end of a log, in words, or None."""
-    newest = tx.session.scalar(select(func.max(AuditRow.sequence)).where(AuditRow.study == head.study)) or 0
-    if newest != head.entries:
-        return f"the log ends with entry {newest}, and its head names entry {head.entries}"
-    if head.entries == 0:
-        return None
-    try:
-        entry = _entry_of(head.study or None, tx.session.get_one(AuditRow, (head.study, head.entries)))
-        if entry.digest() != head.sha256:
-            return f"audit log entry {head.entries}: its content does not have the hash in the head"
-        # An upgrade of the database writes one entry, and has no key to sign with.
-        if head.signature is None and head.entries == 1 and entry.event.actor.kind == "unknown":
-            return None
-        document = _head_of(head).model_dump(mode="json")
-        verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, head.signature or "")
-    except SigningError:
-        return "the head of the audit log is not signed by the coordinator"
-    except _UNREADABLE:
-        return f"audit log entry {head.entries}: it cannot be read"
-    return None
-
-
-def _head_of(head: AuditHeadRow) -> AuditHead:
-    return AuditHead(study=head.study or None, entries=head.entries, sha256=head.sha256)
+        pass
+    return _end_of(tx, study, lock=True)

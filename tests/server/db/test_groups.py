@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from server.db.groups import Groups
+from server.db.people_tables import ApiKeyRow
 from server.db.session import Database, Transaction
-from server.db.tables import ApiKeyRow
 from server.domain.errors import Rejected
 from tests.factories.dying import Killed
 

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
+from server.db.people_tables import ApiKeyRow
 from server.db.rows import find_study
 from server.db.session import Database, Transaction, connect
-from server.db.tables import ApiKeyRow
 from server.domain.errors import Rejected
 from tests.factories.studies import FakeClock
 

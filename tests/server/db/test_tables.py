@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from server.db.people_tables import ApiKeyRow
 from server.db.session import Database, Transaction
-from server.db.tables import ApiKeyRow, Base, EventRow, StudyRow
+from server.db.tables import Base, EventRow, StudyRow
 
 HASH = "0" * 64
 

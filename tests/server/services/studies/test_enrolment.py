@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from server.db.tables import ApiKeyRow, InvitationRow, UsedTokenRow
+from server.db.people_tables import ApiKeyRow
+from server.db.tables import InvitationRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
 from server.services.coordinator import Coordinator
