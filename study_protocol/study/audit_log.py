@@ -55,6 +55,8 @@ class Actor(Message):
 class AuditEvent(Message):
     """What was asked.
 
+    at           when, on the database's clock
+    actor        who
     action       operation of the API, or the command
     address      path of the request, which names hospital or question. Empty for commands
     request_id   as in the answer's header and in the coordinator's log
@@ -74,6 +76,7 @@ class AuditEntry(Message):
 
     study     null in the coordinator's own log
     sequence  from 1, without gaps
+    event     what was asked, and who asked
     previous  hash of the entry before
     sha256    over the other fields as canonical JSON
     """
@@ -91,7 +94,12 @@ class AuditEntry(Message):
 
 
 class AuditHead(Message):
-    """How long a log is, and the hash of its last entry."""
+    """The end of a log.
+
+    study    null for the coordinator's own log
+    entries  how many it has
+    sha256   hash of the last one
+    """
 
     study: Name | None
     entries: Whole = Field(ge=0)
@@ -101,6 +109,7 @@ class AuditHead(Message):
 class SignedAuditHead(Message):
     """The head with its signature.
 
+    head       the end of the log
     signature  the coordinator's. null: the log has only the entry of an upgrade, or the database was changed
     """
 

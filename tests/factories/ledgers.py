@@ -44,5 +44,5 @@ def standing_names() -> list[str]:
 
 
 def kinds_in(entries: Iterable[Entry | LedgerEntry]) -> list[str]:
-    """What happened to rounds, in order; who came and left meanwhile, and which files were released, is left out."""
-    return [entry.kind for entry in entries if entry.kind not in ("roster", "released")]
+    """What happened to rounds, in order, without those who came, left and acted meanwhile and without files."""
+    return [entry.kind for entry in entries if entry.kind not in ("roster", "operated", "released")]

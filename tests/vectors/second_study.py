@@ -21,7 +21,7 @@ SCHEMES: Mapping[str, tuple[tuple[tuple[str, bool], ...], int]] = {
 }
 CHARGES = {"settled", "charged-in-full"}
 # Entries that cost nobody anything.
-FREE = {"roster", "released"}
+FREE = {"roster", "operated", "released"}
 
 
 class Wrong(ValueError):

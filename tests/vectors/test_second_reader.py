@@ -40,7 +40,7 @@ def test_every_epsilon_of_a_recorded_study_follows_from_its_ledger(name: str) ->
 def test_the_recordings_are_of_every_kind() -> None:
     ledgers = [[json.loads(line) for line in ledger_of(name).splitlines()[:-1]] for name in NAMES]
     kinds = {entry["kind"] for entries in ledgers for entry in entries}
-    free = {"opened", "roster", "released"}
+    free = {"opened", "roster", "operated", "released"}
     assert kinds == free | {"reserved", "asked", "settled", "charged-in-full", "cancelled", "finished"}
     plans = [entries[0]["body"]["plan"] for entries in ledgers]
     schemes = {"client", "client-distributed", "parallel", "sequential", "joint", "statistics"}

@@ -310,7 +310,7 @@ def test_no_text_of_anybody_moves_a_cursor(here: Live, study: str, text: str) ->
     settings["training"]["task_parameters"] = {"column." + text: "0..1"}
     answers = {
         "body.title": here.operator("POST", "/v1/studies", json={"study": "x", "title": text, "settings": {}}),
-        "body.label": here.operator("POST", "/v1/api-keys", json={"role": "viewer", "label": text}),
+        "body.name": here.operator("POST", "/v1/api-keys", json={"role": "viewer", "name": text}),
         "body.detail": here.signed(who, "PUT", f"/v1/studies/{study}/rounds/1/refusals/north", refusal),
         "body.evaluation_set": here.operator(
             "PUT", f"/v1/studies/{study}/models/0/metrics", json={"evaluation_set": text, "values": {"a": 1.0}}
@@ -323,7 +323,7 @@ def test_no_text_of_anybody_moves_a_cursor(here: Live, study: str, text: str) ->
         assert code_of(answer) == (422, "invalid-request"), field
         assert any(named.startswith(field) for named in answer.json()["fields"]), answer.json()
         assert text not in answer.text
-    assert here.operator("POST", "/v1/api-keys", json={"role": "viewer", "label": "Zoë 王 – حسن"}).is_success
+    assert here.operator("POST", "/v1/api-keys", json={"role": "viewer", "name": "Zoë 王 – حسن"}).is_success
 
 
 def test_a_packed_request_is_not_unpacked(here: Live, study: str) -> None:

@@ -58,7 +58,7 @@ def test_nothing_secret_and_nobody_is_in_the_log(here: Live, study: str, log: io
 
 
 def test_a_fault_is_found_by_its_request_id(here: Live, log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError(CANARY)
 
     monkeypatch.setattr("server.api.studies.studies.list_studies", broken)

@@ -18,7 +18,7 @@ COSTS = tuple(1e-4 for _ in range(1 + len(ORDERS)))
 
 def ledger(here: Live, study: str) -> list[str]:
     entries = here.operator("GET", f"/v1/studies/{study}/ledger").json()["entries"]
-    return [entry["kind"] for entry in entries if entry["kind"] not in ("roster", "released")]
+    return [entry["kind"] for entry in entries if entry["kind"] not in ("roster", "operated", "released")]
 
 
 def model(here: Live, study: str, version: int) -> dict[str, np.ndarray]:

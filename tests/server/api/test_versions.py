@@ -13,7 +13,7 @@ from sqlalchemy import text
 from study_protocol.secure_sum.messages import SessionParameters
 from study_protocol.versions import (
     ALL_QUESTIONS,
-    NAMED_MODELS,
+    NAMED_PEOPLE,
     PROTOCOL,
     PROTOCOL_HEADER,
     STUDY_PROTOCOL_HEADER,
@@ -44,9 +44,9 @@ def test_the_coordinator_says_what_it_is(here: Live, study: str) -> None:
 
 @pytest.mark.quick("sqlite")
 def test_a_hospital_is_told_what_its_study_needs(here: Live, databases: Live, study: str) -> None:
-    # What names its models in the ledger, older programs cannot read.
+    # What names models and people in the ledger, older programs cannot read.
     for asked, needed, spoken in (
-        (here, NAMED_MODELS, (PROTOCOL,)),
+        (here, NAMED_PEOPLE, (PROTOCOL,)),
         (databases, UNNUMBERED, (PROTOCOL, UNNUMBERED, None)),
     ):
         asked.open_study(study)
@@ -77,7 +77,7 @@ def test_a_program_below_what_the_study_needs_is_told_what_to_install(
         answer = here.signed(who, method, f"/v1/studies/{study}{path}", protocol=protocol)
         assert code_of(answer) == (403, "client-too-old")
         assert f"install the version that the coordinator runs ({program_version()})" in answer.json()["detail"]
-        needed = {"needed_protocol": 2, "spoken_protocol": 1, "coordinator_protocol": PROTOCOL}
+        needed = {"needed_protocol": 4, "spoken_protocol": 1, "coordinator_protocol": PROTOCOL}
         assert answer.json()["extra"] == needed | {"coordinator_version": program_version()}
     assert here.signed(who, "GET", f"/v1/studies/{study}").status_code == 200
     # It may always leave.

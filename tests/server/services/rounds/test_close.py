@@ -119,7 +119,7 @@ def test_no_charge_is_lost_in_a_pause(coordinator: Coordinator, clock: FakeClock
         silent_round(coordinator, clock)
     assert state_of(coordinator)[:2] == ("paused", "too-few-clients")
     entries = ledger_page(coordinator, "sepsis").entries
-    assert [entry.kind for entry in entries if entry.kind not in ("opened", "roster", "released")] == [
+    assert [entry.kind for entry in entries if entry.kind not in ("opened", "roster", "operated", "released")] == [
         "reserved", "charged-in-full",
     ] * 3  # fmt: skip
     replayed = replay(Entry.from_dict(entry.model_dump()) for entry in entries)

@@ -6,7 +6,7 @@ from tests.factories.live_coordinator import Live, code_of
 
 
 def test_api_keys_rotate_with_an_overlap(here: Live) -> None:
-    made = here.operator("POST", "/v1/api-keys", json={"role": "viewer", "label": "second"})
+    made = here.operator("POST", "/v1/api-keys", json={"role": "viewer", "name": "second"})
     assert made.status_code == 201
     new = made.json()
     assert here.send("GET", "/v1/studies", new["key"]).status_code == 200
@@ -21,6 +21,6 @@ def test_api_keys_rotate_with_an_overlap(here: Live) -> None:
 
 def test_a_viewer_neither_makes_nor_sees_keys(here: Live) -> None:
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", "/none")):
-        json = {"role": "operator"} if method == "POST" else None
+        json = {"role": "administrator", "name": "Ada"} if method == "POST" else None
         answer = here.send(method, f"/v1/api-keys{path}", here.viewer_key, json=json)
         assert code_of(answer) == (403, "forbidden")
