@@ -1,0 +1,188 @@
+"""The audit log: an entry in the transaction of each change, with the right actor, and nothing taken away unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from server.db.ledger_store import entries as ledger_entries
+from server.db.rows import find_study
+from server.domain.change_request import ChangeRequest
+from server.domain.errors import Rejected
+from server.services.coordinator import Coordinator
+from server.services.people.audit import acting, read_log
+from server.services.people.keys import create_key
+from server.services.studies import enrolment, lifecycle
+from study_protocol.study.audit_log import Actor, AuditPage
+from study_protocol.study.messages import InvitationCreate, StudyCreate
+from study_protocol.study.people import ApiKeyCreate
+from tests.factories.settings import settings
+
+ADA = Actor(kind="key", id="4f1c9b", name="Ada", role="lead")
+Broken = Callable[[Coordinator], None]
+
+
+def by_ada(coordinator: Coordinator, action: str, study: str | None = "sepsis") -> Coordinator:
+    return acting(coordinator, ChangeRequest(ADA, study, action, f"/v1/studies/{study}/x", "request-1", "a" * 64))
+
+
+@pytest.fixture
+def logged(coordinator: Coordinator) -> Coordinator:
+    """A study with three entries."""
+    request = StudyCreate(study="sepsis", settings=settings())
+    lifecycle.create(by_ada(coordinator, "create_study", None), request)
+    for name in ("north", "south"):
+        enrolment.invite(by_ada(coordinator, "invite"), "sepsis", InvitationCreate(client=name))
+    return coordinator
+
+
+def page(coordinator: Coordinator, study: str | None = "sepsis") -> AuditPage:
+    return read_log(coordinator, study, 0, 500)
+
+
+def operated(coordinator: Coordinator) -> list[dict[str, Any]]:
+    found = coordinator.database.read("x", lambda tx: ledger_entries(tx, find_study(tx, "sepsis").id, 0, 500))
+    return [dict(entry.body) for entry in found if entry.kind == "operated"]
+
+
+def test_each_change_has_an_entry_with_its_actor(logged: Coordinator) -> None:
+    shown = page(logged)
+    assert shown.fault is None
+    assert [entry.event.action for entry in shown.entries] == ["create_study", "invite", "invite"]
+    for entry in shown.entries:
+        assert (entry.event.actor, entry.event.request_id, entry.event.body_sha256) == (ADA, "request-1", "a" * 64)
+    # A study's creation is in the coordinator's log as well, which lists all studies.
+    assert [entry.event.action for entry in page(logged, None).entries] == ["create_study"]
+
+
+def test_the_hash_of_an_entry_is_that_of_its_json(logged: Coordinator) -> None:
+    previous = "0" * 64
+    for entry in page(logged).entries:
+        content = json.loads(entry.model_dump_json())
+        assert content.pop("sha256") == entry.sha256
+        assert content["previous"] == previous
+        raw = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert hashlib.sha256(raw.encode()).hexdigest() == entry.sha256
+        previous = entry.sha256
+
+
+def test_hospitals_see_the_person_in_the_ledger(logged: Coordinator) -> None:
+    found = operated(logged)
+    assert [(body["action"], body["actor"], body["role"]) for body in found] == [
+        ("create", "Ada", "lead"),
+        ("invite", "Ada", "lead"),
+        ("invite", "Ada", "lead"),
+    ]
+    assert [body.get("client") for body in found] == [None, "north", "south"]
+    hashes = {entry.sequence: entry.sha256 for entry in page(logged).entries}
+    assert [hashes[body["audit_entries"]] for body in found] == [body["audit_sha256"] for body in found]
+
+
+def test_a_refused_change_leaves_no_entry(logged: Coordinator) -> None:
+    with pytest.raises(Rejected, match="model-missing"):
+        lifecycle.act(by_ada(logged, "start_study"), "sepsis", "start")
+    assert len(page(logged).entries) == 3
+    assert len(operated(logged)) == 3
+
+
+def test_a_change_that_cannot_be_committed_leaves_no_entry(logged: Coordinator) -> None:
+    """Both are in one transaction: what fails after the change, as a crash, undoes the entry with it."""
+    bound = by_ada(logged, "invite")
+
+    def crash(tx: Any) -> None:
+        tx.session.execute(text("UPDATE studies SET title = 'changed'"))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bound.database.write("crash", crash)
+    assert len(page(logged).entries) == 3
+    assert lifecycle.show(logged, "sepsis").title != "changed"
+
+
+def test_keys_are_in_the_log_of_the_coordinator(coordinator: Coordinator) -> None:
+    machine = Actor(kind="machine", name="root")
+    bound = acting(coordinator, ChangeRequest(machine, None, "create_key"))
+    create_key(bound, ApiKeyCreate(role="viewer", name="Grace"))
+    (entry,) = page(coordinator, None).entries
+    assert (entry.study, entry.event.actor, entry.event.action) == (None, machine, "create_key")
+
+
+def test_pages_follow_each_other(logged: Coordinator) -> None:
+    first = read_log(logged, "sepsis", 0, 2)
+    second = read_log(logged, "sepsis", 2, 2)
+    assert [e.sequence for e in (*first.entries, *second.entries)] == [1, 2, 3]
+    assert (first.next, second.next, first.fault, second.fault) == (2, None, None, None)
+    with pytest.raises(Rejected, match="unknown-study"):
+        read_log(logged, "nowhere", 0, 2)
+
+
+def _without_triggers(coordinator: Coordinator, *statements: str) -> None:
+    """As a person with the database's own password could."""
+
+    def work(tx: Any) -> None:
+        if tx.session.get_bind().dialect.name == "postgresql":
+            tx.session.execute(text("ALTER TABLE audit_log DISABLE TRIGGER ALL"))
+        else:
+            for action in ("update", "delete"):
+                tx.session.execute(text(f"DROP TRIGGER IF EXISTS audit_log_no_{action}"))
+        for statement in statements:
+            tx.session.execute(text(statement))
+
+    coordinator.database.write("tamper", work)
+
+
+_IN = "WHERE study = 'sepsis' AND sequence"
+CHANGES = {
+    "another name": f"UPDATE audit_log SET event = replace(event, 'Ada', 'Eve') {_IN} = 2",
+    "another name at the end": f"UPDATE audit_log SET event = replace(event, 'Ada', 'Eve') {_IN} = 3",
+    "another hash": f"UPDATE audit_log SET sha256 = '{'b' * 64}' {_IN} = 1",
+    "no JSON": f"UPDATE audit_log SET event = 'x' {_IN} = 2",
+    "removed first": f"DELETE FROM audit_log {_IN} = 1",
+    "removed between": f"DELETE FROM audit_log {_IN} = 2",
+    "removed last": f"DELETE FROM audit_log {_IN} = 3",
+    "removed all": "DELETE FROM audit_log WHERE study = 'sepsis'",
+    "removed head": "DELETE FROM audit_heads WHERE study = 'sepsis'",
+    "other head": f"UPDATE audit_heads SET sha256 = '{'b' * 64}' WHERE study = 'sepsis'",
+    "shorter head": "UPDATE audit_heads SET entries = 2 WHERE study = 'sepsis'",
+    "no signature": "UPDATE audit_heads SET signature = NULL WHERE study = 'sepsis'",
+    "added": (
+        "INSERT INTO audit_log (study, sequence, event, previous, sha256, written_by) SELECT study, 4, event, sha256, "
+        f"sha256, written_by FROM audit_log {_IN} = 3"
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_changed_in_the_database_is_found(logged: Coordinator, change: str) -> None:
+    _without_triggers(logged, CHANGES[change])
+    assert page(logged).fault is not None
+    # A study can be stopped all the same, and the fault stays.
+    lifecycle.act(by_ada(logged, "stop_study"), "sepsis", "stop")
+    assert lifecycle.show(logged, "sepsis").state == "finished"
+    assert page(logged).fault is not None
+
+
+def test_a_log_with_new_hashes_is_not_signed(logged: Coordinator) -> None:
+    """Whoever writes all hashes anew lacks the coordinator's key."""
+    entries = page(logged).entries
+    forged = entries[0].model_copy(update={"event": entries[0].event.model_copy(update={"action": "invite"})})
+    sha256 = forged.model_copy(update={"sha256": ""}).digest()
+    body = json.dumps(forged.event.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).replace("'", "''")
+    _without_triggers(
+        logged,
+        f"DELETE FROM audit_log {_IN} > 1",
+        f"UPDATE audit_log SET event = '{body}', sha256 = '{sha256}' {_IN} = 1".replace(":", r"\:"),
+        f"UPDATE audit_heads SET entries = 1, sha256 = '{sha256}' WHERE study = 'sepsis'",
+    )
+    assert page(logged).fault == "the head of the audit log is not signed by the coordinator"
+
+
+def test_rows_cannot_be_changed_as_they_are(logged: Coordinator) -> None:
+    for statement in ("UPDATE audit_log SET event = 'x'", "DELETE FROM audit_log"):
+        with pytest.raises(Exception, match="append-only"):
+            logged.database.write("x", lambda tx, statement=statement: tx.session.execute(text(statement)))
