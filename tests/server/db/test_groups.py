@@ -18,13 +18,13 @@ from tests.factories.dying import Killed
 
 def add(tx: Transaction, label: str) -> int:
     """How many rows this piece sees once it has added its own."""
-    tx.session.add(ApiKeyRow(id=label, role="viewer", label=label, secret_sha256="0" * 64, created_at=tx.now()))
+    tx.session.add(ApiKeyRow(id=label, role="viewer", name=label, secret_sha256="0" * 64, created_at=tx.now()))
     tx.session.flush()
     return tx.session.query(ApiKeyRow).count()
 
 
 def labels(database: Database) -> set[str]:
-    return database.read("labels", lambda tx: {row.label for row in tx.session.query(ApiKeyRow)})
+    return database.read("labels", lambda tx: {row.name for row in tx.session.query(ApiKeyRow)})
 
 
 class Commits:

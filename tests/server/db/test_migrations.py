@@ -5,6 +5,7 @@ The rows are those of `tests/versions/dumps`: a study in mid-round, with a ledge
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
@@ -122,6 +123,14 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
     assert before["witnesses"]
     assert migrate(old) == Migrated("0002", head())
     after = contents(old)
+    # There were two roles, and no study of a key and no end of it.
+    roles = {"operator": "administrator", "viewer": "viewer"}
+    kept = before.pop("operator_keys")
+    for key in kept:
+        key |= {"role": roles[key["role"]], "name": key.pop("label"), "study": None, "expires_at": None}
+    assert kept
+    assert after.pop("api_keys") == kept
+    require_begun(after.pop("audit_log"), after.pop("audit_heads"), {study["name"] for study in before["studies"]})
     for study in after["studies"]:
         # Created before there were numbers.
         assert study.pop("protocol") == 1
@@ -137,6 +146,20 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
     assert after == before
     assert is_current(old)
     assert migrate(old) == Migrated(head(), None)
+
+
+def require_begun(log: list[dict[str, Any]], heads: list[dict[str, Any]], studies: set[str]) -> None:
+    """Each log has one entry, which says that no actor was recorded before."""
+    assert {row["study"] for row in log} == {"", *studies} == {row["study"] for row in heads}
+    assert [(row["study"], row["sequence"], row["previous"]) for row in log] == [
+        (row["study"], row["entries"], "0" * 64) for row in heads
+    ]
+    for row in log:
+        event = json.loads(row["event"])
+        assert (event["action"], event["actor"]["kind"]) == ("before-the-log", "unknown")
+        content = {"event": event, "previous": "0" * 64, "sequence": 1, "study": row["study"] or None}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert row["sha256"] == hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.quick("masked-sqlite")

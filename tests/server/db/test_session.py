@@ -18,11 +18,11 @@ from tests.factories.studies import FakeClock
 
 
 def key(id: str) -> ApiKeyRow:
-    return ApiKeyRow(id=id, role="viewer", label="", secret_sha256="0" * 64, created_at=0.0)
+    return ApiKeyRow(id=id, role="viewer", name="", secret_sha256="0" * 64, created_at=0.0)
 
 
 def labels(database: Database) -> set[str]:
-    return set(database.read("labels", lambda tx: [row.label for row in tx.session.query(ApiKeyRow)]))
+    return set(database.read("labels", lambda tx: [row.name for row in tx.session.query(ApiKeyRow)]))
 
 
 def test_what_a_transaction_raises_undoes_it(database: Database) -> None:
@@ -42,7 +42,7 @@ def test_rows_remember_the_transaction_that_wrote_them(database: Database) -> No
     assert database.read("who", lambda tx: tx.session.get_one(ApiKeyRow, "a").written_by) == "make-a-key"
 
     def relabel(tx: Transaction) -> None:
-        tx.session.get_one(ApiKeyRow, "a").label = "new"
+        tx.session.get_one(ApiKeyRow, "a").name = "new"
 
     database.write("relabel", relabel)
     assert database.read("who", lambda tx: tx.session.get_one(ApiKeyRow, "a").written_by) == "relabel"
@@ -97,7 +97,7 @@ def test_other_errors_are_not_tried_again(database: Database) -> None:
 
     def work(tx: Transaction) -> None:
         runs.append(1)
-        tx.session.add(ApiKeyRow(id="a", role="king", label="", secret_sha256="0" * 64, created_at=0.0))
+        tx.session.add(ApiKeyRow(id="a", role="king", name="", secret_sha256="0" * 64, created_at=0.0))
 
     with pytest.raises(IntegrityError):
         database.write("wrong", work)

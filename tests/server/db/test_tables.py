@@ -41,7 +41,7 @@ def study(**changes: Any) -> StudyRow:
 
 
 def key(**changes: Any) -> ApiKeyRow:
-    given: dict[str, Any] = {"id": "a", "role": "viewer", "label": "", "secret_sha256": HASH, "created_at": 0.0}
+    given: dict[str, Any] = {"id": "a", "role": "viewer", "name": "", "secret_sha256": HASH, "created_at": 0.0}
     return ApiKeyRow(**given | changes)
 
 
@@ -69,9 +69,20 @@ def test_a_row_that_keeps_every_rule_is_stored(database: Database) -> None:
         lambda: study(version=-1),
         lambda: key(role="king"),
         lambda: key(secret_sha256="short"),
+        lambda: key(expires_at=-1.0),
         lambda: EventRow(study_id=7, number=1, kind="opened", round=None, at=0.0),
     ],
-    ids=["state", "no-reason", "reason-too-soon", "quorum", "version", "role", "hash", "no-such-study"],
+    ids=[
+        "state",
+        "no-reason",
+        "reason-too-soon",
+        "quorum",
+        "version",
+        "role",
+        "hash",
+        "expired-before-it-was-made",
+        "no-such-study",
+    ],
 )
 def test_a_row_that_breaks_a_rule_is_refused(database: Database, broken: Callable[[], Base]) -> None:
     with pytest.raises(IntegrityError):

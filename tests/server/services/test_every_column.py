@@ -122,7 +122,7 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
     if table.name == "studies":
         where = "name = ?"
     elif table.name == "api_keys":
-        where, bound = "label = ?", "b"
+        where, bound = "name = ?", "b"
     written, given = "= ?", (value, bound)
     if isinstance(value, str) and value.startswith("= "):
         written, given = value.format(column, table.name), (bound,)
