@@ -42,6 +42,7 @@ from tests.factories.live_coordinator import ORIGIN, Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import settings as study_settings
 from tests.factories.settings import settings_json, statistics_settings
+from tests.harness.dashboard_states import open_synthesis
 
 CHECKS = [
     not_a_server_error,
@@ -155,6 +156,9 @@ def _good(here: Live, operation: str) -> Good:
         return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
     if operation in STEPS_BEFORE:
         return _good_in_a_secure_sum(here, operation, path)
+    if operation in ("synthesis_json", "synthesis_shares_json"):
+        open_synthesis(here, study, 1)
+        return Good(path, query={"column": "age"} if operation == "synthesis_shares_json" else {})
     return _good_query(here, operation, path) if operation in QUERIES else _good_in_a_round(here, operation, path)
 
 
