@@ -154,6 +154,7 @@ def test_the_clock_of_a_running_process_jumps_and_monotonic_time_does_not(tmp_pa
         process.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library in the wheel is of Linux")
 def test_two_threads_take_turns_under_a_clock_as_without_one(tmp_path: Path) -> None:
     # Where waits for Python's lock return at once, the one thread does a hundredth and less of what it does otherwise:

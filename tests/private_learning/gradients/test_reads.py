@@ -59,6 +59,15 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.squeeze(-1) - targets).square()
 
 
+@pytest.mark.quick(
+    "a condition-slots1",
+    "a list-None",
+    "a list-slots1",
+    "a mask-slots1",
+    "a number-None",
+    "a number-slots1",
+    "an array-None",
+)
 @pytest.mark.parametrize("slots", [None, Slots(8)])
 @pytest.mark.parametrize("name", READINGS)
 def test_one_record_opens_a_branch_for_itself_alone(name: str, slots: Slots | None) -> None:
