@@ -52,8 +52,8 @@ def test_processors_of_one_name_that_can_do_different_things_are_told_apart() ->
 @pytest.mark.quick(
     "distributed updates noised bayesian betting holder adaptive chernoff none",
     "distributed updates plain classical - - - - -",
-    "joint updates final classical - - - - -",
     "joint updates final clients bernstein holder adaptive improved none",
+    "sequential updates final classical - - - - -",
 )
 @pytest.mark.parametrize("name", _wanted())
 def test_a_study_shows_what_it_showed(bench: adapter.Bench, name: str) -> None:

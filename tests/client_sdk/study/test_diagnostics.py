@@ -220,16 +220,6 @@ FAULTS: dict[str, tuple[Meddle, str, str, str]] = {
 }
 
 
-@pytest.mark.quick(
-    "TLS interception",
-    "no TLS",
-    "no network",
-    "not a coordinator",
-    "proxy that refuses",
-    "proxy with password",
-    "silent proxy",
-    "wrong port",
-)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_says_who_does_what_next(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meddle, proxy, check, said = FAULTS[fault]

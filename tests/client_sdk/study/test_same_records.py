@@ -249,7 +249,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.quick("origin0-", "origin1-")
+@pytest.mark.quick("origin0-", "origin3-the same 40 patients, rows and values; the same query; another mapping")
 @pytest.mark.parametrize(("origin", "said"), STEPS)
 def test_a_query_or_mapping_that_gives_the_same_records_is_noticed(
     origin: RecordsOrigin | None, said: str, tmp_path: Path

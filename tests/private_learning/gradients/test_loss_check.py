@@ -18,7 +18,13 @@ CLIP = 1.0
 
 
 @pytest.mark.quick(
-    "by_largest-vmap", "counting-vmap", "in a buffer-one by one", "info_nce-vmap", "softmax_over_batch-one by one"
+    "batch_dice-layerwise",
+    "by_largest-vmap",
+    "counting-vmap",
+    "cox-vmap",
+    "in a buffer-one by one",
+    "info_nce-vmap",
+    "softmax_over_batch-one by one",
 )
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", COUPLED)

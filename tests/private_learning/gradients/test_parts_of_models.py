@@ -53,10 +53,10 @@ PARTS = {
 
 
 @pytest.mark.quick(
+    "attention-last layer",
+    "attention-weights",
     "images-biases",
-    "images-first layer's weight",
     "images-last layer",
-    "images-normalisation",
     "images-weights",
     "recurrent-last layer",
     "recurrent-normalisation",

@@ -104,9 +104,6 @@ def patched() -> nn.Module:
     return nn.Sequential(model.layer)
 
 
-@pytest.mark.quick(
-    "<lambda>-vmap2", "OwnParameter-vmap", "Recurrent-one by one", "SubclassInside-vmap", "TurnsRecords-vmap"
-)
 @pytest.mark.parametrize(
     ("make", "method"),
     [

@@ -60,13 +60,15 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @pytest.mark.quick(
+    "a boolean-None",
     "a condition-slots1",
     "a list-None",
-    "a list-slots1",
     "a mask-slots1",
     "a number-None",
-    "a number-slots1",
     "an array-None",
+    "different values-slots1",
+    "equality-None",
+    "places-None",
 )
 @pytest.mark.parametrize("slots", [None, Slots(8)])
 @pytest.mark.parametrize("name", READINGS)

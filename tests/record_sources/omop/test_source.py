@@ -87,12 +87,6 @@ def test_texts_as_dates_with_and_without_a_time(tmp_path: Path) -> None:
     assert made(tmp_path, description)[0]["patients"] == PATIENTS
 
 
-@pytest.mark.quick(
-    "changed1-no table concept: load the vocabulary of OMOP from athena.ohdsi.org, or set vocabulary_",
-    "changed2-no table concept_ancestor: load the vocabulary",
-    "changed4-Concept 4180628 is not in the hospital's vocabulary",
-    "changed6-no patient in column person_id. Leave them out in a view",
-)
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
