@@ -83,6 +83,7 @@ def test_what_the_network_does(
     network.close()
 
 
+@pytest.mark.slow
 def test_faults_begin_when_armed_and_are_counted(behind: tuple[str, list[str]]) -> None:
     network = UnreliableNetwork((behind[0],), seed=1, rate=0.5)
     assert [network.fault("/") for _ in range(50)] == [None] * 50

@@ -79,7 +79,7 @@ def test_the_order_of_events_does_not_matter(kind: dict[str, object]) -> None:
     assert spent(*gaussians, **kind) == pytest.approx(spent(*gaussians[::-1], **kind), rel=1e-6)
 
 
-@pytest.mark.slow_cases("replace-one-sampled gaussian")
+@pytest.mark.slow_cases("replace-one-sampled gaussian", "zero-out-sampled gaussians of two widths")
 @every
 @relations
 def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> None:
