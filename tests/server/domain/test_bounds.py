@@ -91,7 +91,7 @@ def test_honest_updates_stay_below_their_bound(name: str, updates: int) -> None:
     assert name == "a rate next to nothing" or max(reached) > 0.08
 
 
-@pytest.mark.quick("0.05")
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [0.05, 1.0, 20.0])
 def test_with_an_adaptive_norm_the_bound_follows_the_norm_of_the_round(norm: float) -> None:
     chosen = study(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5)

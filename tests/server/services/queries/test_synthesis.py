@@ -245,6 +245,7 @@ def test_an_expired_reservation_fails_the_question_in_words_and_frees_the_rest(
     assert "the 1 of synthesis that follow from it could together pass a limit" in refused.value.detail
 
 
+@pytest.mark.quick("sqlite")
 def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(coordinator: Coordinator) -> None:
     chosen = statistics_settings(masked=False, epsilon=1.0, synthesis=SYNTHESIS)
     with pytest.raises(Rejected) as refused:

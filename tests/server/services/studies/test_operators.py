@@ -10,6 +10,7 @@ from server.services.studies import operators
 from study_protocol.study.messages import OperatorKeyCreate
 
 
+@pytest.mark.quick("sqlite")
 def test_keys_of_people(coordinator: Coordinator) -> None:
     made = operators.create_key(coordinator, OperatorKeyCreate(role="operator", label="ward 3"))
     assert made.key is not None
