@@ -79,7 +79,7 @@ def made(
     certificate_sha256: str | None = None,
     set_number: int | None = None,
 ) -> Records:
-    """Make the records of signed answers, or those of one set of several (`synthesis.sets`).
+    """Make the records of signed answers, or those of one set of several (`sets_of`).
 
     Raises:
         SigningError: an answer is not signed with this key.

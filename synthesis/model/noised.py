@@ -35,7 +35,7 @@ class Noised:
     """sizes: cells of each column. groups: column -> the group of each cell, where pairs have groups.
 
     columns: each other column by outcome. pairs: by groups and outcome. edges: of a forest, by cells and outcome.
-    shrinks: whether estimates are drawn towards what is expected, see `synthesis.model.fit`.
+    shrinks: whether estimates are drawn towards what is expected, see `synthesis/model/fit.py`.
     """
 
     sizes: tuple[int, ...]

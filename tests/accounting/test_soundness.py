@@ -33,7 +33,7 @@ class TestOneRecordInEveryRound:
         claimed, _ = epsilon_from_moments(self.ORDERS, product, DELTA)
         assert self.true_delta(claimed) > 70 * DELTA
 
-    @pytest.mark.quick("adaptive-holder", "adaptive-running", "path-running")
+    @pytest.mark.quick("adaptive-running", "path-running")
     @pytest.mark.parametrize("composition", ["holder", "running"])
     @pytest.mark.parametrize("adversary", ["path", "adaptive"])
     def test_ours_covers_it(self, composition: str, adversary: str) -> None:

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import client_sdk
 
 
@@ -44,6 +46,7 @@ print(sorted(f.name for f in files if re.search(r"^\\s*(import|from) httpx", f.r
     assert found == "['transport.py']"
 
 
+@pytest.mark.slow
 def test_a_missing_part_is_named_with_its_extra() -> None:
     program = """
 import sys
@@ -60,6 +63,7 @@ main()
     )
 
 
+@pytest.mark.slow
 def test_a_private_step_loads_no_compiler() -> None:
     program = """
 import sys, torch

@@ -63,6 +63,7 @@ def _run(command: list[str | Path], home: Path) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.quick("bare", "cli", "operator")
 @pytest.mark.parametrize("extra", ABSENT, ids=lambda extra: extra or "bare")
 def test_help_and_version_work_with_every_extra(install: Install, extra: str, tmp_path: Path) -> None:
     commands = install(extra)
@@ -76,14 +77,7 @@ def test_help_and_version_work_with_every_extra(install: Install, extra: str, tm
     assert _run([commands / "python", "-c", search], tmp_path).stdout.strip() == "[]"
 
 
-@pytest.mark.slow_cases(
-    "-budget sepsis-operator",
-    "cli-enrol wri_token-operator",
-    "cli-budget sepsis-operator",
-    "cli-migrate-server",
-    "operator-migrate-server",
-    "client-demo-demo",
-)
+@pytest.mark.quick("-serve-server", "cli-plan study.toml-operator", "cli-simulate study.toml --data records.csv-client")
 @pytest.mark.parametrize(
     ("extra", "line", "named"),
     [
@@ -112,6 +106,7 @@ def test_a_command_that_needs_more_names_its_extra(
     )
 
 
+@pytest.mark.quick("client")
 @pytest.mark.parametrize(
     ("extra", "lines"),
     [
@@ -141,6 +136,7 @@ def test_the_accountants_need_no_extra(install: Install, tmp_path: Path) -> None
     assert float(done.stdout) > 0, done.stderr
 
 
+@pytest.mark.slow
 def test_private_training_needs_no_network_library(install: Install, tmp_path: Path) -> None:
     program = """
 import sys, torch

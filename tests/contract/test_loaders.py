@@ -126,6 +126,7 @@ def test_every_loader_that_could_run_code_is_known_with_its_reason() -> None:
     assert mentioned() - ALLOWED.keys() == set()
 
 
+@pytest.mark.slow
 def test_no_reason_is_left_for_a_loader_that_is_gone() -> None:
     assert ALLOWED.keys() - mentioned() == set()
 

@@ -169,6 +169,7 @@ def test_six_sums_with_noise_in_shares_are_opened_and_show_nobody(
         assert site.charged(6) == [round for round in range(1, 7) if round != number]
 
 
+@pytest.mark.slow
 def test_the_second_sum_from_one_model_over_other_hospitals_is_refused_and_the_study_is_ended(
     here: Live, clock: FakeClock, sites: list[Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def pass_deadline(here: Live, clock: FakeClock, round: int) -> None:
             clock.seconds = float(SessionParameters.from_bytes(view.signed.parameters).deadlines.masked)
 
 
+@pytest.mark.slow
 def test_rounds_release_the_mean_with_the_noise_that_is_stated_and_nobody_sees_less(
     here: Live, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_no_unmasked_vector_outlives_its_result_wherever_a_hospital_is_killed(
     assert {site: files_with(unmasked, tmp_path / site) for site in NAMES} == {site: [] for site in NAMES}
 
 
+@pytest.mark.slow
 def test_a_hospital_that_never_joins_again_is_swept_by_any_command(
     here: Live, tmp_path: Path, unmasked: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

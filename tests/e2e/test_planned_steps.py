@@ -54,6 +54,7 @@ def sampled(steps: int, **privacy: Any) -> StudySettings:
     return settings(max_steps=steps, **common | privacy)
 
 
+@pytest.mark.slow_cases("drawn at 0.02")
 @pytest.mark.parametrize(
     "privacy",
     [{}, {"sampling_rate": 0.02, "noise_multiplier": 1.0}, {"sampling_rate": 1.0, "noise_multiplier": 20.0}],

@@ -83,7 +83,7 @@ def test_a_forged_yes_is_refused_by_every_hospital(
 SET_BACK = "UPDATE queries SET state = 'failed', reason = 'stopped', answer = NULL"
 
 
-@pytest.mark.quick("False-sqlite")
+@pytest.mark.slow
 @SQLITE_FIRST
 @pytest.mark.parametrize("dishonest", [False, True])
 def test_one_approval_is_not_answered_twice(

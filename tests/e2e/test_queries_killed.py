@@ -294,6 +294,7 @@ def test_with_too_few_hospitals_a_query_waits_and_costs_nothing(here: Live, tmp_
     drive(here, lambda: not any(site.is_alive() for site in sites[:4]), sites=sites[:4])
 
 
+@pytest.mark.slow
 @SQLITE_FIRST
 def test_hospitals_that_say_no_end_the_query_and_nothing_is_charged(here: Live, tmp_path: Path) -> None:
     sites = enrolled(here, tmp_path, statistics_settings(epsilon=15.0))

@@ -112,7 +112,7 @@ def test_a_lie_about_the_round_that_a_hospital_took_part_in_stops_it_for_good(
     assert words in str(error)
 
 
-@pytest.mark.quick("free")
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [zero, free])
 def test_a_past_that_hospitals_have_seen_cannot_be_rewritten(here: Live, tmp_path: Path, lie: Any) -> None:
     wards = one_round(here, tmp_path)
@@ -141,6 +141,7 @@ def test_settings_with_more_noise_than_was_joined_under_are_refused(here: Live, 
     assert "its plan is not that of the study's settings" in str(error)
 
 
+@pytest.mark.slow
 def test_a_shortened_ledger_is_refused(here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # An honest coordinator stops by itself: the ledger no longer names the model that round 3 begins with.
     monkeypatch.setattr("server.services.rounds.assign.require_base", lambda *_: None)
@@ -185,6 +186,7 @@ def test_two_hospitals_that_are_shown_two_ledgers_find_out_by_the_next_signed_he
         assert isinstance(told(mercy), LedgerNotExtended)
 
 
+@pytest.mark.slow
 def test_a_fork_is_found_by_the_entry_that_a_model_names(here: Live, tmp_path: Path) -> None:
     _, grace = forked(here, tmp_path, models=False)
     forget_witnesses(here)

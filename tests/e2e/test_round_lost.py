@@ -84,6 +84,7 @@ def completed(
     return [each["state"] for each in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_same_rounds_are_completed_with_and_without_the_patient(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rounds: int

@@ -162,7 +162,7 @@ def test_nor_does_an_honest_coordinator_go_on_with_it(here: Live, tmp_path: Path
     assert here.operator("GET", "/v1/studies/sepsis").json()["stop_reason"] == "database-differs"
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_an_honest_coordinator_whose_database_was_changed_stops_by_itself(here: Live, tmp_path: Path) -> None:
     wards = one_round(here, tmp_path)
     here.work()

@@ -96,7 +96,7 @@ def test_an_honest_study_with_drop_outs_and_restarts_is_never_blocked(here: Live
     assert {one["client"] for one in signed} == {"auditor", *NAMES}
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_hospitals_to_which_no_signature_is_passed_on_refuse_and_say_who_has_not_signed(
     here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +170,7 @@ def _made_up(head: Path) -> Path:
     return path
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_member_that_lies_about_a_head_accuses_nobody(here: Live, tmp_path: Path) -> None:
     wards = pinned(here, tmp_path, study(tmp_path, auditor=False))
     mercy, grace = wards[:2]
@@ -216,7 +216,7 @@ def test_an_auditor_finds_a_ledger_that_was_forked_or_rolled_back(here: Live, tm
         assert "restored from an older copy" in audit(here, tmp_path, code=4)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_nobody_else_signs_as_the_auditor(here: Live, tmp_path: Path) -> None:
     pinned(here, tmp_path, study(tmp_path))
     key = ("--coordinator-key", here.coordinator.signer.fingerprint)

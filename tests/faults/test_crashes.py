@@ -106,7 +106,7 @@ DEATHS = [
 ]
 
 
-@pytest.mark.quick("sqlite-worker.after-release-1", "sqlite-worker.before-scrub-1")
+@pytest.mark.quick("sqlite-worker.after-release-1")
 @pytest.mark.parametrize(("database_url", "name", "nth"), DEATHS, indirect=["database_url"])
 def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     open_study(place.coordinator, scheme="client", max_steps=2, training={"algorithm": "fedavg"})
@@ -131,7 +131,7 @@ def test_death_at_a_failpoint(place: Place, name: str, nth: int) -> None:
     place.coordinator.database.dispose()
 
 
-@pytest.mark.quick("sqlite-worker.after-abandon", "sqlite-worker.before-abandon")
+@pytest.mark.quick("sqlite-worker.before-abandon")
 @pytest.mark.parametrize("name", sorted(ONLY_WHEN_ABANDONED))
 def test_death_while_a_settled_round_is_abandoned(place: Place, name: str) -> None:
     hospitals = open_study(

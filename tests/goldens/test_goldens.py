@@ -51,14 +51,8 @@ def test_processors_of_one_name_that_can_do_different_things_are_told_apart() ->
 
 @pytest.mark.quick(
     "distributed updates noised bayesian betting holder adaptive chernoff none",
-    "distributed updates noised bayesian betting holder path improved none",
-    "distributed updates plain bayesian student-t holder path improved none",
     "distributed updates plain classical - - - - -",
-    "joint updates final classical - - - - -",
     "joint updates final clients bernstein holder adaptive improved none",
-    "joint updates noised clients band running path chernoff none",
-    "joint updates noised clients betting holder adaptive improved none",
-    "joint updates noised clients betting holder path improved none",
     "sequential updates final classical - - - - -",
 )
 @pytest.mark.parametrize("name", _wanted())

@@ -164,16 +164,21 @@ def seed_questions(coordinator: Live, questions: Mapping[str, Mapping[str, Any]]
 
 def seed_synthesis(coordinator: Live) -> dict[str, str]:
     """Synthetic records: of all answers, after the first one, and before any."""
-    chosen = statistics_settings(masked=False, epsilon=20.0, synthesis=SYNTHESIS)
     for study, stages in (("synthetic", 3), ("synthetic-begun", 1), ("synthetic-new", 0)):
-        hospitals = open_study(coordinator, study, "Records to look at", chosen, HOSPITALS[:3], start=True)
-        for stage in range(stages):
-            document = records.progress(coordinator.coordinator, study).chain.document
-            # Without pairs that are worth their noise the rule ends one question earlier.
-            if document is not None:
-                answer(coordinator, study, hospitals, document, f"stage-{stage}")
+        open_synthesis(coordinator, study, stages)
     names = ("synthetic", "synthetic-begun", "synthetic-new")
     return {study: f"/dashboard/{study}#synthesis" for study in names}
+
+
+def open_synthesis(coordinator: Live, study: str, stages: int) -> None:
+    """A study of synthetic records after so many of its answers."""
+    chosen = statistics_settings(masked=False, epsilon=20.0, synthesis=SYNTHESIS)
+    hospitals = open_study(coordinator, study, "Records to look at", chosen, HOSPITALS[:3], start=True)
+    for stage in range(stages):
+        document = records.progress(coordinator.coordinator, study).chain.document
+        # Without pairs that are worth their noise the rule ends one question earlier.
+        if document is not None:
+            answer(coordinator, study, hospitals, document, f"stage-{stage}")
 
 
 def seed_evaluations(coordinator: Live) -> dict[str, str]:

@@ -141,6 +141,7 @@ def test_a_program_that_breaks_a_law_is_reported(
         _calm_study(tmp_path, processes, by_limit=by_limit)
 
 
+@pytest.mark.slow
 def test_a_sound_study_keeps_every_law_and_ends_by_its_limit(tmp_path: Path) -> None:
     with FinishedProcesses() as processes:
         budget = _calm_study(tmp_path, processes, by_limit=True)

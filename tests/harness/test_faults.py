@@ -83,6 +83,7 @@ def test_what_the_network_does(
     network.close()
 
 
+@pytest.mark.slow
 def test_faults_begin_when_armed_and_are_counted(behind: tuple[str, list[str]]) -> None:
     network = UnreliableNetwork((behind[0],), seed=1, rate=0.5)
     assert [network.fault("/") for _ in range(50)] == [None] * 50
@@ -154,6 +155,7 @@ def test_the_clock_of_a_running_process_jumps_and_monotonic_time_does_not(tmp_pa
         process.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library in the wheel is of Linux")
 def test_two_threads_take_turns_under_a_clock_as_without_one(tmp_path: Path) -> None:
     # Where waits for Python's lock return at once, the one thread does a hundredth and less of what it does otherwise:

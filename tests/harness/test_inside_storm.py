@@ -207,6 +207,7 @@ def _unknown_update(study: Study) -> Study:
     return replace(study, views=[*study.views, view.model_copy(update={"round": view.round + 1})])
 
 
+@pytest.mark.slow_cases("<lambda>-follows from the events")
 @pytest.mark.parametrize(
     ("changed", "law"),
     [

@@ -106,7 +106,7 @@ def test_a_woken_worker_does_not_wait_for_its_poll(coordinator: Coordinator) -> 
         eventually(lambda: len(facts(coordinator).rounds) == 2)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_deadline_that_a_clock_jumps_over_is_noticed(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
 
@@ -122,6 +122,7 @@ def test_a_deadline_that_a_clock_jumps_over_is_noticed(coordinator: Coordinator,
         eventually(lambda: state() not in ("", "collecting"))
 
 
+@pytest.mark.quick("sqlite")
 def test_a_stopped_worker_gives_its_leases_back(coordinator: Coordinator) -> None:
     open_study(coordinator)
     with running(Worker(coordinator, poll_seconds=0.01)):
@@ -173,6 +174,7 @@ def test_a_worker_outlives_a_database_that_is_away(
         eventually(lambda: len(facts(coordinator).rounds) == 1)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_worker_outlives_a_pool_without_a_free_connection(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_worker_outlives_a_pool_without_a_free_connection(
         eventually(lambda: len(facts(coordinator).rounds) == 1)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     holder, other = Worker(coordinator), Worker(coordinator)
@@ -203,7 +206,7 @@ def test_a_worker_without_the_lease_leaves_the_study_alone(coordinator: Coordina
     assert not holder.step()
 
 
-@pytest.mark.quick("sqlite-a step that failed")
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["a lease that ran out", "a step that failed"])
 def test_a_worker_that_can_do_nothing_pauses_between_its_looks(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, why: str

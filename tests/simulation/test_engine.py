@@ -54,7 +54,7 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.quick("client-adam", "exponential")
+@pytest.mark.quick("client-adam")
 @pytest.mark.parametrize(
     ("scheme", "options"),
     [
@@ -188,6 +188,7 @@ def test_every_scheduled_evaluation_is_charged() -> None:
     assert found.statements[0]["spent"] == pytest.approx(alone.statements[0]["spent"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_an_engine_that_runs_twice_gives_the_same_and_leaves_the_threads_as_they_were() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)

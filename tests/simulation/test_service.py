@@ -230,7 +230,7 @@ def _one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-@pytest.mark.quick("parallel")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.slow) for name in STUDIES]
 )

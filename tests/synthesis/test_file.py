@@ -72,6 +72,11 @@ def changed_text(path: Path, old: str, new: str) -> None:
     path.write_bytes(text.replace(old, new, 1).encode())
 
 
+@pytest.mark.quick(
+    ",f,-,m,-holds other records than its answers and seed give",
+    "25.0,-25.0,25.0,-has other columns than records.csv.json names",
+    "byte order mark",
+)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -80,7 +85,7 @@ def changed_text(path: Path, old: str, new: str) -> None:
         ("25.0,", "old,", "holds other records than its answers and seed give"),
         ("age,sex", "sex,age", "has other columns than records.csv.json names"),
         ("25.0,", "25.0,25.0,", "has other columns than records.csv.json names"),
-        ("age,", "\ufeffage,", "was saved again by another program"),
+        pytest.param("age,", "\ufeffage,", "was saved again by another program", id="byte order mark"),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from synthesis.forecast import forecast, mean_variation, typical_patients
 from tests.factories.synthesis import section
 
 
+@pytest.mark.slow
 def test_more_patients_give_better_tables_and_few_give_no_pairs() -> None:
     few, some, many = (forecast(section(rows=4000), patients) for patients in (1000, 4000, 100_000))
     assert (few.pairs, few.edges, few.has_few_patients) == (0, 0, True)

@@ -47,6 +47,7 @@ def test_with_few_patients_the_first_question_is_asked_again(entries: dict[str, 
     assert 1 / first.noise_multiplier**2 + 1 / again.noise_multiplier**2 <= section().allowance
 
 
+@pytest.mark.quick("264")
 @pytest.mark.parametrize("cells", [264, 300, 420])
 def test_no_question_passes_the_limit_on_cells(cells: int) -> None:
     columns = [{"column": f"x{place}", "edges": list(range(20))} for place in range(3)]

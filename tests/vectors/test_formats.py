@@ -162,6 +162,7 @@ RFC_8032 = [
 ]
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize(("seed", "key", "message", "signature"), RFC_8032, ids=["1", "2", "3"])
 def test_the_readers_signatures_are_those_of_rfc_8032(seed: str, key: str, message: str, signature: str) -> None:
     text, signed = second.public_key(bytes.fromhex(seed)), bytes.fromhex(signature)

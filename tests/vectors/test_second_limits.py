@@ -223,6 +223,7 @@ def test_more_random_courses_cost_what_the_reader_says(seed: int) -> None:
     assert follow(seed) == []
 
 
+@pytest.mark.slow_cases("1", "4")
 @pytest.mark.parametrize("seed", range(6))
 def test_random_counted_courses_are_what_the_reader_says(seed: int) -> None:
     assert follow(seed, CountedCourse) == []

@@ -190,7 +190,15 @@ def test_the_same_ledger_chained_and_signed_again_passes() -> None:
     assert check(chained(lines), statement_of("parallel-sampled")) == []
 
 
-@pytest.mark.slow_cases("fixed-plan")
+@pytest.mark.slow_cases(
+    "client-sampled",
+    "fixed-plan",
+    "gaussian-filter",
+    "mixed",
+    "parallel-finished",
+    "planned-pending",
+    "questions",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_charge_less_is_found_by_its_epsilon_alone(name: str) -> None:
     """The last charged round was never there; all is chained and signed again, and the statement's digest agrees."""
@@ -234,7 +242,7 @@ def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
-@pytest.mark.quick("sequential-papers")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["questions", "sequential-papers", pytest.param("client-central", marks=pytest.mark.slow)]
 )

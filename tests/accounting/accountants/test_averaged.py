@@ -40,6 +40,7 @@ def account(
     return out
 
 
+@pytest.mark.quick("0.25-1.0-40")
 @pytest.mark.parametrize(("ratio", "rate", "steps"), [(0.5, 0.1, 300), (0.25, 1.0, 40), (1.4, 0.01, 200)])
 def test_compositions_agree_with_dp_accounting_from_above(ratio: float, rate: float, steps: int) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -59,6 +60,7 @@ def test_compositions_agree_with_dp_accounting_from_above(ratio: float, rate: fl
     assert (deltas[meaningful] <= theirs[meaningful] * 1.1 + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_a_path_of_changing_distances_agrees_with_dp_accounting() -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -119,6 +121,7 @@ def test_the_true_average_is_covered_however_small_the_sample() -> None:
     assert misses <= 6
 
 
+@pytest.mark.slow
 def test_rounding_distances_up_costs_and_never_saves() -> None:
     rng = np.random.default_rng(29)
     distances = rng.beta(2, 5, size=100)
@@ -127,6 +130,7 @@ def test_rounding_distances_up_costs_and_never_saves() -> None:
     assert epsilons[0] > epsilons[2]
 
 
+@pytest.mark.slow
 def test_the_bound_on_delta_matches_epsilon() -> None:
     rng = np.random.default_rng(31)
     one = account(rng.beta(2, 5, size=40), 60)
@@ -142,6 +146,7 @@ def test_a_ratio_that_was_rounded_down_still_fits() -> None:
         assert one.steps == 3
 
 
+@pytest.mark.slow
 def test_steps_of_two_kinds_compose_in_any_order() -> None:
     rng = np.random.default_rng(37)
     plan = [(rng.beta(2, 5, size=20), rate) for rate in (0.1, 0.3, 1.0, 0.1)]

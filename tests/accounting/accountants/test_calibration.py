@@ -38,6 +38,7 @@ def test_noise_is_enough_and_hardly_more(noise: float, rate: float, steps: int, 
     assert rdp_epsilon(found, sampling_rate=rate, steps=steps, delta=delta) <= target
 
 
+@pytest.mark.slow
 def test_noise_by_loss_distributions_and_at_a_fixed_order() -> None:
     plan = {"epsilon": 3.0, "delta": 1e-5, "sampling_rate": 0.02, "steps": 200}
     tight = calibrate_noise(**plan)  # type: ignore[arg-type]
@@ -111,20 +112,7 @@ def test_the_noise_of_unsampled_steps_is_the_least_in_closed_form(epsilon: float
     assert least <= found <= least * 1.0011
 
 
-@pytest.mark.quick(
-    "1-0.0001-0.01",
-    "1-0.0001-1e-12",
-    "1-0.001-0.01",
-    "1-0.001-1e-12",
-    "1-0.01-1e-05",
-    "1-0.01-1e-12",
-    "1-0.1-1e-05",
-    "1-0.1-1e-12",
-    "1000-0.0001-0.01",
-    "1000-0.001-1e-05",
-    "1000-0.01-1e-12",
-    "1000-0.1-1e-05",
-)
+@pytest.mark.quick("1-0.1-1e-12", "1000-0.001-1e-05", "1000-0.01-1e-12", "1000-0.1-1e-05")
 @pytest.mark.parametrize(("epsilon", "delta"), SMALL_AND_LARGE)
 @pytest.mark.parametrize("steps", [1, 1000])
 def test_by_moments_it_is_the_least_over_all_orders(epsilon: float, delta: float, steps: int) -> None:
@@ -142,7 +130,7 @@ def test_by_moments_it_is_the_least_over_all_orders(epsilon: float, delta: float
     assert least * (1 - 1e-6) <= found <= least * 1.003
 
 
-@pytest.mark.quick("0.3-0.01-1e-05", "0.3-1.0-1e-06")
+@pytest.mark.quick("0.3-1.0-1e-06")
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e-4, 1e-12), (0.01, 1e-5), (1.0, 1e-6)])
 @pytest.mark.parametrize("rate", [1e-4, 0.3])
 def test_one_sampled_step_has_a_closed_form_too(epsilon: float, delta: float, rate: float) -> None:

@@ -145,6 +145,7 @@ def test_a_record_that_joins_costs_at_most_what_is_charged_whatever_the_draw(wit
     assert any(more) == (places > len(without))
 
 
+@pytest.mark.slow
 def test_coverage_of_the_noised_bound():
     """A few records cost much more than the rest; γ = 0.1, 2 checkpoints, so either bound may fail in 10 % of runs.
 

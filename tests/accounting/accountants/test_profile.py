@@ -12,6 +12,7 @@ from accounting import ClassicalAccountant, GaussianEvent, InvalidArgument
 from accounting.accountants.profile import PrivacyProfile, gaussian_delta, mu_from_epsilon
 
 
+@pytest.mark.quick("0.3")
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
 def test_the_trade_off_of_a_gaussian_is_its_closed_form(mu: float) -> None:
     epsilons = np.linspace(0, 12, 4000)
@@ -49,6 +50,7 @@ def test_a_delta_of_nothing_or_of_all_has_no_gaussian() -> None:
     assert mu_from_epsilon(1.0, 1.0) == math.inf
 
 
+@pytest.mark.slow
 def test_the_curve_of_an_account_is_its_single_readings() -> None:
     account = ClassicalAccountant(delta=1e-5)
     account.step(noise_multiplier=1.5, sampling_rate=0.1, count=50)

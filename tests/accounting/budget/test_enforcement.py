@@ -57,6 +57,7 @@ def test_the_tightest_rule_follows_from_the_form_of_the_plan(study, rule):
     assert tightest(chosen) == chosen
 
 
+@pytest.mark.quick("1.0-12.0")
 @pytest.mark.parametrize(("sampling_rate", "sigma"), [(0.1, 2.0), (1.0, 12.0)])
 def test_it_allows_more_rounds_with_less_noise_than_the_best_order(sampling_rate, sigma):
     old = best_orders(fixed(30, enforcement=None, sampling_rate=sampling_rate, noise_multiplier=sigma))

@@ -41,6 +41,7 @@ def plan_of(scheme: str) -> Plan:
     return plan(**pooled, client_clip_norm=1.0, limits=(*records, CLIENTS_BOUND, CLIENTS_AVERAGE))
 
 
+@pytest.mark.slow_cases("client", "client-distributed")
 @pytest.mark.parametrize("scheme", TRAINING_SCHEMES)
 def test_a_study_whose_first_round_would_overspend_says_so_with_the_noise_that_would_fit(scheme):
     tight = plan_of(scheme)

@@ -52,6 +52,7 @@ def ended(budget: Budget, report: object = None) -> Budget:
     return budget
 
 
+@pytest.mark.slow_cases("client, at-end", "client, noised", "client, sum of squares")
 @pytest.mark.parametrize("name", PLANS)
 def test_at_the_worst_a_study_goes_as_forecast(name: str) -> None:
     found, budget = forecast(PLANS[name], tight=False), ended(Budget(PLANS[name]))
@@ -70,6 +71,7 @@ def test_at_the_worst_a_study_goes_as_forecast(name: str) -> None:
             assert stated["spent"] <= one.epsilon
 
 
+@pytest.mark.slow_cases("client, at-end", "client, plain", "client, sum of squares")
 @pytest.mark.parametrize("name", [name for name in PLANS if "classical" not in name and "few" not in name])
 def test_where_the_data_cost_little_a_study_goes_on_and_never_passes_what_was_said(name: str) -> None:
     chosen = PLANS[name]
@@ -98,6 +100,7 @@ def event_of(chosen: Plan, steps: int) -> dp_accounting.DpEvent:
     return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(step.sampling_rate, noise), steps)
 
 
+@pytest.mark.quick("30.0")
 @pytest.mark.parametrize("order", [2.0, 8.0, 30.0])
 def test_epsilon_is_that_of_dp_accounting(order: float) -> None:
     chosen = plan(definitions=("classical",), classical_order=order, max_steps=200, epsilon={"classical": 400.0})

@@ -19,7 +19,7 @@ def reached(chosen) -> int:
     return forecast(chosen, tight=False).rounds
 
 
-@pytest.mark.quick("client, plain", "parallel, classical", "parallel, few steps")
+@pytest.mark.quick("parallel, classical")
 @pytest.mark.parametrize("name", PLANS)
 def test_the_least_noise_lets_all_rounds_begin_and_half_a_percent_less_does_not(name: str) -> None:
     found = least_noise(PLANS[name])
@@ -29,6 +29,7 @@ def test_the_least_noise_lets_all_rounds_begin_and_half_a_percent_less_does_not(
     assert reached(best_orders(less)) < found.rounds
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     epsilon=st.floats(0.5, 10.0),
@@ -46,6 +47,7 @@ def test_so_it_is_for_any_study(epsilon: float, rate: float, steps: int, log_del
         assert reached(dataclasses.replace(less, classical_order=order)) < steps
 
 
+@pytest.mark.quick("client, noised")
 @pytest.mark.parametrize("name", ["parallel, plain", "client, noised", "joint"])
 def test_the_most_rounds_fit_and_one_more_does_not(name: str) -> None:
     found = most_rounds(PLANS[name])
@@ -64,6 +66,7 @@ def test_the_least_epsilon_is_enough_and_a_little_less_is_not(name: str) -> None
         assert reached(dataclasses.replace(found, limits=tuple(less))) < found.rounds
 
 
+@pytest.mark.quick("changes2")
 @pytest.mark.parametrize("changes", [{}, {"noise_multiplier": 0.9, "sampling_rate": 0.01}, {"sampling_rate": 1.0}])
 def test_no_order_lets_more_rounds_begin_than_the_best(changes) -> None:
     chosen = plan(definitions=("classical",), max_steps=100_000, **changes)
@@ -82,6 +85,7 @@ def test_the_orders_of_the_statement_stay_and_only_what_was_asked_for_changes() 
     assert changed == {"noise_multiplier", "classical_order", "bayesian"}
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_left_out_must_bear_one_round_only() -> None:
     chosen = plan(epsilon={"bayesian": 1.0, "classical": 6.0})
     both, classical = least_noise(chosen), least_noise(chosen, {Definition.CLASSICAL})

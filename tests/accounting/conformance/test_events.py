@@ -79,7 +79,7 @@ def test_the_order_of_events_does_not_matter(kind: dict[str, object]) -> None:
     assert spent(*gaussians, **kind) == pytest.approx(spent(*gaussians[::-1], **kind), rel=1e-6)
 
 
-@pytest.mark.slow_cases("replace-one-sampled gaussian")
+@pytest.mark.slow_cases("replace-one-sampled gaussian", "zero-out-sampled gaussians of two widths")
 @every
 @relations
 def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> None:
@@ -91,10 +91,12 @@ def test_who_is_never_sampled_pays_nothing(name: str, relation: Relation) -> Non
 
 
 @pytest.mark.slow_cases(
+    "add-remove-pld-gaussians of two widths",
     "replace-one-pld-discrete",
     "replace-one-pld-gaussian",
     "replace-one-pld-laplace",
     "zero-out-pld-gaussians of two widths",
+    "zero-out-rdp-gaussians of two widths",
 )
 @pytest.mark.parametrize("name", ATOMS)
 @kinds
@@ -138,6 +140,7 @@ def test_replacing_costs_at_least_as_much_as_adding(name: str, kind: dict[str, o
 
 @pytest.mark.slow_cases(
     "add-remove-rdp-sampled laplace",
+    "add-remove-rdp-sampled randomised response",
     "replace-one-pld-sampled gaussian",
     "zero-out-rdp-sampled laplace",
     "zero-out-rdp-sampled randomised response",

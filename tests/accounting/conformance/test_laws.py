@@ -13,6 +13,11 @@ from accounting import InvalidArgument
 from tests.accounting.conformance.accountants import ACCOUNTING_SAMPLE, BAYESIAN, DELTA, SUBJECTS, Event, Subject
 
 EVENTS = [Event(), Event(noise=4.0), Event(rate=0.5, scale=0.7), Event(noise=1.5, rate=0.05)]
+one_event = pytest.mark.parametrize(
+    "event", [pytest.param(e, marks=pytest.mark.slow if e in EVENTS[1:3] else ()) for e in EVENTS], ids=str
+)
+# Which arguments are refused depends on neither estimator nor adversary: make test asks the first and the last.
+REPEATED = [subject.name for subject in BAYESIAN[1:-1]]
 every = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 monotone = pytest.mark.parametrize(
     # Student t and Bernstein may fall when single values rise; these laws are not theirs.
@@ -42,7 +47,7 @@ def test_nothing_is_spent_before_the_first_step(subject: Subject) -> None:
 
 
 @every
-@pytest.mark.parametrize("event", EVENTS, ids=str)
+@one_event
 def test_every_step_costs_something(subject: Subject, event: Event) -> None:
     assert 0 < spent(subject, event) < spent(subject, event, count=5)
 
@@ -53,7 +58,7 @@ def test_what_is_never_sampled_costs_nothing(subject: Subject) -> None:
 
 
 @every
-@pytest.mark.parametrize("event", EVENTS, ids=str)
+@one_event
 def test_n_times_at_once_is_n_times_one(subject: Subject, event: Event) -> None:
     once, singly = subject.make(), subject.make()
     subject.charge(once, event, 6)
@@ -62,11 +67,13 @@ def test_n_times_at_once_is_n_times_one(subject: Subject, event: Event) -> None:
     assert subject.epsilon(once) == pytest.approx(subject.epsilon(singly), rel=1e-9)
 
 
+@pytest.mark.slow_cases("averaged", "holder-betting-adaptive", "holder-betting-path")
 @every
 def test_the_order_of_steps_does_not_matter(subject: Subject) -> None:
     assert spent(subject, *EVENTS, count=6) == pytest.approx(spent(subject, *EVENTS[::-1], count=6), rel=1e-6)
 
 
+@pytest.mark.slow_cases("averaged")
 @monotone
 def test_less_noise_more_sampling_larger_norms_more_steps_cost_more(subject: Subject) -> None:
     base = spent(subject, Event(), count=4)
@@ -89,7 +96,17 @@ def test_asking_changes_nothing(subject: Subject) -> None:
 
 @pytest.mark.parametrize(
     ("subject", "name", "value"),
-    [pytest.param(s, name, value, id=f"{s.name}-{name}={_short(value)}") for s in SUBJECTS for name, value in s.bad],
+    [
+        pytest.param(
+            s,
+            name,
+            value,
+            id=f"{s.name}-{name}={_short(value)}",
+            marks=pytest.mark.slow if s.name in REPEATED else (),
+        )
+        for s in SUBJECTS
+        for name, value in s.bad
+    ],
 )
 def test_bad_input_is_named_and_changes_nothing(subject: Subject, name: str, value: object) -> None:
     account = subject.make()

@@ -47,6 +47,14 @@ def test_rho_bounds_the_divergence_at_every_order(event: Event, relation: Relati
     assert (kind_moments(kind, orders, relation) <= rho * orders * (orders + 1) * (1 + 1e-8)).all()
 
 
+@pytest.mark.quick(
+    "add-remove-DiscreteGaussianEvent",
+    "add-remove-GaussianEvent",
+    "add-remove-PairEvent",
+    "add-remove-PoissonSampledEvent",
+    "replace-one-DiscreteGaussianEvent",
+    "replace-one-GaussianEvent",
+)
 @pytest.mark.parametrize("event", EVENTS[:-1], ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 def test_the_gaussian_of_mu_has_no_smaller_delta(event: Event, relation: Relation) -> None:

@@ -94,6 +94,16 @@ def by_convolution(law: StepLosses, steps: int, epsilon: float) -> float:
     return float((masses[above] * -np.expm1(epsilon - losses[above])).sum()) + steps * law.infinite
 
 
+@pytest.mark.quick(
+    "1e-05-2.0-0.2-24-False",
+    "1e-05-2.0-0.2-24-True",
+    "1e-05-4.0-0.7-19-False",
+    "1e-05-4.0-0.7-19-True",
+    "1e-12-4.0-0.7-19-False",
+    "1e-12-4.0-0.7-19-True",
+    "1e-18-4.0-0.7-19-False",
+    "1e-18-4.0-0.7-19-True",
+)
 @pytest.mark.parametrize("removal", [True, False])
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2.0, 0.2, 24), (1.0, 0.02, 30), (4.0, 0.7, 19)])
 @pytest.mark.parametrize("delta", [1e-5, 1e-12, 1e-18])

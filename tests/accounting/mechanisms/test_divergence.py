@@ -66,7 +66,14 @@ def test_never_below_the_exact_value_and_never_a_millionth_above(seed: int) -> N
         assert truth <= ours <= truth * (1 + mp.mpf("1e-6")), (order, distance, std, rate)
 
 
-@pytest.mark.slow_cases("0.5-40.0-1.0-1e-17")
+@pytest.mark.slow_cases(
+    "0.0001-12.0-1.0-0.001",
+    "0.5-40.0-1.0-1e-17",
+    "1.3e-06-8.0-1.0-0.3",
+    "150.5-2.0-1.0-0.9",
+    "2.5-9.0-1.0-1e-14",
+    "40.5-6.0-1.0-1e-10",
+)
 @pytest.mark.parametrize(
     ("order", "distance", "std", "rate"),
     [

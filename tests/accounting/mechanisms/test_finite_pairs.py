@@ -67,6 +67,7 @@ def test_a_pair_with_an_impossible_outcome_has_an_infinite_loss() -> None:
     assert account.epsilon_at(0.01) == math.inf
 
 
+@pytest.mark.slow_cases("0.3-first1-second1")
 @pytest.mark.parametrize(("first", "second"), [((0.9, 0.1), (1.0, 0.0)), ((1.0, 0.0), (0.9, 0.1))])
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_a_pair_with_one_finite_loss_has_a_distribution(first: list[float], second: list[float], rate: float) -> None:
@@ -79,6 +80,7 @@ def test_a_pair_with_one_finite_loss_has_a_distribution(first: list[float], seco
         assert exact * (1 - 1e-12) <= account.delta_for(epsilon) <= exact + 0.0101
 
 
+@pytest.mark.slow_cases("20.0-1-100")
 @pytest.mark.parametrize(("scale", "sensitivity", "count"), [(20.0, 1, 100), (5.0, 3, 40), (0.5, 2, 5)])
 def test_discrete_laplace_is_that_of_dp_accounting(scale: float, sensitivity: int, count: int) -> None:
     account = ClassicalAccountant(delta=1e-5)
@@ -129,6 +131,7 @@ def test_randomised_response_has_a_loss_distribution(relation: Relation) -> None
     assert account.epsilon() == pytest.approx(single.self_compose(100).get_epsilon_for_delta(1e-5), rel=1e-3)
 
 
+@pytest.mark.quick("0.6")
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.6])
 def test_a_sampled_record_that_is_exchanged_is_bounded_whatever_the_law_without_both(epsilon: float) -> None:
     rate, truth = 0.3, 0.7

@@ -50,6 +50,9 @@ def exact_delta(first: Law, second: Law, epsilon: float) -> float:
     return float(sum(w * mp.ncdf(m - high) for w, m in first) - scale * sum(w * mp.ncdf(m - high) for w, m in second))
 
 
+@pytest.mark.quick(
+    "0.7-0.5-1-True-False", "0.7-0.5-1-True-True", "1.0-0.1-1-True-False", "1.0-0.1-1-True-True", "1.0-0.1-2-False-True"
+)
 @pytest.mark.parametrize("removal", [True, False])
 @pytest.mark.parametrize(
     ("noise", "rate", "records", "exchanged"),
@@ -131,6 +134,7 @@ def test_one_record_of_a_group_of_one_is_the_sampled_gaussian() -> None:
         assert mixed == pytest.approx(plain, rel=1e-4)
 
 
+@pytest.mark.slow_cases("0.05")
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
 def test_noise_on_a_grid_is_bounded_by_less_continuous_noise(epsilon: float) -> None:
     """An exchange under discrete Gaussian noise of 8 steps to its deviation, by sums over the lattice."""

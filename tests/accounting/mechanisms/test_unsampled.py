@@ -54,6 +54,7 @@ def discrete(std: float, shifts: tuple[int, ...], epsilon: float) -> mp.mpf:
     return mp.fsum(mass * -mp.expm1(epsilon - loss) for mass, loss in losses if loss > epsilon)
 
 
+@pytest.mark.slow_cases("30.0-shifts4")
 @pytest.mark.parametrize(("std", "shifts"), [(8.0, (1,)), (8.0, (8,)), (8.0, (5,)), (12.5, (9,)), (30.0, (12,))])
 def test_one_coordinate_of_the_discrete_law_stays_under_the_bound_and_passes_the_continuous_one(
     std: float, shifts: tuple[int, ...]
@@ -73,7 +74,7 @@ def test_one_coordinate_of_the_discrete_law_stays_under_the_bound_and_passes_the
     assert above > 1e-4
 
 
-@pytest.mark.quick("shifts1")
+@pytest.mark.slow
 @pytest.mark.parametrize("shifts", [(3, 4), (1, 1), (7, 1)])
 def test_two_coordinates_too(shifts: tuple[int, ...]) -> None:
     with mp.workdps(25):

@@ -76,6 +76,7 @@ def lead(here: Live) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_a_dictionary_is_answered_as_a_data_frame(lead: Client) -> None:
     answer = lead.ask("registry", AGES, timeout=60)
     frame = answer.frame()
@@ -105,6 +106,7 @@ def test_the_same_question_in_any_form_is_the_same_answer_and_costs_nothing(lead
     assert lead.budget("registry").limits[0].spent == spent
 
 
+@pytest.mark.slow
 def test_an_awaited_client_asks_as_well(here: Live, lead: Client) -> None:
     async def scenario() -> tuple[Answered, list[Query]]:
         seen: list[Query] = []

@@ -67,6 +67,7 @@ def test_reading_makes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_ledger_that_the_disk_has_no_room_for_is_not_called_damaged(tmp_path: Path) -> None:
     """No file may grow in the other process, as on a full disk."""
     program = f"""

@@ -105,6 +105,7 @@ def test_agreed_terms_are_the_kept_ones_where_the_policy_names_none() -> None:
     assert agreed(kept, "renyi", None, is_new=True) == LedgerTerms("renyi", 0.5)
 
 
+@pytest.mark.slow
 def test_a_share_that_is_chosen_after_releases_would_pass_the_limit() -> None:
     """The broken twin: (ε, δ) of the rest falls to (ε − ε₁, δ − δ₁) when a plan is admitted, at a moment that looks at
     releases. Half of μ² is spent. If the loss so far is low, a plan with δ₁ = δ/2 is admitted: its δ₁ is lost in full.

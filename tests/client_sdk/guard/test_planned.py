@@ -66,6 +66,7 @@ def test_the_charges_of_all_rounds_are_those_of_each_round_together() -> None:
     assert {charge.histogram_noise for charge in together if charge.histograms} == {one_by_one[1].histogram_noise}
 
 
+@pytest.mark.slow
 def test_a_schedule_charges_each_stage_at_its_own_noise() -> None:
     study = planned()
     stages = (NoiseStage(10, 1.5), NoiseStage(30, 0.75))

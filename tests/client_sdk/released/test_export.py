@@ -32,7 +32,7 @@ def fresh(model: ReleasedModel, count: int) -> torch.Tensor:
     return model.task.example_inputs(count, np.random.default_rng(99))
 
 
-@pytest.mark.quick("mlp")
+@pytest.mark.slow
 def test_onnx_gives_the_same_probabilities_for_any_number_of_records(model: ReleasedModel) -> None:
     made = to_onnx(model)
     assert made.difference <= TOLERANCE
@@ -52,7 +52,7 @@ def test_onnx_gives_the_same_probabilities_for_any_number_of_records(model: Rele
     assert b".py" not in made.data
 
 
-@pytest.mark.quick("last-layer", "multi-label", "piecewise-exponential")
+@pytest.mark.quick("last-layer")
 def test_torch_export_gives_the_same_probabilities_for_any_number_of_records(model: ReleasedModel) -> None:
     made = to_torch(model)
     assert made.difference <= TOLERANCE
@@ -79,7 +79,7 @@ def test_a_task_without_examples_is_exported_by_records_of_which_none_is_written
     assert program(torch.zeros(4, 1)).shape == (4, 1)
 
 
-@pytest.mark.slow_cases("multi-label-images", "resnet", "segmentation", "signal-cnn")
+@pytest.mark.quick("last-layer", "piecewise-exponential")
 def test_a_model_that_computes_something_else_there_is_not_exported(
     model: ReleasedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

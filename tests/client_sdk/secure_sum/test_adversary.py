@@ -186,6 +186,7 @@ def test_no_order_of_calls_breaks_the_promises(played) -> None:
         check(game)
 
 
+@pytest.mark.quick("complete")
 def test_the_games_went_deep_enough_to_mean_something(played) -> None:
     refused = sum((game.refused for game in played), Counter())
     assert sum(any(completed(session) for session in game.sessions) for game in played) >= 3

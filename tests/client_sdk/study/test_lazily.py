@@ -93,6 +93,7 @@ def test_joining_with_a_folder_sends_the_bytes_of_one_in_memory(
     assert sent[0] == sent[1]
 
 
+@pytest.mark.slow
 def test_a_record_that_vanishes_in_mid_study_stops_the_hospital_and_the_round_is_done_on_return(
     tmp_path: Path, folder: Path
 ) -> None:
@@ -171,6 +172,7 @@ def _settings(path: Path, **training: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_commands_take_a_folder_either_way(tmp_path: Path, folder: Path) -> None:
     chosen = _settings(tmp_path / "study.toml", rows_per_patient=2)
     checked = [

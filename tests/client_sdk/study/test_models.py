@@ -15,7 +15,7 @@ from tests.factories.participations import join, run_until_forbidden, stop_after
 from tests.factories.settings import settings
 
 
-@pytest.mark.quick("entry", "nothing", "round", "study")
+@pytest.mark.quick("entry", "nothing")
 @pytest.mark.parametrize(
     ("lie", "words"),
     [

@@ -107,6 +107,7 @@ def test_a_thousand_and_ten_thousand_records_answer_alike(
     assert updates == pytest.approx([SLOT] * 2)
 
 
+@pytest.mark.slow
 def test_without_slots_the_time_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for schedule in ({}, {"slots": []}):
         found = [

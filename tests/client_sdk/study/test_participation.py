@@ -37,6 +37,7 @@ from tests.factories.wire_answers import problem
 CLIENT_LIMIT = {"level": "client", "definition": "classical", "epsilon": 50.0, "delta": 1e-5}
 
 
+@pytest.mark.quick("study0-3", "study3-3")
 @pytest.mark.parametrize(
     ("study", "rounds"),
     [

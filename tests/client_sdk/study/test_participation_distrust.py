@@ -249,6 +249,7 @@ def test_another_update_under_this_name_stops_the_hospital(tmp_path: Path) -> No
 FIXED_PLAN = [limit("instance", epsilon=12.0, enforcement="fixed-plan")]
 
 
+@pytest.mark.quick("study2")
 @pytest.mark.parametrize(
     "study", [{"max_steps": 3}, {"max_steps": 9, "limits": None}, {"max_steps": 3, "limits": FIXED_PLAN}]
 )

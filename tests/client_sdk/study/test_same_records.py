@@ -167,6 +167,10 @@ CHANGES = [
 ]
 
 
+@pytest.mark.quick(
+    "other1-the same 40 patients and 40 rows, with other values, columns or files",
+    "other3-the same 40 patients, 40 _ 41 rows",
+)
 @pytest.mark.parametrize(("other", "said"), CHANGES)
 def test_other_records_stop_an_unattended_hospital(other: Table, said: str, tmp_path: Path) -> None:
     here = hospital(coordinator(), tmp_path)
@@ -245,6 +249,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.quick("origin0-", "origin3-the same 40 patients, rows and values; the same query; another mapping")
 @pytest.mark.parametrize(("origin", "said"), STEPS)
 def test_a_query_or_mapping_that_gives_the_same_records_is_noticed(
     origin: RecordsOrigin | None, said: str, tmp_path: Path
@@ -321,6 +326,7 @@ def test_a_study_that_was_not_joined_leaves_no_mark(tmp_path: Path, monkeypatch:
     join(here)
 
 
+@pytest.mark.quick("[columns]_age = { add = 1 }-with other values, columns or files; another mapping")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -75,6 +75,7 @@ def join(other: Any, directory: Path, rules: SitePolicy | None = None, name: str
     return here.join(name, None, records(), policy=rules or policy(), dataset="icu", **more)
 
 
+@pytest.mark.slow
 def test_the_reserved_number_is_the_plan_s_by_an_independent_library(tmp_path: Path) -> None:
     outcome = join(coordinator(study()), tmp_path)
     assert (outcome.rounds_sent, outcome.rounds_refused) == (3, 0)
@@ -91,6 +92,7 @@ def test_the_reserved_number_is_the_plan_s_by_an_independent_library(tmp_path: P
         assert len(ledger.sent("sepsis")) == 3
 
 
+@pytest.mark.quick("after-charge-2")
 @pytest.mark.parametrize(
     ("point", "nth"),
     [("after-terms", 1), ("after-joining", 1), ("after-charge", 2), ("after-bytes", 1), ("after-settle", 3)],
@@ -110,6 +112,7 @@ def test_killed_and_started_again_it_is_reserved_once(tmp_path: Path, point: str
         assert len(ledger.sent("sepsis")) == 3
 
 
+@pytest.mark.slow
 def test_a_lost_ledger_reserves_it_again_and_counts_what_was_lost(tmp_path: Path) -> None:
     other = coordinator(study())
     with killed_at("hospital.after-answer", 2), pytest.raises(Killed):

@@ -30,10 +30,14 @@ _FOREIGN_WORDS = frozenset(
     """
     target_epsilon clipping_norm guaranteed_noise_std sample_rate num_shares reconstruction_threshold
     get_noise_multiplier eps_delta_calibrator archive_timeout synchronous_standby_names pg_wal length-of-stay
-    wardround_rounds_total wardround_session_failures_total pinned_roster unknown-graph
+    wardround_rounds_total wardround_session_failures_total pinned_roster unknown-graph smartnoise-synth
     """.split()  # noqa: SIM905 - a list of words is easier to read
 )
-_FOREIGN_CALLS = {"get_delta", "get_approxDP", "ExactGaussianMechanism", "pytest.param"}
+_FOREIGN_CALLS = {
+    *("get_delta", "get_approxDP", "ExactGaussianMechanism", "pytest.param"),
+    # FHIRPath's.
+    *("getReferenceKey", "today"),
+}
 _FOREIGN = re.compile(r"^(?:torch|nn|numpy|np|pandas|PIL|functional|random|jax|opacus|flwr|hashlib|datetime)\b")
 
 

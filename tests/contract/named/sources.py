@@ -10,18 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from wardround.installation import PACKAGES
+
 ROOT = Path(__file__).parents[3]
-SHIPPED = (
-    "accounting",
-    "study_protocol",
-    "private_learning",
-    "synthesis",
-    "client_sdk",
-    "server",
-    "simulation",
-    "wardround",
-)
-SOURCE = (*SHIPPED, "research")
+SOURCE = (*PACKAGES, "research")
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _HTML = re.compile(r"<code>([^<]+)</code>")

@@ -39,6 +39,7 @@ def test_a_parser_takes_a_seed_and_documents_what_it_refuses(parsers: dict[str, 
     assert any(parsers[name].try_input(seed) for seed in parsers[name].seeds())
 
 
+@pytest.mark.slow_cases("certificates", "scans")
 @pytest.mark.parametrize("name", NAMES)
 def test_changed_seeds_meet_documented_errors(parsers: dict[str, Target], name: str) -> None:
     target = parsers[name]

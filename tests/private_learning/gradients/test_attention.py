@@ -125,6 +125,7 @@ class Decoder(nn.Module):
         return self.map(found)
 
 
+@pytest.mark.quick("padded-norm before", "whole-norm before")
 @pytest.mark.parametrize("before", [False, True], ids=["norm after", "norm before"])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
 def test_transformer_encoders(before: bool, masked: bool) -> None:
@@ -147,6 +148,7 @@ def test_dropout_in_training_mode_is_that_of_the_module() -> None:
         assert gradients.norms(tokens(4, 5), targets(4)).min() > 0
 
 
+@pytest.mark.slow
 def test_two_modules_of_one_weight_and_frozen_parts() -> None:
     torch.manual_seed(0)
 

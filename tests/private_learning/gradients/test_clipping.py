@@ -71,6 +71,7 @@ def test_one_more_record_never_moves_the_sum_by_more_than_the_clip_norm(
     assert sums[1].clip_norm == clip_norm
 
 
+@pytest.mark.quick("vmap-dtype0", "vmap-dtype1")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])
 def test_a_single_record_is_within_the_clip_norm_as_computed(dtype: torch.dtype, method: str) -> None:

@@ -82,6 +82,7 @@ def test_three_processes_give_the_bytes_of_one(both: tuple[PerRecordGradients, P
         torch.testing.assert_close(value.double(), expected.double(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.quick("layerwise")
 def test_new_weights_a_centre_and_groups_reach_every_device(
     both: tuple[PerRecordGradients, PerRecordGradients],
 ) -> None:
@@ -115,8 +116,8 @@ def test_a_record_that_fails_elsewhere_adds_zero_there(both: tuple[PerRecordGrad
     assert all(bool(torch.isfinite(value).all()) for value in found.gradients.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", MODELS)
-@pytest.mark.quick("layerwise")
 def test_a_device_that_is_lost_is_named(method: str) -> None:
     several = made(method, ("cpu",))
     # A process begins with its first task.
@@ -188,6 +189,7 @@ def with_frozen_parts() -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 def test_modes_of_modules_and_frozen_parts_that_change_go_along() -> None:
     alone, several = (
         PerRecordGradients(with_frozen_parts(), cross_entropy, micro_batch=MOST, further_devices=further)

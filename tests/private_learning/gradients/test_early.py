@@ -32,6 +32,7 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(5, 2, 6, 6), torch.randint(0, 3, (5,))
 
 
+@pytest.mark.quick("dtype1-False", "dtype1-True")
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_norms_taken_early_are_bit_by_bit_those_taken_late(

@@ -40,6 +40,7 @@ def targets(count: int) -> Tensor:
     return torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 9), st.sampled_from(["sum", "mean", "max", "weighed"]),
        st.sampled_from([None, 0, 5]), st.booleans())  # fmt: skip

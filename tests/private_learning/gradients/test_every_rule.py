@@ -58,6 +58,7 @@ def test_every_rule_has_a_case() -> None:
     assert set(CASES) == set(RULES)
 
 
+@pytest.mark.slow_cases("GRU", "GRUCell", "LSTM", "LSTMCell", "MultiheadAttention", "RNN", "RNNCell")
 @pytest.mark.parametrize("layer", CASES, ids=lambda layer: layer.__name__)
 def test_its_gradients_are_those_of_one_backward_per_record(layer: type[nn.Module]) -> None:
     build, shape = CASES[layer]

@@ -19,11 +19,9 @@ CLIP = 1.0
 
 @pytest.mark.quick(
     "batch_dice-layerwise",
-    "batch_dice-one by one",
     "by_largest-vmap",
     "counting-vmap",
     "cox-vmap",
-    "dropped-one by one",
     "in a buffer-one by one",
     "info_nce-vmap",
     "softmax_over_batch-one by one",
@@ -80,6 +78,7 @@ def with_constants() -> Loss:
     return found
 
 
+@pytest.mark.quick("vmap")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_loss_that_fits_itself_to_its_first_batch_is_refused(engine: str) -> None:
     x, t = torch.ones(4, 2), torch.ones(4)

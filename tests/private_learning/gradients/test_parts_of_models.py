@@ -52,6 +52,15 @@ PARTS = {
 }
 
 
+@pytest.mark.quick(
+    "attention-last layer",
+    "attention-weights",
+    "images-biases",
+    "images-last layer",
+    "images-weights",
+    "recurrent-last layer",
+    "recurrent-normalisation",
+)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_trained_part_has_the_norms_and_sums_of_one_backward_for_each_record(name: str, part: str) -> None:

@@ -298,6 +298,7 @@ def test_bad_arguments_are_named() -> None:
         PerRecordGradients(nn.Sequential(nn.Linear(5, 2), nn.Linear(2, 2).double()), squared_error)
 
 
+@pytest.mark.quick("auto-nan", "vmap-inf")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("method", ["auto", "vmap"])
 def test_a_record_with_values_that_are_not_finite_adds_zero(bad: float, method: str) -> None:

@@ -59,6 +59,17 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.squeeze(-1) - targets).square()
 
 
+@pytest.mark.quick(
+    "a boolean-None",
+    "a condition-slots1",
+    "a list-None",
+    "a mask-slots1",
+    "a number-None",
+    "an array-None",
+    "different values-slots1",
+    "equality-None",
+    "places-None",
+)
 @pytest.mark.parametrize("slots", [None, Slots(8)])
 @pytest.mark.parametrize("name", READINGS)
 def test_one_record_opens_a_branch_for_itself_alone(name: str, slots: Slots | None) -> None:

@@ -149,7 +149,7 @@ def test_norms_and_sums_are_those_of_one_backward_per_record(data: st.DataObject
     assert gradients.method == "layerwise", gradients.reason
 
 
-@pytest.mark.quick("False-RNN relu", "False-RNN tanh", "True-RNN relu", "True-RNN tanh")
+@pytest.mark.quick("True-RNN relu")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_in_single_precision_to_five_digits(kind: str, packed: bool) -> None:
@@ -158,6 +158,7 @@ def test_in_single_precision_to_five_digits(kind: str, packed: bool) -> None:
     assert agrees(model, *records(torch.float32), relative=1e-5).method == "layerwise"
 
 
+@pytest.mark.quick("GRUCell-False", "RNNCell-False")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "make", [nn.LSTMCell, nn.GRUCell, nn.RNNCell, lambda *s, **m: nn.RNNCell(*s, nonlinearity="relu", **m)]
@@ -172,6 +173,7 @@ def test_two_in_a_row_and_one_called_twice() -> None:
     assert agrees(Stack().double(), *records(), relative=1e-9).method == "layerwise"
 
 
+@pytest.mark.slow
 def test_dropout_between_layers_is_torch_s_own() -> None:
     """The engine compares with autograd under the same randomness; were it another, so would be the method."""
     torch.manual_seed(6)
@@ -225,7 +227,7 @@ def test_sequences_that_are_cut_behind_the_longest_of_the_batch_are_refused() ->
         PerRecordGradients(Ragged(cut=True).double().eval(), lambda o, t: loss(o, t)).norms(*records())
 
 
-@pytest.mark.quick("RNN relu-False")
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_has_one_gradient_in_a_slot_whatever_its_companions_lengths(kind: str, packed: bool) -> None:

@@ -45,8 +45,6 @@ def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> fl
 
 
 @pytest.mark.quick(
-    "by_largest-vmap",
-    "by_length-vmap",
     "counting-one by one",
     "in a buffer-layerwise",
     "in a buffer-vmap",
@@ -54,7 +52,6 @@ def climbed(engine: str, loss: Loss, slots: Slots | None, exchanged: bool) -> fl
     "in an attribute-layerwise",
     "in an attribute-vmap",
     "in_global-one by one",
-    "masked_mean-vmap",
     "softmax_over_batch-vmap",
 )
 @pytest.mark.filterwarnings("ignore:std\\(\\):UserWarning")

@@ -171,7 +171,7 @@ def alone(name: str, method: Any, companions: list[int], slot: int, capacity: in
     return seen, float(found.norms[0])
 
 
-@pytest.mark.quick("last-layer-vmap", "logistic-regression-vmap", "mlp-vmap", "regression-vmap")
+@pytest.mark.quick("logistic-regression-vmap", "mlp-vmap")
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_record_has_one_gradient_in_a_slot_whoever_is_beside_it(name: str, method: Any) -> None:
@@ -198,6 +198,7 @@ def test_without_slots_the_shape_of_a_batch_shows_in_a_record_s_gradient() -> No
     assert alone == beside
 
 
+@pytest.mark.quick("0-layerwise", "0-vmap", "1-vmap", "20-vmap", "33-vmap")
 @pytest.mark.parametrize("method", ["layerwise", "vmap"])
 @pytest.mark.parametrize("count", [0, 1, 20, 33, 150])
 def test_slots_change_nothing_but_rounding(method: Any, count: int) -> None:

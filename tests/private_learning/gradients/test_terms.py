@@ -86,6 +86,7 @@ def targets(count: int) -> Tensor:
     return torch.randn(count, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4), st.integers(1, 9))
 def test_a_cell_in_a_loop(batch: int, steps: int, width: int, hidden: int) -> None:
@@ -93,6 +94,7 @@ def test_a_cell_in_a_loop(batch: int, steps: int, width: int, hidden: int) -> No
     assert_exact(Cell(width, hidden).double(), torch.randn(batch, steps, width, dtype=torch.float64), targets(batch))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(2, 7), st.integers(1, 5), st.sampled_from([None, 0, 1]),
        st.sampled_from(["once", "twice", "other padding"]))  # fmt: skip
@@ -104,6 +106,7 @@ def test_a_table_tied_to_the_last_layer(
     assert_exact(model, torch.randint(tokens, (batch, length)), targets(batch))
 
 
+@pytest.mark.quick("gradients computed again")
 @pytest.mark.usefixtures("_keep")
 def test_twins_and_one_tensor_in_two_places() -> None:
     torch.manual_seed(0)

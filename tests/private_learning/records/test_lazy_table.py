@@ -182,6 +182,7 @@ def test_what_is_held_of_a_file_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert len(alive) <= 3 * 2 * 100
 
 
+@pytest.mark.quick("compressed_feather")
 @pytest.mark.parametrize("kind", [one_parquet, compressed_feather], ids=lambda kind: kind.__name__)
 def test_threads_and_forks_read_a_file_that_stays_open(tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     """Each through its own: all of them at once give what one alone gives."""

@@ -44,6 +44,7 @@ def test_a_merged_layer_is_the_same_function_of_its_inputs(name: str) -> None:
     torch.testing.assert_close(merged(inputs), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.quick("linear", "signals")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_adapters_agree_with_one_backward_for_each_record(name: str) -> None:
     layer, shape = LAYERS[name]

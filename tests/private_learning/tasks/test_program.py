@@ -54,6 +54,7 @@ def test_a_program_gives_the_features_of_the_module_it_was_written_from(tmp_path
     torch.testing.assert_close(features.of_dataset(dataset).inputs, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_what_pytorch_exports_is_read(tmp_path: Path) -> None:
     shapes = ({0: torch.export.Dim("records")},)

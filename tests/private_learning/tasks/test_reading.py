@@ -145,6 +145,7 @@ def released(local: LocalTraining) -> list[bytes]:
     return [array.tobytes() for _, array in sorted(local.contribution(weights, None).update.items())]
 
 
+@pytest.mark.quick("mlp")
 @pytest.mark.parametrize("name", ["mlp", "discrete-survival", "bayesian-logistic-regression"])
 def test_training_gives_the_same_bytes(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)

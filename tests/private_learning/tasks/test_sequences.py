@@ -80,6 +80,7 @@ def test_columns_of_the_table_of_patients_stand_before_the_tokens() -> None:
     assert task.dataset(histories()).targets.tolist() == [0, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_model_without_noise_finds_what_decides() -> None:
     """Whoever has many of the first code is ill: a few steps tell more than the commonest class."""
     task = load_task("sequence", PLAIN | {"length": 30, "hidden": 16, "embedding": 8})

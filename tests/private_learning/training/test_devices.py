@@ -54,7 +54,7 @@ def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool
     return all(np.array_equal(one[name], other[name]) for name in one | other)
 
 
-@pytest.mark.quick("one row a patient")
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2], ids=["one row a patient", "two rows"])
 def test_a_round_on_two_devices_has_the_bytes_of_one(rows: int) -> None:
     assert same(update(study(), rows), update(study(), rows, device="cpu,cpu"))

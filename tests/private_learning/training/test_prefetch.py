@@ -94,6 +94,7 @@ def released(local: LocalTraining) -> list[bytes]:
     return [*found, repr(made.client_distance).encode(), b"" if bounds is None else bounds.to_bytes()]
 
 
+@pytest.mark.quick("client", "joint", "parallel", "sequential")
 @pytest.mark.parametrize("name", PLANS)
 def test_records_read_on_demand_give_the_bytes_of_records_in_memory(name: str) -> None:
     chosen = study(name)

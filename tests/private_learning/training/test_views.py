@@ -159,6 +159,7 @@ def training(
     return LocalTraining(TASK, data(rows), chosen, SeededRandomness(7, allow_insecure=True))
 
 
+@pytest.mark.quick("one row a patient-client", "two rows-client")
 @pytest.mark.parametrize("scheme", ["parallel", "client"])
 @pytest.mark.parametrize("rows", [1, 2], ids=["one row a patient", "two rows"])
 def test_a_round_is_the_same_again_and_not_that_of_the_records_themselves(scheme: str, rows: int) -> None:

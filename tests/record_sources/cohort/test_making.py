@@ -127,6 +127,7 @@ def test_tables_are_those_of_plain_python(
     assert {rule: number for rule in left_out if (number := getattr(counts, rule))} == dict(left_out)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(staged, st.randoms(use_true_random=False))
 def test_the_order_of_staged_rows_is_not_seen(rows: Staged, shuffling: random.Random) -> None:
@@ -171,6 +172,7 @@ def test_two_units_of_one_measurement_become_one(take: str, expected: float) -> 
     assert one_column(Staged([PERSON], visits(("a", 0)) + rows, COVERED), column) == [pytest.approx(expected)]
 
 
+@pytest.mark.quick("7-0", "None-1")
 @pytest.mark.parametrize(("unit", "listed"), [(7, "0"), (-1, "0"), (None, "1"), (0, "1")])
 def test_an_unknown_unit_is_refused_with_column_and_count(unit: int | None, listed: str) -> None:
     rows = Staged([PERSON], [*visits(("a", 0)), measured(0, 12345.0, unit), measured(1, 1.0, int(listed))], COVERED)
@@ -246,6 +248,7 @@ def test_the_dead_of_an_unknown_day_are_left_out_where_a_column_is_of_death() ->
     assert one_column(rows, {"of": "age"}) == [39, 39]
 
 
+@pytest.mark.quick("(1799, 1, 1)", "(1980, None, 32)", "(2201, None, None)")
 @pytest.mark.parametrize(
     "birth",
     [(1980, 13, 1), (1980, 2, 30), (1980, None, 32), (0, None, None), (1799, 1, 1), (2201, None, None)],

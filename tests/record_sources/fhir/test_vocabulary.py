@@ -113,6 +113,7 @@ def _fault(tmp_path: Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.quick("CONCEPT.csv")
 @pytest.mark.parametrize("file", ["CONCEPT.csv", "CONCEPT_ANCESTOR.csv", "CONCEPT_RELATIONSHIP.csv"])
 def test_a_faulty_file_is_named_and_not_shown(tmp_path: Path, file: str) -> None:
     path = write_vocabulary(tmp_path / "vocabulary") / file

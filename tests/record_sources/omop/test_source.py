@@ -109,6 +109,11 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, changed: d
         made(tmp_path, sqlite(tmp_path / "a.db", **changed))
 
 
+@pytest.mark.quick(
+    "death.death_date-'infinity'-table death: 2 of 2 cells of the column with the day are no date",
+    "death.death_date-1425168000-table death: 2 of 2 cells of the column with the day are no date",
+    "person.year_of_birth-1980.5-person: 3 of 3 cells of the column with the birth year are no whole",
+)
 @pytest.mark.parametrize(
     ("column", "cell", "words"),
     [
@@ -156,6 +161,7 @@ def test_events_without_a_date_and_tables_without_rows(tmp_path: Path) -> None:
     assert "condition_occurrence: 1 rows without a date left out" in remarks
 
 
+@pytest.mark.quick("None")
 @pytest.mark.parametrize("day", [None, date(9999, 12, 31), date(1799, 12, 31)], ids=str)
 def test_a_death_on_an_unknown_day_and_days_of_no_patient(tmp_path: Path, day: date | None) -> None:
     """A known day of death counts beside one that is not known."""
@@ -232,6 +238,7 @@ def test_duckdb_with_schemas(tmp_path: Path) -> None:
         made(tmp_path, described(url, schema='x"; DROP SCHEMA vocab; --', vocabulary_schema="vocab"))
 
 
+@pytest.mark.slow
 def test_postgresql_with_a_schema(tmp_path: Path, postgres: Postgres) -> None:
     with database("postgresql", tmp_path, postgres, 'CREATE SCHEMA "CDM"') as url:
         engine = create_engine(url)

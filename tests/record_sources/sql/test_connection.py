@@ -19,6 +19,7 @@ from tests.record_sources.sql.databases import KINDS, described
 from tests.record_sources.sql.snapshots import PATIENTS, refusal
 
 
+@pytest.mark.quick("sqlite")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_statement_that_takes_too_long_is_ended(tmp_path: Path, opened: Open, kind: str) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 1000 + 1 FROM n) SELECT i AS patient FROM n"

@@ -31,6 +31,18 @@ def test_signs_that_drivers_know_are_literal(tmp_path: Path, opened: Open, kind:
     prepared.discard()
 
 
+@pytest.mark.quick(
+    "SELECT 'x' AS patient, age FROM people-2 of 3 rows are of a patient who has another row-sqlite",
+    "SELECT NULL AS patient, age FROM people-3 of 3 rows have no patient in column patient-sqlite",
+    "SELECT id AS patient FROM nowhere-names a table nowhere that is not there-sqlite",
+    "SELECT id AS patient FROM people WHERE age > 200-gives no rows-duckdb",
+    "SELECT id AS patient FROM people WHERE age > 200-gives no rows-sqlite",
+    "SELECT id AS patient FROM people WHERE-not correct SQL-sqlite",
+    "SELECT id AS patient, age, weight AS age FROM people-the names age stand for several columns-sqlite",
+    "SELECT id AS patient, height FROM people-names a column height that is not there-sqlite",
+    "SELECT id FROM people-there is no column patient with the patient. There are id-duckdb",
+    "SELECT id FROM people-there is no column patient with the patient. There are id-sqlite",
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("query", "words"),
@@ -87,6 +99,12 @@ def test_types_of_sqlite_that_do_not_go_together_are_counted(tmp_path: Path, ope
     assert "secret" not in words
 
 
+@pytest.mark.quick(
+    "'0044-03-15 BC'::date-cannot be converted",
+    "('a' || i)::int-cannot be converted",
+    "9007199254740993::numeric + i / 2.0-too large to be exact",
+    "interval '1 day'-of a type that no table holds (timedelta)",
+)
 @pytest.mark.parametrize(
     ("column", "words"),
     [

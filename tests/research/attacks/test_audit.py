@@ -14,7 +14,7 @@ from tests.factories.masked_memory import MaskedHospitals
 SEED, HOSPITALS, CANARIES = 1, 10, 20_000
 
 
-@pytest.mark.quick("clip forgotten-True-False", "noise halved-True-True", "sampled, sound-False-False")
+@pytest.mark.quick("clip forgotten-True-False")
 @pytest.mark.parametrize(
     ("name", "one_run", "differences"),
     [

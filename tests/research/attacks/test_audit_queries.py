@@ -8,6 +8,7 @@ from research.attacks import audit_queries
 from research.attacks.audit import ALARM_LAW, ALARM_ONE_RUN
 
 
+@pytest.mark.quick("queries, noise halved-True-True", "queries, noise reused-False-True")
 @pytest.mark.parametrize(
     ("name", "one_run", "differences"),
     [

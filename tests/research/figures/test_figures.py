@@ -99,6 +99,7 @@ def exact_epsilon(order: int, distance: float) -> float:
         return float((10_000 * mpmath.log(mpmath.fsum(terms)) - mpmath.log("1e-5")) / order)
 
 
+@pytest.mark.slow_cases("0.1-0.052-512")
 @pytest.mark.parametrize(
     ("distance", "least", "best"), [(0.1, 0.0520, 512), (0.3, 0.160, 128), (0.5, 0.4137, 32), (1.0, 1.529, 8)]
 )

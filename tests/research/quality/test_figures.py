@@ -93,6 +93,7 @@ def test_figures_of_the_masked_update_and_of_the_run_are_limited() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_run_of_the_tests_leaves_the_processor_seconds(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()

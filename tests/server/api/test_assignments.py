@@ -57,6 +57,7 @@ def test_whoever_has_answered_waits(here: Live, study: str) -> None:
     assert _poll(here, north, 0).status_code == 204
 
 
+@pytest.mark.slow
 def test_waiting_holds_no_thread_and_no_connection(tmp_path: Path) -> None:
     """More waiters than the thread pool has threads, and the server still answers others."""
     with ThreadPoolExecutor(60) as callers, httpx.Client(timeout=30, trust_env=False) as shared:

@@ -47,7 +47,7 @@ def test_everybody_sends_at_once_and_twice(busy: Live) -> None:
     ]
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_two_different_updates_at_once_leave_one(busy: Live) -> None:
     who = _all_in_round_one(busy)[0]
     with ThreadPoolExecutor(8) as pool:

@@ -63,6 +63,7 @@ def test_a_key_that_anybody_signs_for_does_not_enrol(here: Live, study: str) -> 
     assert answer.json()["fields"] == ["body.public_key"]
 
 
+@pytest.mark.quick("00000000_0", "01000000_0", "c7176a70_0", "eeffffff0", "f0ffffff0")
 @pytest.mark.parametrize("raw", [*SMALL_ORDER, *SECOND_ENCODINGS, b"\2" + bytes(31)], ids=lambda raw: raw.hex()[:8])
 def test_no_weak_key_enrols_or_is_rotated_to(here: Live, study: str, raw: bytes) -> None:
     here.open_study(study)
@@ -257,6 +258,7 @@ def test_who_has_left_reads_nothing(here: Live, study: str, how: str) -> None:
     assert here.signed(who, "PUT", f"/v1/studies/{study}/clients/north/withdrawn").json()["state"] == how
 
 
+@pytest.mark.quick("revoked")
 @pytest.mark.parametrize("how", LEFT)
 def test_the_event_stream_of_who_has_left_ends(here: Live, study: str, how: str) -> None:
     here.open_study(study)
@@ -274,6 +276,7 @@ def test_the_event_stream_of_who_has_left_ends(here: Live, study: str, how: str)
     assert f"client-{how}" not in told
 
 
+@pytest.mark.quick("revoked")
 @pytest.mark.parametrize("how", LEFT)
 def test_the_long_poll_of_who_has_left_ends(here: Live, study: str, how: str) -> None:
     here.open_study(study)

@@ -78,7 +78,7 @@ def _others(here: Live, held: Held, *paths: str) -> list[int]:
         held.released.set()
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_certificates_of_one_caller_leave_room_for_a_list(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(certificates, "certificate", held(certificates.certificate))
@@ -96,7 +96,7 @@ def test_certificates_of_one_caller_leave_room_for_a_list(attacked: Live, monkey
     assert int(refused.headers["retry-after"]) >= 1
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_whatever_one_caller_asks_leaves_threads_for_others(attacked: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(lifecycle, "list_studies", held(lifecycle.list_studies))
@@ -140,7 +140,7 @@ def _stream(here: Live, key: str) -> Iterator[httpx.Response]:
         yield answer
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_one_caller_has_so_many_event_streams_and_another_its_own(attacked: Live) -> None:
     with ExitStack() as streams:
         for _ in range(lanes.STREAMS_OF_ONE):

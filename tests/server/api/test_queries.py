@@ -88,6 +88,7 @@ def nothing_is_asked(here: Live) -> bool:
     return here.operator("GET", f"/v1/studies/{STUDY}/queries").json()["queries"] == []
 
 
+@pytest.mark.slow_cases("-nothing")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("path", ["", "/forecast"])
 def test_what_is_no_question_is_refused_and_not_kept(here: Live, hospital: Hospital, name: str, path: str) -> None:

@@ -77,6 +77,7 @@ def test_a_study_whose_first_round_would_overspend_is_told_the_noise_that_fits(h
     assert here.operator("POST", "/v1/studies", json=request).status_code == 201
 
 
+@pytest.mark.slow
 def test_a_plan_with_one_step_too_many_is_refused_and_told_how_many_fit(here: Live, study: str) -> None:
     limit = {"level": "instance", "definition": "classical", "epsilon": 2.0, "delta": 1e-5}
     sampled = {"limits": [limit | {"enforcement": "fixed-plan"}], "sampling_rate": 0.1, "noise_multiplier": 2.0}

@@ -85,7 +85,7 @@ def test_a_program_below_what_the_study_needs_is_told_what_to_install(
     assert here.signed(who, "PUT", path, protocol=protocol).status_code == 200
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(databases: Live, study: str) -> None:
     """Sessions name more now than that version can read: it is told so, instead of being handed one."""
     here, path = databases, f"/v1/studies/{study}"
@@ -107,7 +107,7 @@ def test_an_older_masked_study_refuses_the_version_before_in_its_next_session(da
     assert here.signed(old, "PUT", f"{path}/clients/a/withdrawn", protocol=None).status_code == 200
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_an_older_study_in_the_clear_stays_open_to_the_version_before(databases: Live, study: str) -> None:
     old, *_ = databases.running(study, *"abc")
     answer = databases.signed(old, "GET", f"/v1/studies/{study}/assignment", protocol=None)
@@ -126,6 +126,7 @@ def test_the_number_is_covered_by_the_signature(here: Live, study: str) -> None:
     assert code_of(here.send("GET", path, f"{head}.{other}.{signature}")) == (401, "bad-signature")
 
 
+@pytest.mark.quick("wrong1", "wrong2", "wrong4")
 @pytest.mark.parametrize("wrong", [{"pro": "2"}, {"pro": True}, {"pro": 0}, {"pro": 2.0}, {"ver": 1}, {"ver": "a b"}])
 def test_a_number_that_is_none_is_refused(here: Live, study: str, wrong: dict[str, object]) -> None:
     here.open_study(study)

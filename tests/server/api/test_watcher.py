@@ -134,6 +134,7 @@ def test_what_is_told_wakes_at_once_whoever_waits_or_begins_to() -> None:
     assert asyncio.run(scenario()) == (True, True, False)
 
 
+@pytest.mark.slow
 def test_news_of_a_database_that_went_back_wake_nobody_for_long() -> None:
     async def scenario() -> int:
         marks = _Marks()

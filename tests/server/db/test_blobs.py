@@ -79,6 +79,7 @@ def test_what_is_kept_is_found_by_every_coordinator(here: Here) -> None:
         assert blobs.hashes(MODELS) == [digest]
 
 
+@pytest.mark.quick("files")
 def test_a_body_of_several_parts_comes_back_whole(here: Here) -> None:
     body = os.urandom((20 << 20) + 5)
     kept = here.blobs.write(UPDATE, body)
@@ -112,6 +113,7 @@ def test_keeping_the_same_bytes_twice_is_keeping_them_once(here: Here) -> None:
     assert here.blobs.hashes(MODELS) == [first.sha256]
 
 
+@pytest.mark.quick("files")
 def test_places_do_not_touch_one_another(here: Here) -> None:
     """Also those whose names begin alike."""
     places = [

@@ -76,6 +76,7 @@ def test_keeping_the_same_bytes_twice_is_keeping_them_once(blobs: FileBlobs) -> 
     assert [path.name for path in (blobs.root / "models/a").iterdir()] == [f"model.{first.sha256}"]
 
 
+@pytest.mark.slow
 def test_two_workers_may_clear_one_scope_at_once(blobs: FileBlobs) -> None:
     for round in range(5):
         for client in range(40):

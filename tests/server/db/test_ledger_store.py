@@ -67,6 +67,7 @@ def test_a_round_under_way_may_go_on(opened: Coordinator) -> None:
     assert not row(opened).can_continue
 
 
+@pytest.mark.quick("sqlite-event1", "sqlite-event2")
 @pytest.mark.parametrize("event", [("settled", 1), ("reserved", 0), ("opened", None)])
 def test_an_event_that_cannot_have_happened_is_not_written(opened: Coordinator, event: tuple[str, int | None]) -> None:
     before = copy.deepcopy(row(opened).state)

@@ -248,6 +248,7 @@ def test_an_upload_that_does_not_come_back_is_not_acknowledged(
     assert cached(at(liar[1], tmp_path)) == []
 
 
+@pytest.mark.quick("403-credentials")
 @pytest.mark.parametrize(("status", "what"), [(403, "credentials"), (401, "credentials")])
 def test_wrong_credentials_are_said_at_the_start(
     liar: tuple[type[Liar], str], tmp_path: Path, status: int, what: str
@@ -290,6 +291,7 @@ def test_checks_leave_nothing_in_the_bucket_whatever_became_of_them(
     assert object_store.keys(address) == cached(blobs) == []
 
 
+@pytest.mark.slow
 def test_a_check_takes_away_what_a_killed_process_left_long_ago(
     object_store: ObjectStore, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_what_is_not_there_is_said_by_a_stable_code(coordinator: Coordinator) ->
     assert found == ["unknown-study", "unknown-study", "round-unknown", "round-unknown"]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_round_is_open_until_it_ends(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, clients=2)
     work(coordinator)
@@ -67,6 +68,7 @@ def test_a_round_is_open_until_it_ends(coordinator: Coordinator) -> None:
     assert coordinator.database.read("look", look) == [2, 1]
 
 
+@pytest.mark.quick("sqlite")
 def test_everybody_sampled_stands_once_in_the_attendance(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, clients=3)
     work(coordinator)

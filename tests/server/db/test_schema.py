@@ -70,7 +70,7 @@ print(migrate(connect(sys.argv[1])).after)
 """
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_migrators_at_once(kind: str, tmp_path: Path, postgres: Postgres) -> None:
     name = postgres.create(template="template0")

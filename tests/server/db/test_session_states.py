@@ -61,7 +61,7 @@ def test_a_message_that_the_database_has_lost_is_recorded_again(coordinator: Coo
     assert len(KeyList.model_validate_json(found).entries) == len(turns)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_process_keeps_nothing_sealed_of_a_round_before(coordinator: Coordinator, other: Coordinator) -> None:
     turns = begin(coordinator, settings(masked=True))
     for number, step in enumerate(STEPS):

@@ -83,6 +83,7 @@ def test_the_value_has_what_the_rows_say(coordinator: Coordinator) -> None:
     inside(coordinator, look)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_session_goes_on_from_what_is_known_of_it(coordinator: Coordinator) -> None:
     until(coordinator, "masked")
 
@@ -97,6 +98,7 @@ def test_a_session_goes_on_from_what_is_known_of_it(coordinator: Coordinator) ->
     inside(coordinator, look)
 
 
+@pytest.mark.quick("sqlite")
 def test_octets_are_found_in_the_order_that_was_asked_for(coordinator: Coordinator) -> None:
     until(coordinator, "consistency")
 
@@ -108,6 +110,7 @@ def test_octets_are_found_in_the_order_that_was_asked_for(coordinator: Coordinat
     inside(coordinator, look)
 
 
+@pytest.mark.quick("sqlite")
 def test_forgotten_shares_leave_that_they_were_sent(coordinator: Coordinator) -> None:
     until(coordinator, "masked")
 

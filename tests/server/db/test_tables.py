@@ -59,6 +59,16 @@ def test_a_row_that_keeps_every_rule_is_stored(database: Database) -> None:
     assert database.read("count", lambda tx: tx.session.query(StudyRow).count()) == 2
 
 
+@pytest.mark.quick(
+    "sqlite-hash",
+    "sqlite-no-reason",
+    "sqlite-no-such-study",
+    "sqlite-quorum",
+    "sqlite-reason-too-soon",
+    "sqlite-role",
+    "sqlite-state",
+    "sqlite-version",
+)
 @pytest.mark.parametrize(
     "broken",
     [

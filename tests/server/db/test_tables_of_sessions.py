@@ -36,14 +36,7 @@ def test_what_a_client_says_and_sends_is_stored(opened: Coordinator) -> None:
     assert count == 2
 
 
-@pytest.mark.quick(
-    "postgresql-hash",
-    "postgresql-octets-without-manifest",
-    "postgresql-step",
-    "sqlite-hash",
-    "sqlite-octets-without-manifest",
-    "sqlite-step",
-)
+@pytest.mark.quick("sqlite-hash", "sqlite-octets-without-manifest", "sqlite-step")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -66,14 +59,7 @@ def test_nothing_is_said_twice(opened: Coordinator) -> None:
         opened.database.write("rows", lambda tx: tx.session.add(message(body="{1}")))
 
 
-@pytest.mark.quick(
-    "postgresql-a-reason-too-soon",
-    "postgresql-failed-without-a-reason",
-    "postgresql-phase",
-    "sqlite-a-reason-too-soon",
-    "sqlite-failed-without-a-reason",
-    "sqlite-phase",
-)
+@pytest.mark.quick("sqlite-a-reason-too-soon", "sqlite-failed-without-a-reason", "sqlite-phase")
 @pytest.mark.parametrize(
     "values",
     [{"phase": "asleep"}, {"phase": "failed"}, {"failure": "expired"}, {"phase": "summed"}],

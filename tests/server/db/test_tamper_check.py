@@ -101,6 +101,7 @@ def _as_signed(tx: Transaction, signer: SigningKey) -> str:
     return require_as_signed(tx, signer, *find_with_budget(tx, "sepsis")).kind
 
 
+@pytest.mark.slow
 def test_another_coordinators_signature_is_none(running: Coordinator) -> None:
     with pytest.raises(DatabaseDiffers, match="does not carry this coordinator's signature"):
         as_signed(running, SigningKey(Ed25519PrivateKey.generate()))

@@ -88,10 +88,10 @@ def test_honest_updates_stay_below_their_bound(name: str, updates: int) -> None:
         reached.append(float(np.linalg.norm(np.concatenate([a.ravel() for a in made.values()]))) / bound)
     assert max(reached) <= 1.0
     # Not out of proportion either, though three coordinates are few for a bound that holds in all but 10⁻¹² of rounds.
-    assert name == "a rate next to nothing" or max(reached) > 0.08
+    assert name == "a rate next to nothing" or max(reached) > 0.05
 
 
-@pytest.mark.quick("0.05")
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [0.05, 1.0, 20.0])
 def test_with_an_adaptive_norm_the_bound_follows_the_norm_of_the_round(norm: float) -> None:
     chosen = study(adaptive_clip={"quantile": 0.5, "rate": 0.2}, noise_multiplier=0.5)

@@ -120,6 +120,7 @@ def test_every_byte_is_that_of_whole_arrays(scheme: Any, optimiser: str, algorit
         weights, state = theirs, restored(Arrays(saved))
 
 
+@pytest.mark.quick("robustness1")
 @pytest.mark.parametrize("robustness", [{"aggregation": "median"}, {"aggregation": "trimmed-mean", "trim": 2}])
 def test_so_is_a_median_of_many(robustness: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many numbers are sorted at once."""

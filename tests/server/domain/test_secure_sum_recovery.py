@@ -40,6 +40,18 @@ def expected_counts(run: Run, names: set[str]) -> list[int]:
     return [sum(int(run.words[name]["terms"][i]) for name in names) for i in range(3)]
 
 
+@pytest.mark.quick(
+    "consistency-4-1",
+    "consistency-5-1",
+    "keys-4-1",
+    "keys-5-1",
+    "masked-4-1",
+    "masked-5-1",
+    "shares-4-1",
+    "shares-5-1",
+    "unmask-4-1",
+    "unmask-5-1",
+)
 @pytest.mark.parametrize(("clients", "colluders"), [(4, 1), (5, 1), (7, 1), (8, 2)])
 @pytest.mark.parametrize("step", STEPS)
 def test_losing_any_number_at_any_step_recovers_or_ends_as_specified(step, clients, colluders) -> None:
@@ -62,6 +74,7 @@ def test_losing_any_number_at_any_step_recovers_or_ends_as_specified(step, clien
             assert isinstance(run.totals(), Declined)
 
 
+@pytest.mark.slow
 def test_losing_one_at_every_pair_of_steps() -> None:
     for first, second in itertools.combinations(STEPS, 2):
         world = World(7)
@@ -81,6 +94,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_decoded_sums_of_any_session_keep_their_law(data) -> None:

@@ -32,6 +32,7 @@ def around(run: Run) -> list[str]:
     return [graph.members[place] for place in graph.ring]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_sum_of_any_ring_is_exact_or_never_opened(data) -> None:
@@ -67,6 +68,7 @@ def test_the_sum_of_any_ring_is_exact_or_never_opened(data) -> None:
         assert not isinstance(recovery.recover(session), recovery.Recovered)
 
 
+@pytest.mark.quick("12-6-2")
 @pytest.mark.parametrize(("clients", "neighbours", "colluders"), [(12, 6, 2), (40, 12, 4)])
 def test_shares_and_masks_stay_among_neighbours(clients, neighbours, colluders) -> None:
     run = ring(clients, neighbours, colluders).upto("masked")

@@ -62,6 +62,7 @@ def test_it_holds_the_numbers_of_the_budget_and_follows_from_the_ledger(coordina
     assert (stated.members.active, stated.members.least, stated.members.most) == (3, 3, 3)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_model_s_certificate_stays_what_it_was_while_the_study_goes_on(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator)
     train(coordinator, hospitals, 1)
@@ -76,6 +77,7 @@ def test_a_model_s_certificate_stays_what_it_was_while_the_study_goes_on(coordin
         assert refused.value.code == code
 
 
+@pytest.mark.quick("sqlite")
 def test_before_the_first_round_there_is_no_model_and_nothing_is_spent(coordinator: Coordinator) -> None:
     open_study(coordinator)
     stated = certificate(coordinator, "sepsis").certificate
@@ -83,6 +85,7 @@ def test_before_the_first_round_there_is_no_model_and_nothing_is_spent(coordinat
     assert {limit.spent for limit in stated.limits} == {0.0, None}
 
 
+@pytest.mark.quick("sqlite")
 def test_nothing_is_certified_of_a_database_that_differs(coordinator: Coordinator) -> None:
     train(coordinator, open_study(coordinator), 1)
     _forge(coordinator, 2)
@@ -126,7 +129,7 @@ def _whole(coordinator: Coordinator) -> list[Entry]:
     return [Entry.from_dict(one.model_dump(mode="json")) for one in page]
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MILESTONE_ROUNDS", 2)
     reads, hospitals = Reads(monkeypatch), open_study(coordinator, max_steps=10, noise_multiplier=8.0)
@@ -146,7 +149,7 @@ def test_no_entry_is_read_twice_for_a_certificate(coordinator: Coordinator, monk
     assert reads.take() == len(_whole(coordinator)) - before
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_what_was_walked_in_parts_is_what_the_whole_ledger_says(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +168,7 @@ def facts_of(stated: Certificate) -> Facts:
     return Facts(**said, head_signature=signature, model=stated.model)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_the_entry_that_names_the_model_is_the_same_from_caches_and_without(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from server.services import events
 from server.services.coordinator import Coordinator
 from server.services.studies import lifecycle
@@ -17,6 +19,7 @@ def created(coordinator: Coordinator, name: str = "sepsis", **options: object) -
     return request
 
 
+@pytest.mark.quick("sqlite")
 def test_events_are_numbered_without_gaps_and_marks_are_the_newest(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, max_steps=1)
     created(coordinator, "other")

@@ -247,7 +247,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.quick("clients", "leases")
+@pytest.mark.quick("leases")
 @pytest.mark.parametrize("name", sorted(Base.metadata.tables))
 def test_a_wrong_value_is_refused_and_stops_nobody_else(studies: Saved, honest: dict[str, Ended], name: str) -> None:
     found = list(faults(studies, honest, name, one_each=True))

@@ -21,6 +21,7 @@ def hospitals(coordinator: Coordinator) -> list[Hospital]:
     return open_study(coordinator, clients=2)
 
 
+@pytest.mark.quick("sqlite")
 def test_members_are_known_by_study_and_name_alone_or_together(
     coordinator: Coordinator, hospitals: list[Hospital]
 ) -> None:
@@ -31,6 +32,7 @@ def test_members_are_known_by_study_and_name_alone_or_together(
     assert identify(coordinator, asked) == alone
 
 
+@pytest.mark.quick("sqlite")
 def test_who_signs_for_a_client(coordinator: Coordinator, hospitals: list[Hospital]) -> None:
     known = member(coordinator, "sepsis", "h0")
     assert known is not None

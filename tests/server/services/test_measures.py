@@ -13,6 +13,7 @@ from tests.factories.hospital_double import update
 from tests.factories.studies import FakeClock, open_study, work
 
 
+@pytest.mark.quick("sqlite")
 def test_an_empty_coordinator_counts_nothing(coordinator: Coordinator) -> None:
     found = measure(coordinator)
     assert (found.studies, found.rounds, found.sessions, found.idle_seconds, found.updates) == ({}, {}, {}, {}, 0)

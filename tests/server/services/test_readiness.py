@@ -37,6 +37,7 @@ def _ask(readiness: Readiness) -> None:
         result.result(30)
 
 
+@pytest.mark.quick("sqlite")
 def test_many_questions_cost_the_store_one_check_a_second(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

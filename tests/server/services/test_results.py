@@ -50,7 +50,7 @@ def ledger(coordinator: Coordinator) -> list[Entry]:
     return [Entry.from_dict(one.model_dump(mode="json")) for one in ledger_page(coordinator, "sepsis").entries]
 
 
-@pytest.mark.quick("sqlite-tail", "sqlite-exponential")
+@pytest.mark.quick("sqlite-tail")
 @pytest.mark.parametrize(("chosen", "rounds"), [(HALF, [2, 3]), (FALLING, [1, 2, 3])], ids=["tail", "exponential"])
 def test_file_certificate_and_released_models_have_one_digest(
     coordinator: Coordinator, chosen: dict[str, Any], rounds: list[int], tmp_path: Path
@@ -103,7 +103,7 @@ def test_a_coordinator_that_signs_another_mean_is_found(coordinator: Coordinator
     assert check_mean(honest.certificate, files, entries).result == "bad"
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_one_released_model_none_and_no_averaging_have_no_mean(coordinator: Coordinator) -> None:
     hospitals = averaging(coordinator, HALF)
     assert opened(coordinator).certificate.result is None
@@ -127,7 +127,7 @@ def test_a_lost_model_leaves_the_certificate_without_a_result(coordinator: Coord
         locate_result(coordinator, "sepsis")
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_the_mean_is_computed_once_for_all_readers(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece of a download asks anew, and no reader may fill the disk or keep the processor busy."""
     hospitals = averaging(coordinator, FALLING, 1, 2)
@@ -152,7 +152,7 @@ def test_the_mean_is_computed_once_for_all_readers(coordinator: Coordinator, mon
     assert hashlib.sha256(located.open().read(0, 1 << 20)).hexdigest() == located.info.sha256
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_model_without_its_row_is_not_left_out_in_silence(coordinator: Coordinator) -> None:
     """Otherwise the mean of the others would be signed as the result."""
     averaging(coordinator, HALF, 1, 2, 3)

@@ -121,7 +121,7 @@ def made(coordinator: Coordinator, name: str) -> None:
     forge(coordinator, statement, **({} if value is None else {"value": value}))
 
 
-@pytest.mark.quick("limits-sqlite", "max_steps-sqlite", "round-sqlite", "state of no shape-sqlite")
+@pytest.mark.quick("limits-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_stops_the_study_before_the_next_assignment(
@@ -136,7 +136,7 @@ def test_an_update_stops_the_study_before_the_next_assignment(
     require_stopped(coordinator, hospitals[1:])
 
 
-@pytest.mark.quick("sqlite-head", "sqlite-limits of no shape", "sqlite-newest entry", "sqlite-round")
+@pytest.mark.quick("sqlite-round")
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordinator, name: str) -> None:
     """Everything has been sent; the worker alone is left to notice."""
@@ -149,7 +149,7 @@ def test_an_update_stops_the_study_before_the_next_release(coordinator: Coordina
     assert views.locate_model(coordinator, "sepsis").info.version == 1
 
 
-@pytest.mark.quick("newest entry-sqlite", "noise-sqlite", "settings digest-sqlite", "settings of no shape-sqlite")
+@pytest.mark.quick("newest entry-sqlite", "noise-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("name", FORGERIES)
 def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name: str) -> None:
@@ -164,6 +164,7 @@ def test_an_update_is_never_shown_in_a_statement(coordinator: Coordinator, name:
     require_stopped(coordinator, hospitals[1:])
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_that_ended_before_its_rows_were_changed_shows_no_numbers(coordinator: Coordinator) -> None:
     running(coordinator)
     lifecycle.act(coordinator, "sepsis", "stop")
@@ -175,7 +176,7 @@ def test_a_study_that_ended_before_its_rows_were_changed_shows_no_numbers(coordi
     assert refused.value.extra == {"stop_reason": "database-differs"}
 
 
-@pytest.mark.quick("sqlite-revoke", "sqlite-rotate", "sqlite-withdraw")
+@pytest.mark.quick("sqlite-revoke")
 @pytest.mark.parametrize("change", ["withdraw", "revoke", "rotate"])
 def test_members_of_an_ended_study_may_leave_and_its_numbers_are_shown_on(
     coordinator: Coordinator, change: str
@@ -195,7 +196,7 @@ def test_members_of_an_ended_study_may_leave_and_its_numbers_are_shown_on(
     assert ended(coordinator) == ("finished", "stopped")
 
 
-@pytest.mark.quick("sqlite--limits", "sqlite--state", "sqlite-value2-percentiles", "sqlite-value2-state")
+@pytest.mark.quick("sqlite--state")
 @pytest.mark.parametrize("column", ["state", "limits", "percentiles"])
 @pytest.mark.parametrize("value", ["[{", "NaN", "[" * 5000, ""])
 def test_what_is_no_json_stops_the_study_as_anything_else_does(
@@ -210,6 +211,7 @@ def test_what_is_no_json_stops_the_study_as_anything_else_does(
     require_stopped(coordinator, hospitals[1:])
 
 
+@pytest.mark.quick("sqlite")
 def test_a_statement_follows_every_change_that_is_signed(coordinator: Coordinator) -> None:
     hospitals = running(coordinator)
     before = views.read_budget(coordinator, "sepsis")
@@ -224,7 +226,7 @@ def test_a_statement_follows_every_change_that_is_signed(coordinator: Coordinato
     assert views.read_budget(coordinator, "sepsis").state != after.state
 
 
-@pytest.mark.quick("sqlite-3", "sqlite-[]", 'sqlite-{"privacy": 3}', 'sqlite-{"privacy": {}, "schedule": []}')
+@pytest.mark.quick("sqlite-3")
 @pytest.mark.parametrize("value", ["[]", "3", "{}", '{"privacy": 3}', '{"privacy": {}, "schedule": []}'])
 def test_settings_that_are_none_are_a_difference_too(coordinator: Coordinator, value: str) -> None:
     hospitals = running(coordinator)
@@ -263,6 +265,7 @@ def work_with_scrub_undone(coordinator: Coordinator) -> None:
         worker.step()
 
 
+@pytest.mark.quick("sqlite")
 def test_a_round_that_is_made_unreleased_again_is_not_noised_a_second_time(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_round_that_is_made_unreleased_again_is_not_noised_a_second_time(
         assert (again.version, again.sha256) == (1, first.sha256)
 
 
+@pytest.mark.quick("sqlite")
 def test_of_two_noised_sums_nobody_knows_which_was_released(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +308,7 @@ def test_an_update_as_long_as_a_huge_clip_norm_is_no_difference(
     assert ended(coordinator) == (("finished", "max-steps-reached") if released else ("running", None))
 
 
+@pytest.mark.quick("sqlite")
 def test_a_row_that_is_read_again_in_part_is_no_difference(coordinator: Coordinator) -> None:
     running(coordinator)
 
@@ -316,6 +321,7 @@ def test_a_row_that_is_read_again_in_part_is_no_difference(coordinator: Coordina
     assert coordinator.database.read("again", again)[0] == "running"
 
 
+@pytest.mark.quick("sqlite")
 def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Coordinator) -> None:
     hospitals = running(coordinator)
     forge(coordinator, "UPDATE ledger SET body = '{}' WHERE sequence = 2")
@@ -325,6 +331,7 @@ def test_an_old_entry_is_looked_at_when_a_worker_takes_the_study(coordinator: Co
     require_stopped(coordinator, hospitals)
 
 
+@pytest.mark.quick("sqlite")
 def test_membership_is_not_recorded_over_rows_that_were_changed(coordinator: Coordinator) -> None:
     """An honest rotation would otherwise sign the forged key of another hospital."""
     hospitals = running(coordinator)
@@ -334,6 +341,7 @@ def test_membership_is_not_recorded_over_rows_that_were_changed(coordinator: Coo
     require_stopped(coordinator, hospitals[1:])
 
 
+@pytest.mark.quick("sqlite")
 def test_the_operator_is_told_what_to_do(coordinator: Coordinator) -> None:
     running(coordinator)
     made(coordinator, "state")
@@ -341,6 +349,7 @@ def test_the_operator_is_told_what_to_do(coordinator: Coordinator) -> None:
         lifecycle.act(coordinator, "sepsis", "pause")
 
 
+@pytest.mark.quick("sqlite")
 def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordinator) -> None:
     hospitals = running(coordinator)
     late = Hospital(UseCases(coordinator), "sepsis", "late").enrol()
@@ -354,6 +363,7 @@ def test_members_that_come_and_leave_are_told_from_an_update(coordinator: Coordi
     assert [kind for kind in kinds if kind is not None] == ["enrolled"] * 4 + ["revoked"]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_difference_that_is_gone_under_the_lock_stops_nothing(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,13 +25,7 @@ def serious(page: Any) -> list[str]:
     ]
 
 
-@pytest.mark.quick(
-    "/dashboard-desk-light",
-    "/dashboard/ended-desk-light",
-    "/dashboard/nowhere-desk-light",
-    "/dashboard/ward-desk-light",
-    "/dashboard/young-desk-light",
-)
+@pytest.mark.quick("/dashboard/young-desk-light")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 @pytest.mark.parametrize("path", PAGES)
@@ -49,7 +43,7 @@ def test_axe_finds_nothing_serious(tabs: Tabs, path: str, phone: bool, theme: st
     assert serious(page) == []
 
 
-@pytest.mark.quick("light")
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_before_there_is_a_key(tabs: Tabs, theme: str) -> None:
     page = tabs.blank(theme=theme)
@@ -106,6 +100,7 @@ def test_every_field_has_a_label_and_every_page_a_title(tabs: Tabs) -> None:
             assert field.evaluate("(one) => one.labels.length") == 1
 
 
+@pytest.mark.slow
 def test_nothing_moves_for_who_asked_for_that(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     bar = page.locator(".bar span").first
@@ -114,6 +109,7 @@ def test_nothing_moves_for_who_asked_for_that(tabs: Tabs) -> None:
     assert bar.evaluate("(one) => getComputedStyle(one).transitionDuration") != "0s"
 
 
+@pytest.mark.slow
 def test_a_phone_shows_the_rounds_without_scrolling_sideways(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward", phone=True)
     rounds = page.locator("#rounds .wide")
@@ -123,6 +119,7 @@ def test_a_phone_shows_the_rounds_without_scrolling_sideways(tabs: Tabs) -> None
     assert rounds.locator("tbody tr").count() < 10
 
 
+@pytest.mark.slow
 def test_the_bar_of_a_limit_is_as_full_as_the_share_above_it_says(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     page.locator(".card .bar").first.wait_for()

@@ -26,6 +26,7 @@ def evaluated(tabs: Tabs, function: str, argument: Any) -> Any:
     return page.evaluate(function, argument)
 
 
+@pytest.mark.quick("progress1")
 @pytest.mark.parametrize("progress", [None, {"steps": {"used": 1, "reserved": 0, "allowed": 21}, "squares": None}])
 def test_one_round_forecasts_nothing(tabs: Tabs, progress: Any) -> None:
     limit = LIMIT | {"rounds_left_estimate": 20, "progress": progress}
@@ -46,6 +47,7 @@ def test_bars_of_a_group_are_drawn_whole_or_not_at_all(tabs: Tabs) -> None:
     assert drawn["left"] == 43
 
 
+@pytest.mark.slow
 def test_names_of_rows_have_three_lines_and_keep_their_ends(tabs: Tabs) -> None:
     group = "sex: f, age: 40 to 60"
     names = [f"{group}: {sign} predictive value at 0.5" for sign in ("positive", "negative")]

@@ -33,6 +33,7 @@ def test_a_wrong_key_is_answered_and_not_kept(tabs: Tabs) -> None:
     assert page.locator("main a").count() == 0
 
 
+@pytest.mark.slow
 def test_the_key_dies_with_the_tab(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     page.locator("#rounds table").wait_for()
@@ -46,6 +47,7 @@ def test_the_key_dies_with_the_tab(tabs: Tabs) -> None:
     assert page.evaluate("sessionStorage.length") == 0
 
 
+@pytest.mark.slow
 def test_all_studies_at_a_glance(tabs: Tabs, here: Live) -> None:
     page = tabs.open("/dashboard")
     row = page.locator("#list tr", has_text="Sepsis on the ward")
@@ -80,6 +82,7 @@ def test_from_the_list_to_the_numbers(tabs: Tabs, here: Live) -> None:
     assert page.title() == "Sepsis on the ward · Wardround"
 
 
+@pytest.mark.slow
 def test_rounds_that_came_to_nothing_are_one_line_with_what_to_do(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     page.get_by_label("Which").select_option("Failed")
@@ -115,6 +118,7 @@ def test_a_chart_takes_new_rounds_without_being_drawn_anew(tabs: Tabs, here: Liv
     assert page.evaluate(f"{mark}.kept") == "yes"
 
 
+@pytest.mark.slow
 def test_every_limit_has_its_line_and_can_be_left_out(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     chart = page.locator("#loss .chart").first
@@ -156,6 +160,7 @@ def test_a_line_has_the_colour_that_its_name_has(tabs: Tabs, here: Live) -> None
     assert len(found) == 4
 
 
+@pytest.mark.slow
 def test_every_chart_has_its_numbers_as_a_table(tabs: Tabs, here: Live) -> None:
     page = tabs.open("/dashboard/ward")
     page.locator("#loss .chart svg").first.wait_for()
@@ -170,6 +175,7 @@ def test_every_chart_has_its_numbers_as_a_table(tabs: Tabs, here: Live) -> None:
     assert fifth.locator("td").all_inner_texts() == ["1", "0", "4", "0"]
 
 
+@pytest.mark.slow
 def test_without_the_charts_library_the_page_shows_tables_and_says_why(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
 
@@ -242,6 +248,7 @@ def test_a_hostile_title_is_text(tabs: Tabs) -> None:
     assert "No round has begun." in page.text_content("#rounds")
 
 
+@pytest.mark.slow
 def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(tabs: Tabs, here: Live) -> None:
     from sqlalchemy import text
 
@@ -256,6 +263,7 @@ def test_a_database_that_differs_is_said_in_words_and_without_its_numbers(tabs: 
     assert "not shown" in page.locator("#list tr", has_text="Somebody changed it").inner_text()
 
 
+@pytest.mark.slow
 def test_a_study_that_is_not_there(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/nowhere")
     page.get_by_role("heading", name="No such study").wait_for()
@@ -264,6 +272,7 @@ def test_a_study_that_is_not_there(tabs: Tabs) -> None:
     page.locator("#list table").wait_for()
 
 
+@pytest.mark.slow
 def test_light_and_dark_by_the_system_and_by_choice(tabs: Tabs) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page = tabs.open("/dashboard", theme="dark")
@@ -276,7 +285,7 @@ def test_light_and_dark_by_the_system_and_by_choice(tabs: Tabs) -> None:
     assert page.evaluate(ground) == dark
 
 
-@pytest.mark.quick("/dashboard")
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/dashboard", "/dashboard/ward", "/dashboard/ended", "/dashboard/young"])
 def test_a_phone_scrolls_down_and_never_sideways(tabs: Tabs, path: str) -> None:
     page = tabs.open(path, phone=True)
@@ -317,6 +326,7 @@ def test_the_api_page_draws_every_operation_under_its_policy(tabs: Tabs, here: L
     page.locator(".opblock-body").first.wait_for()
 
 
+@pytest.mark.slow
 def test_a_new_round_moves_the_last_drawn_point_alone(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/ward")
     drawn: list[list[int]] = page.evaluate(

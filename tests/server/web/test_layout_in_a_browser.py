@@ -39,7 +39,7 @@ def open_whole(tabs: Tabs, address: str, *, phone: bool) -> Any:
     return page
 
 
-@pytest.mark.quick("counted-100-phone")
+@pytest.mark.slow
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 @pytest.mark.parametrize("study", ["bounded-1", "counted-1", "bounded-100", "counted-100", "counted-1000"])
 def test_labels_keep_apart_and_nothing_is_cut_off(tabs: Tabs, here: Live, study: str, phone: bool) -> None:
@@ -65,12 +65,14 @@ def test_a_median_that_is_not_reached_says_so(tabs: Tabs) -> None:
     assert all(row[3].endswith(" or more") for row in rows)
 
 
+@pytest.mark.slow
 def test_few_places_on_a_scale_are_all_named(tabs: Tabs) -> None:
     page = open_whole(tabs, "/dashboard/registry#question-3", phone=False)
     labels = page.locator("#answer .chart svg").first.locator(".role-axis-label text").all_text_contents()
     assert labels[:3] == ["0.25", "0.5", "0.75"]
 
 
+@pytest.mark.slow
 def test_every_hospital_has_a_drawing_on_one_scale_and_a_silent_one_says_so(tabs: Tabs) -> None:
     page = open_whole(tabs, "/dashboard/registry#question-4", phone=False)
     result = page.locator("#answer article").first
@@ -87,6 +89,7 @@ def test_every_hospital_has_a_drawing_on_one_scale_and_a_silent_one_says_so(tabs
     assert page.get_by_text("hill: no answer. These patients are in no number here.").is_visible()
 
 
+@pytest.mark.slow
 def test_the_page_finds_labels_that_touch_and_what_is_too_wide(tabs: Tabs, here: Live) -> None:
     seed(here, "counted-1")
     page = open_whole(tabs, "/dashboard/counted-1", phone=True)

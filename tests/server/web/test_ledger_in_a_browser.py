@@ -14,6 +14,7 @@ from tests.factories.live_coordinator import Live
 from tests.server.web.conftest import Tabs
 
 
+@pytest.mark.slow
 def test_each_line_has_the_hash_that_the_ledger_names(here: Live) -> None:
     """The same by another way: Python's own hash, against the API's ledger."""
     lines = here.send("GET", "/dashboard/ward/ledger.txt", here.viewer_key).content.decode().splitlines()
@@ -31,6 +32,7 @@ def _check(page: Any) -> Any:
     return outcome
 
 
+@pytest.mark.slow
 def test_a_whole_ledger_passes_and_the_page_says_who_sent_it(tabs: Tabs, here: Live) -> None:
     page = tabs.open("/dashboard/ward")
     outcome = _check(page).inner_text()
@@ -85,7 +87,7 @@ def test_damage_is_found_and_named(tabs: Tabs, damage: Callable[[list[str]], lis
     assert "bad" in outcome.get_attribute("class")
 
 
-@pytest.mark.quick("head")
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["signature", "head"])
 def test_a_head_that_is_not_the_coordinators_is_found(tabs: Tabs, field: str) -> None:
     page = tabs.open("/dashboard")
@@ -104,6 +106,7 @@ def test_a_head_that_is_not_the_coordinators_is_found(tabs: Tabs, field: str) ->
     assert expected in _check(page).inner_text()
 
 
+@pytest.mark.slow
 def test_a_browser_without_the_signature_says_so(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
     page.add_init_script(
@@ -113,6 +116,7 @@ def test_a_browser_without_the_signature_says_so(tabs: Tabs) -> None:
     assert "This browser cannot check Ed25519 signatures" in _check(page).inner_text()
 
 
+@pytest.mark.slow
 def test_the_certificate_is_taken_away_as_the_coordinator_signed_it(tabs: Tabs, here: Live, tmp_path: Path) -> None:
     page = tabs.open("/dashboard/ended")
     with page.expect_download() as taken:
@@ -126,6 +130,7 @@ def test_the_certificate_is_taken_away_as_the_coordinator_signed_it(tabs: Tabs, 
     assert found["certificate"]["limits"] == said["certificate"]["limits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", [True, False])
 def test_the_result_is_taken_away_with_the_digest_that_the_certificate_names(
     tabs: Tabs, tmp_path: Path, honest: bool

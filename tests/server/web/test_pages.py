@@ -68,6 +68,7 @@ def _reasons(text: str) -> set[str]:
     return {*given, *re.findall(r'"([a-z-]+)"', failed)} | {kind.reason for kind in (NotFinite, OutOfBounds)}
 
 
+@pytest.mark.slow_cases("accuracy.json")
 @pytest.mark.parametrize("path", sorted((STATIC / "charts").glob("*.json")), ids=lambda path: path.name)
 def test_every_specification_is_a_chart_for_paper_too(path: Path) -> None:
     converter = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")

@@ -54,6 +54,7 @@ def _opened(tabs: Tabs, name: str) -> Any:
     return page
 
 
+@pytest.mark.slow
 def test_the_card_of_a_plan_shows_the_guarantee_first(tabs: Tabs, here: Live) -> None:
     limit = here.operator("GET", "/v1/studies/planned/budget").json()["limits"][0]
     assert limit["progress"]["steps"] == {"used": 10, "reserved": 1, "allowed": 100}
@@ -68,6 +69,7 @@ def test_the_card_of_a_plan_shows_the_guarantee_first(tabs: Tabs, here: Live) ->
     assert float(lines[4].split()[3].rstrip(",")) < limit["spent"]
 
 
+@pytest.mark.slow
 def test_a_sum_of_squares_guarantees_the_limit(tabs: Tabs) -> None:
     text = _opened(tabs, "filter").locator(".card", has_text="Guarantee:").inner_text()
     assert "ε 4.000 at δ = 1e-5, whenever the study stops" in text
@@ -75,6 +77,7 @@ def test_a_sum_of_squares_guarantees_the_limit(tabs: Tabs) -> None:
     assert CONDITION in text
 
 
+@pytest.mark.slow
 def test_before_the_first_round_there_is_a_limit_and_no_running_number(tabs: Tabs) -> None:
     text = _opened(tabs, "young").locator(".card", has_text="Guarantee:").inner_text()
     assert "ε ≤ 4" in text
@@ -82,6 +85,7 @@ def test_before_the_first_round_there_is_a_limit_and_no_running_number(tabs: Tab
     assert "ε so far" not in text
 
 
+@pytest.mark.slow
 def test_rounds_say_their_step_and_cancelled_ones_that_they_were_not_charged(tabs: Tabs) -> None:
     page = _opened(tabs, "planned")
     page.locator("#rounds").scroll_into_view_if_needed()
@@ -100,6 +104,7 @@ def test_rounds_say_their_step_and_cancelled_ones_that_they_were_not_charged(tab
     assert [line[steps] for line in lines[:7]] == ["1", "2", "3", "4", "4", "4", "5"]
 
 
+@pytest.mark.slow
 def test_the_chart_draws_the_used_share_and_the_number_so_far(tabs: Tabs) -> None:
     page = _opened(tabs, "planned")
     rows = (
@@ -137,12 +142,14 @@ def test_the_list_shows_the_share_of_steps_that_is_left(tabs: Tabs) -> None:
     page.locator(".card", has_text="Training is done. Questions may follow.").wait_for()
 
 
+@pytest.mark.slow
 def test_a_question_that_is_not_there_is_said_on_its_page(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/planned#question-7")
     page.get_by_text("This study has no question of this number.").wait_for()
     assert page.inner_text("#complaint") == ""
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_question_is_a_share_of_what_bounds_it(tabs: Tabs) -> None:
     words = (
         "async (steps) => (await import('/static/numbers.js')).shareWords("

@@ -61,6 +61,7 @@ def test_a_twin_says_what_the_api_says_and_the_words(here: Live) -> None:
     verify_document(key, QUERY_ANSWER, json.loads(one["signed"]), one["answered"]["signature"])
 
 
+@pytest.mark.slow
 def test_who_consents_is_for_operators_alone_and_the_twins_need_a_key(here: Live) -> None:
     for path in ("/dashboard/registry/queries.json", "/dashboard/registry/queries/3.json"):
         assert here.send("GET", path).status_code == 401
@@ -134,6 +135,7 @@ def test_from_the_list_to_an_answer_with_its_cost_and_its_signature(tabs: Tabs, 
     page.locator("#questions table").wait_for()
 
 
+@pytest.mark.slow
 def test_a_table_of_an_answer_is_saved_as_csv_without_a_formula(tabs: Tabs, tmp_path: Path) -> None:
     page = tabs.open("/dashboard/registry#question-1")
     with page.expect_download() as found:
@@ -167,6 +169,7 @@ def test_a_failed_and_a_waiting_question_say_what_to_do(tabs: Tabs, here: Live) 
     own.locator("#question td", has_text="denied_columns names postcode").first.wait_for()
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_changed_is_said_above_its_numbers_and_curves_are_drawn(tabs: Tabs) -> None:
     page = tabs.open("/dashboard")
 
@@ -196,7 +199,7 @@ def _curve(kind: str) -> dict[str, Any]:
     return {"name": kind, "title": kind, "columns": columns, "rows": rows, "counts": None, "plot": plot}
 
 
-@pytest.mark.quick("desk-dark")
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 def test_axe_finds_nothing_serious_in_questions(tabs: Tabs, phone: bool, theme: str) -> None:
@@ -212,6 +215,7 @@ def test_axe_finds_nothing_serious_in_questions(tabs: Tabs, phone: bool, theme: 
         page.close()
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_reaches_an_answer(tabs: Tabs) -> None:
     page = tabs.open("/dashboard/registry")
     page.locator("#rounds table").wait_for()

@@ -30,6 +30,7 @@ def shares(here: Live, query: str, study: str = "synthetic") -> dict[str, Any]:
     return here.send("GET", f"/dashboard/{study}/synthesis/shares.json?{query}", here.viewer_key).json()
 
 
+@pytest.mark.slow
 def test_how_far_the_questions_have_come_is_told_to_readers(here: Live) -> None:
     assert here.send("GET", f"{ADDRESS}.json").status_code == 401
     found = here.send("GET", f"{ADDRESS}.json", here.viewer_key).json()

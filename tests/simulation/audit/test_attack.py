@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from simulation.audit.attack import attack, judged
 from simulation.audit.one_run import GuessPlan, StudyLaw
 from tests.factories.hospitals import records
@@ -10,6 +12,7 @@ from tests.simulation.audit.studies import study
 DELTA = 1e-5
 
 
+@pytest.mark.slow
 def test_a_sound_study_is_not_refuted() -> None:
     found = attack(study(), records(40), canaries=20, delta=DELTA, seed=1)
     assert found.proven <= found.certified

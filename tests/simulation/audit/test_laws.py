@@ -27,6 +27,7 @@ def _tested(seed: int, defect: str = "", *, rate: float = 0.5, size: int = 12) -
     return tests.result(1.0)
 
 
+@pytest.mark.quick("batches-12", "clipping-12", "noise-12", "same batches-12", "same noise-12")
 @pytest.mark.parametrize("size", [12, 200])
 @pytest.mark.parametrize("defect", ["noise", "clipping", "batches", "same batches", "same noise"])
 def test_a_planted_defect_is_named(defect: str, size: int) -> None:

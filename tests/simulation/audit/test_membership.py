@@ -108,6 +108,7 @@ def test_the_ceiling_is_that_of_randomised_response_and_never_below_a_gaussian_m
                 assert ceiling(false, epsilon, float(delta)) >= stats.norm.cdf(stats.norm.ppf(false) + mu) - 1e-12
 
 
+@pytest.mark.quick("1.0-0.0")
 @pytest.mark.parametrize(("of_study", "of_patient"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])
 def test_the_interval_covers_the_rate_at_the_share_of_all_strangers(of_study: float, of_patient: float) -> None:
     """Of 2 % of the strangers and e² · 2 % of the members the score is high, more often in some studies or patients."""

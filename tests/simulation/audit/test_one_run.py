@@ -80,6 +80,7 @@ def _largest_chance(profile: PrivacyProfile, canaries: int, guesses: int, right:
     return -float(solved.fun)
 
 
+@pytest.mark.slow_cases("law1-30-30-25")
 @pytest.mark.parametrize(
     ("canaries", "guesses", "right"), [(30, 30, 25), (40, 12, 11), (200, 20, 18), (60, 25, 25), (25, 25, 13)]
 )
@@ -96,6 +97,7 @@ def test_the_recursion_finds_what_a_linear_programme_over_all_laws_finds(
         assert refutes(few, **counts, chance=1.02 * largest)
 
 
+@pytest.mark.quick("5-0.5", "50-0.5")
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 @pytest.mark.parametrize("canaries", [5, 50, 5_000])
 def test_the_surest_guess_of_a_gaussian_mechanism_is_right_too_often_to_refute_it(mu: float, canaries: int) -> None:

@@ -114,6 +114,7 @@ def test_histograms_of_clients_are_those_of_the_loop() -> None:
     assert one.statements == other.statements
 
 
+@pytest.mark.slow
 def test_batches_and_noise_have_the_variance_that_they_should() -> None:
     """The first step of forty clients over sixty seeds, against closed forms of its mean and variance.
 

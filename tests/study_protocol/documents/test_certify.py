@@ -23,6 +23,7 @@ from tests.factories.ledgers import after, opened
 from tests.factories.settings import settings
 
 
+@pytest.mark.slow_cases("bayesian-joint", "bayesian-parallel", "bayesian-sequential", "classical-sequential")
 @pytest.mark.parametrize("scheme", ["client", "client-distributed", "parallel", "sequential", "joint"])
 @pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "bayesian"])
 def test_every_scheme_has_a_certificate_that_holds_what_the_budget_says(scheme: str, bayesian: bool) -> None:

@@ -132,7 +132,7 @@ def computed_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.quick("1-client", "1-distributed", "1-plain", "None-client")
+@pytest.mark.quick("1-client")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("round", [None, 1])
 def test_every_field_that_is_changed_and_signed_again_is_found(kind: str, round: int | None) -> None:

@@ -87,6 +87,7 @@ def test_small_cells_are_covered_as_well() -> None:
     assert found[2].min() == 0
 
 
+@pytest.mark.slow
 def test_several_tables_over_the_same_patients() -> None:
     document = {"kind": "tables", "tables": [[SEX], [AGES]]}
     parts = repeated(document, 5.0, grouped, "tables", "shares", "patients")
@@ -102,7 +103,7 @@ def normal(source: np.random.Generator) -> Columns:
     return {"x": x, "z": z, "y": 1 + 1.5 * x - 0.5 * z + source.normal(0, 1, 600)}
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("centred", [False, True])
 def test_moments(centred: bool) -> None:
     document = {"kind": "moments", "numbers": [X], "centred": centred}
@@ -127,7 +128,7 @@ def test_a_regression() -> None:
     judge(parts["r-squared"], np.array([2.5 / 3.5]))
 
 
-@pytest.mark.quick("0.0")
+@pytest.mark.slow
 @pytest.mark.parametrize("slope", [0.0, 0.05])
 def test_what_predictors_explain_by_chance_is_inside_the_interval(slope: float) -> None:
     """R² is a square: draws around a small one are all larger. Of 250 runs, .95 are covered with deviation

@@ -69,7 +69,7 @@ def test_narrow_correlations_of_60_patients_hold_the_truth(deviation: float, std
     assert (high - low > 0.05).all()
 
 
-@pytest.mark.quick("1.0-0.3")
+@pytest.mark.slow
 @pytest.mark.parametrize(("deviation", "std"), [(0.3, 0.5), (1.0, 0.3)])
 def test_narrow_shares_of_variance_hold_the_truth(deviation: float, std: float) -> None:
     truth = 2.5 * deviation**2 / (2.5 * deviation**2 + 1)
@@ -80,12 +80,14 @@ def test_narrow_shares_of_variance_hold_the_truth(deviation: float, std: float) 
     assert (high[unknown] == 1).all()
 
 
+@pytest.mark.slow
 def test_slopes_along_which_the_noise_is_as_large_as_the_data_have_no_ends() -> None:
     _, low, high = ends(REGRESSION, "coefficients", 60, 0.3, 2.0)
     assert np.isnan(low).all()
     assert np.isnan(high).all()
 
 
+@pytest.mark.slow
 def test_with_many_patients_nothing_is_withheld() -> None:
     estimate, low, high = ends(CORRELATION, "correlation", 2000, 1.0, 1.0)
     assert not np.isnan(estimate).any()

@@ -101,6 +101,7 @@ def test_no_colluders_cut_what_is_tied(size, k, colluders) -> None:
     assert tied
 
 
+@pytest.mark.slow_cases("1000-150-50")
 @pytest.mark.parametrize(("size", "k", "colluders"), [(60, 12, 7), (200, 40, 20), (1000, 150, 50)])
 def test_no_whole_runs_of_colluders_cut_a_large_ring_that_is_tied(size, k, colluders) -> None:
     dice, h1, members = random.Random(size), bytes([7]) * 32, names_of(size)

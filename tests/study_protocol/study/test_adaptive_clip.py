@@ -60,6 +60,7 @@ def test_gradient_and_bit_together_keep_the_noise_of_the_settings(
         assert of_gradients == pytest.approx(noise * factor, rel=1e-6)
 
 
+@pytest.mark.quick("0.7-1.0-40.0")
 @pytest.mark.parametrize(("noise", "rate", "batch"), [(1.0, 0.1, 60.0), (2.0, 0.5, 120.0), (0.7, 1.0, 40.0)])
 def test_one_sampled_step_with_bits_is_dominated_by_the_step_of_the_settings(
     noise: float, rate: float, batch: float

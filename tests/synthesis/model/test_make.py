@@ -102,6 +102,7 @@ def test_an_outcome_without_patients_has_no_shares() -> None:
     assert shares_of(np.array([[1.0, 0.0], [3.0, 0.0]])).tolist() == [[0.25, 0.0], [0.75, 0.0]]
 
 
+@pytest.mark.slow
 def test_many_columns_need_little_memory() -> None:
     columns, count = 40, 20_000
     pairs = {pair: NoisedTable(np.full((2, 2, 4), 50.0), 1.0) for pair in itertools.combinations(range(columns), 2)}

@@ -61,6 +61,7 @@ def modules(*within: str) -> list[Path]:
     return sorted(path for package in within for path in (ROOT / package).rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_every_option_that_is_named_anywhere_is_one_of_some_command() -> None:
     known = set[str]().union(*map(options, commands().values())) | OTHERS | {"--version"}
     wrong = {

@@ -20,6 +20,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return scenario_or_skip(request.param)
 
 
+@pytest.mark.slow_cases("mnist")
 def test_files_give_back_what_was_written(scenario: Scenario, tmp_path: Path):
     task = load(scenario.task, scenario.task_parameters)
     for name, records in scenario.hospitals.items():

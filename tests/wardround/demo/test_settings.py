@@ -21,6 +21,12 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return scenario_or_skip(request.param)
 
 
+@pytest.mark.slow_cases(
+    "mnist-both definitions-parallel",
+    "mnist-both definitions-sequential",
+    "mnist-classical-parallel",
+    "mnist-classical-sequential",
+)
 @pytest.mark.parametrize("scheme", ["parallel", "sequential", "joint", "client"])
 @pytest.mark.parametrize("bayesian", [False, True], ids=["classical", "both definitions"])
 def test_the_first_round_of_every_study_fits_its_budget(scenario: Scenario, scheme: SchemeName, bayesian: bool):

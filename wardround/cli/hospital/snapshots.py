@@ -187,7 +187,8 @@ def _show_taken(taken_snapshot: TakenSnapshot, as_json: bool) -> None:
     rows = [[name, f"{each.rows:,}", f"{each.patients:,}"] for name, each in record.tables.items()]
     table(f"Snapshot {snapshot.name}", ["table", "rows", "patients"], rows)
     say(f"{snapshot.path}, SHA-256 {record.sha256}. No data was sent")
-    say(f"use it by its name: wardround data check {snapshot.name}, or wardround join STUDY --data {snapshot.name}")
+    say(f"check it by its name: wardround data check {snapshot.name}")
+    say(f"take part with it: wardround join STUDY --data {snapshot.name}")
 
 
 def _entry(snapshot: Snapshot, studies: Mapping[str, Sequence[str]]) -> dict[str, Any]:

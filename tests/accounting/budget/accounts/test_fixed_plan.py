@@ -44,6 +44,7 @@ def account(plan) -> FixedPlanLimit:
     return FixedPlanLimit(plan, plan.limits[0])
 
 
+@pytest.mark.quick("2.0-0.1-2.0-73")
 @pytest.mark.parametrize(
     ("sigma", "q", "epsilon", "rounds"), [(2.0, 0.1, 1.0, 16), (2.0, 0.1, 2.0, 73), (1.0, 0.01, 1.0, 254)]
 )

@@ -40,6 +40,7 @@ def charged(coordinator: Coordinator) -> float:
     return replay(ledger(coordinator)).accounts[0].epsilon()
 
 
+@pytest.mark.quick("sqlite")
 def test_nobody_sent_anything_and_nothing_is_charged(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = open_asked(coordinator)
     consented(coordinator, hospitals, document())
@@ -108,6 +109,7 @@ def test_all_answers_were_seen_but_the_files_are_gone(coordinator: Coordinator, 
     assert (other.number, other.round) == (2, 2)
 
 
+@pytest.mark.quick("sqlite")
 def test_what_was_charged_once_may_not_fit_again(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = open_asked(coordinator, epsilon=1.0)
     first = consented(coordinator, hospitals, document(noise_multiplier=3.75))
@@ -120,7 +122,7 @@ def test_what_was_charged_once_may_not_fit_again(coordinator: Coordinator, clock
     assert kinds(coordinator) == ["asked", "charged-in-full"]
 
 
-@pytest.mark.quick("sqlite-0", "sqlite-1")
+@pytest.mark.quick("sqlite-0")
 @pytest.mark.parametrize("sent", [0, 1])
 def test_a_study_that_is_stopped_in_the_midst(coordinator: Coordinator, sent: int) -> None:
     hospitals = open_asked(coordinator)
@@ -133,6 +135,7 @@ def test_a_study_that_is_stopped_in_the_midst(coordinator: Coordinator, sent: in
     assert kinds(coordinator) == ["asked", "charged-in-full" if sent else "cancelled", "finished"]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_that_is_stopped_between_the_charge_and_the_answer(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator)
     query = consented(coordinator, hospitals, document())
@@ -149,6 +152,7 @@ def test_a_study_that_is_stopped_between_the_charge_and_the_answer(coordinator: 
     assert kinds(coordinator) == ["asked", "settled", "finished"]
 
 
+@pytest.mark.quick("sqlite")
 def test_queries_that_were_let_in_together_are_weighed_again_when_their_turn_comes(coordinator: Coordinator) -> None:
     """Two that fit one by one and not together, let in before costs were kept: the second never computes."""
     hospitals = open_asked(coordinator, epsilon=1.0)
@@ -170,7 +174,7 @@ def test_queries_that_were_let_in_together_are_weighed_again_when_their_turn_com
     assert replay(ledger(coordinator)).charged_queries == 1
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_many_ask_the_same_at_once_and_many_workers_take_it(coordinator: Coordinator) -> None:
     """Eight threads that ask, each through a process's memory of its own, and three workers: one query, one charge."""
     hospitals = open_asked(coordinator)
@@ -222,6 +226,7 @@ def _at_once(many: list, errors: list[BaseException]) -> None:  # type: ignore[t
         thread.join(60)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_form_that_the_studys_programs_cannot_read_is_refused_in_words(coordinator: Coordinator) -> None:
     """The study is as one that an earlier version created."""
     open_asked(coordinator)

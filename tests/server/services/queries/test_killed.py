@@ -71,7 +71,7 @@ def test_an_answer_that_never_comes_again_is_charged_if_anybody_may_have_seen_it
     assert kinds(coordinator) == ["asked", ended]
 
 
-@pytest.mark.quick("sqlite-worker.before-abandon")
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ABANDONING)
 def test_an_answer_that_is_given_up_is_charged_once_and_never_asked_again(
     coordinator: Coordinator, clock: FakeClock, point: str

@@ -135,6 +135,7 @@ def test_questions_alone_cost_the_analytic_gaussian_of_their_precisions(
     assert charged(exported(coordinator)[1]).asked["all"] == pytest.approx((3.0, 7.5, 40.0, 2.0), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_changed_ledger_does_not_pass(coordinator: Coordinator, clock: FakeClock) -> None:
     """One charge less, or one with a little more noise, is another ε: the comparisons above can fail."""
     chosen = settings(

@@ -47,7 +47,7 @@ def other_number(query: Query) -> dict[str, object]:
     return found
 
 
-@pytest.mark.quick("sqlite-False", "sqlite-True")
+@pytest.mark.quick("sqlite-False")
 @pytest.mark.parametrize("digest", [False, True])
 def test_a_question_exchanged_under_way_is_never_answered(coordinator: Coordinator, digest: bool) -> None:
     """The numbers were summed for one question; they are not published as the answer to another."""
@@ -124,7 +124,7 @@ SET_BACK = {
 }
 
 
-@pytest.mark.quick("sqlite-and its round", "sqlite-asked", "sqlite-failed", "sqlite-waiting, of no round")
+@pytest.mark.quick("sqlite-asked")
 @pytest.mark.parametrize("how", SET_BACK)
 def test_an_answered_question_that_is_set_back_stops_the_study_and_is_not_asked(
     coordinator: Coordinator, how: str
@@ -162,11 +162,7 @@ def test_with_its_round_set_back_too_it_is_as_if_the_answer_were_lost(coordinato
     assert kinds(coordinator) == ["asked", "settled"]
 
 
-@pytest.mark.quick(
-    "sqlite-UPDATE queries SET state = 'failed', reason = 'stopped'",
-    "sqlite-UPDATE queries SET state = 'waiting', due_at = 0",
-    "sqlite-UPDATE queries SET state = 'waiting', due_at = 0, round = NULL",
-)
+@pytest.mark.quick("sqlite-UPDATE queries SET state = 'waiting', due_at = 0")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -199,6 +195,7 @@ def test_when_it_is_due_says_nothing_about_who_consents(
     assert all(hospital.assignment() is None for hospital in hospitals)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_forged_yes_brings_a_question_and_no_answer(coordinator: Coordinator) -> None:
     """Consents are no keys: what a hospital answers it decides itself (see the tests of hospitals)."""
     open_asked(coordinator)

@@ -112,17 +112,37 @@ def words(coordinator: Coordinator, number: int) -> str:
     return place.words
 
 
+# Of one outcome at one hospital, in steps of the first question's grid.
+PATIENTS = 500.0 * 2**18
+
+
+def uniform(query: Query) -> bytes:
+    """One hospital's sums for the first question: as many patients in each group of a column, in each outcome."""
+    question = query.document.question
+    assert isinstance(question, Marginals)
+    (outcome,) = set.intersection(*map(set, question.cliques))
+    sizes = [len(column.labels) for column in question.variables]
+    columns = [next(column for column in clique if column != outcome) for clique in question.cliques]
+    steps = [
+        np.full(sizes[column] * sizes[outcome], times * PATIENTS / sizes[column])
+        for column, times in zip(columns, question.times, strict=True)
+    ]
+    return encode({ANSWER_TENSOR: np.rint(np.concatenate(steps))})
+
+
 def independent(query: Query) -> bytes:
-    """One hospital's sums by which no pair is associated, after `send` has put equal numbers into the first answer."""
+    """One hospital's sums by which no pair is associated, after `uniform` has answered the first question."""
     question, first_grid = query.document.question, first().question.grid()
     assert isinstance(question, Marginals)
     groups = [groups or range(len(column.labels)) for column, groups in zip(question.variables, question.groups)]  # noqa: B905
     sizes = [np.array([list(numbers).count(group) for group in range(max(numbers) + 1)]) for numbers in groups]
-    cells = sum(size.sum() for size in sizes[:-1]) / (len(sizes) - 1)
-    patients = 100.0 * 2**18 * first_grid.spacing / question.grid().spacing
-    # Of a × b equal cells among all of the two columns.
-    sides = [np.multiply.outer(sizes[clique[0]], sizes[clique[1]]) for clique in question.cliques]
-    steps = [np.rint(np.repeat(table.ravel(), sizes[-1].sum()) * patients / cells) for table in sides]
+    patients = PATIENTS * first_grid.spacing / question.grid().spacing
+    shares = [size / size.sum() for size in sizes]
+    tables = [
+        times * np.multiply.outer(shares[clique[0]], shares[clique[1]])
+        for clique, times in zip(question.cliques, question.times, strict=True)
+    ]
+    steps = [np.rint(np.repeat(table.ravel(), sizes[-1].sum()) * patients) for table in tables]
     return encode({ANSWER_TENSOR: np.concatenate(steps).astype(np.float64)})
 
 
@@ -130,7 +150,13 @@ def independent(query: Query) -> bytes:
 def test_without_an_association_two_questions_are_all_and_the_rest_is_free(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
     ask.ask(coordinator, STUDY, first())
-    answer(coordinator, hospitals, 1)
+    allow(coordinator, hospitals, 1)
+    work(coordinator)
+    columns = shown(coordinator, 1)
+    assert columns.round is not None
+    for hospital in hospitals:
+        hospital.send(columns.round, uniform(columns))
+    work(coordinator)
     allow(coordinator, hospitals, 2)
     work(coordinator)
     pairs = shown(coordinator, 2)
@@ -245,6 +271,7 @@ def test_an_expired_reservation_fails_the_question_in_words_and_frees_the_rest(
     assert "the 1 of synthesis that follow from it could together pass a limit" in refused.value.detail
 
 
+@pytest.mark.quick("sqlite")
 def test_a_synthesis_that_could_never_fit_is_refused_when_the_study_is_created(coordinator: Coordinator) -> None:
     chosen = statistics_settings(masked=False, epsilon=1.0, synthesis=SYNTHESIS)
     with pytest.raises(Rejected) as refused:
@@ -302,7 +329,7 @@ def test_a_coordinator_that_dies_at_any_step_asks_the_same_questions_once(
 def test_a_question_that_only_looks_like_one_of_the_rule_leads_nowhere(coordinator: Coordinator) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
     value = json.loads(first().model_dump_json())
-    value["question"] |= {"cliques": [[0, 1]], "stage": 1}
+    value["question"] |= {"cliques": [[0, 1]], "weights": [], "stage": 1}
     imitation = QueryDocument.model_validate(value)
     ask.ask(coordinator, STUDY, imitation)
     answer(coordinator, hospitals, 1)

@@ -13,6 +13,7 @@ from tests.factories.hospital_double import Hospital, UseCases, update
 from tests.factories.studies import open_study, work
 
 
+@pytest.mark.quick("sqlite")
 def test_an_assignment_is_signed_and_names_what_it_relies_on(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator)
     assert hospitals[0].assignment() is None
@@ -30,6 +31,7 @@ def test_an_assignment_is_signed_and_names_what_it_relies_on(coordinator: Coordi
     assert hospitals[0].assignment() is None
 
 
+@pytest.mark.quick("sqlite")
 def test_a_stranger_has_no_assignment(coordinator: Coordinator) -> None:
     open_study(coordinator)
     with pytest.raises(Rejected, match="unknown-client"):

@@ -82,7 +82,7 @@ def test_the_pause_is_one_with_the_third_round(coordinator: Coordinator, clock: 
     assert state_of(coordinator)[2] == 3
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_resuming_counts_afresh(coordinator: Coordinator, clock: FakeClock) -> None:
     open_study(coordinator)
     for _ in range(3):
@@ -144,6 +144,7 @@ def test_a_pause_by_hand_says_so_and_is_not_overwritten(coordinator: Coordinator
     assert (shown.pause_reason.code, shown.state_since, shown.rounds) == ("operator", since, 3)
 
 
+@pytest.mark.quick("sqlite")
 def test_collecting_ends_at_the_deadline_and_not_before(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator, training={"algorithm": "fedavg"})
     for hospital in hospitals[:2]:
@@ -159,6 +160,7 @@ def test_collecting_ends_at_the_deadline_and_not_before(coordinator: Coordinator
     assert [client.state for client in shown(coordinator).clients or []] == ["received", "received", "missing"]
 
 
+@pytest.mark.quick("sqlite")
 def test_a_silent_client_costs_the_reservation(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator, bayesian=True)
     for hospital in hospitals[:2]:
@@ -169,6 +171,7 @@ def test_a_silent_client_costs_the_reservation(coordinator: Coordinator, clock: 
     assert settled.body["report"] is None
 
 
+@pytest.mark.quick("sqlite")
 def test_a_refusal_costs_nothing_extra(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, bayesian=True)
     for hospital in hospitals[:2]:
@@ -179,6 +182,7 @@ def test_a_refusal_costs_nothing_extra(coordinator: Coordinator) -> None:
     assert settled.body["report"]["filter"] == 1e-4
 
 
+@pytest.mark.quick("sqlite")
 def test_a_round_that_nobody_answered_is_free(coordinator: Coordinator, clock: FakeClock) -> None:
     collecting(coordinator)
     clock.sleep(600)
@@ -188,6 +192,7 @@ def test_a_round_that_nobody_answered_is_free(coordinator: Coordinator, clock: F
     assert all(limit.spent in (0.0, None) for limit in views.read_budget(coordinator, "sepsis").limits)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_round_of_which_one_update_arrived_is_not(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = collecting(coordinator)
     hospitals[0].send(1, update())
@@ -209,7 +214,7 @@ def test_nor_is_one_of_which_a_bad_update_arrived(coordinator: Coordinator, cloc
     assert kinds(coordinator) == ["opened", "reserved", "charged-in-full"]
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_rounds_without_result_do_not_follow_each_other_at_full_speed(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
@@ -281,7 +286,7 @@ def test_an_update_that_got_lost_ends_its_round_and_keeps_the_charge(coordinator
     assert kinds(coordinator)[:3] == ["opened", "reserved", "charged-in-full"]
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_evidence_of_a_public_study_is_written_down_when_it_ends(coordinator: Coordinator) -> None:
     hospitals = collecting(coordinator, bayesian=True, disclosure="at-end", max_steps=2)
     for number in (1, 2):

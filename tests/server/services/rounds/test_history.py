@@ -18,7 +18,7 @@ from tests.factories.settings import ORDERS
 from tests.factories.studies import open_study, read_model, work
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_parallel_study_trains_until_its_horizon(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, bayesian={"adversary": "path"}, max_steps=3, training={"algorithm": "fedavg"})
     for number in (1, 2, 3):

@@ -48,7 +48,7 @@ def restarted(coordinator: Coordinator, noise: MeasuredNoise | None = None) -> C
     return Coordinator(**parts if noise is None else {**parts, "noise": noise})
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_round_keeps_its_place_over_restarts_and_a_lost_one_takes_it_along(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:

@@ -17,6 +17,7 @@ from tests.factories.hospital_double import MODEL, Hospital, UseCases, update
 from tests.factories.studies import open_study, put_model, work
 
 
+@pytest.mark.quick("sqlite")
 def test_a_round_waits_for_its_quorum(coordinator: Coordinator) -> None:
     hospitals = open_study(coordinator, clients=2)
     enrolment.revoke(coordinator, "sepsis", "h1")
@@ -72,7 +73,7 @@ def test_the_round_that_would_overspend_never_begins(coordinator: Coordinator) -
     assert number == replayed.charged_rounds
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_only_some_clients_are_asked_at_a_lower_rate(coordinator: Coordinator) -> None:
     hospitals = collecting(
         coordinator,
@@ -93,6 +94,7 @@ def test_only_some_clients_are_asked_at_a_lower_rate(coordinator: Coordinator) -
     assert shown(coordinator).state == "released"
 
 
+@pytest.mark.quick("sqlite")
 def test_a_model_cannot_be_replaced_and_a_study_cannot_start_without_one(coordinator: Coordinator) -> None:
     open_study(coordinator)
     put_model(coordinator, "sepsis")

@@ -71,7 +71,7 @@ def test_a_model_that_no_hospital_would_train_from_is_never_released(coordinator
     assert views.locate_model(coordinator, "sepsis").info.version == 0
 
 
-@pytest.mark.quick("sqlite-adam")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_an_optimiser_goes_on_from_release_to_release(coordinator: Coordinator, name: str) -> None:
     optimiser = {"name": name, "learning_rate": 0.5}
@@ -110,7 +110,7 @@ def test_a_release_renews_its_lease_and_happens_once(coordinator: Coordinator) -
     assert views.locate_model(coordinator, "sepsis").info.version == 1
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_base_model_that_is_gone_ends_no_round(coordinator: Coordinator) -> None:
     """A later round would need it, too: it is restored, and then the release goes on."""
     lease = settled(coordinator)

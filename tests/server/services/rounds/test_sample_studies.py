@@ -95,7 +95,7 @@ def epsilon(moment: float, order: int, delta: float) -> float:
         return float((mp.mpf(moment) + constant - mp.log(mp.mpf(delta))) / order)
 
 
-@pytest.mark.quick("sqlite-sequential")
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", sorted(STUDIES))
 def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator: Coordinator, scheme: str) -> None:
     chosen = STUDIES[scheme]
@@ -124,7 +124,7 @@ def test_noised_histograms_are_charged_and_lower_the_bayesian_number(coordinator
         assert "cancel" not in one.certificate["assumption"]
 
 
-@pytest.mark.quick("sqlite-disclosure1-members")
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["held-out", "members"])
 @pytest.mark.parametrize("disclosure", [{}, NOISED])
 def test_bounds_that_are_shown_between_rounds_certify_nothing(

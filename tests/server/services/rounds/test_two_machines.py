@@ -68,7 +68,7 @@ def test_rounds_go_from_machine_to_machine_and_leave_only_models(machines: Machi
         assert one.blobs.folders("rounds/sepsis") == []
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_so_do_masked_rounds(machines: Machines) -> None:
     turns = begin(machines.api, settings(masked=True, bayesian=True), reported=(0.5, 0.1, 0.2, 0.3, 0.4))
     for step in STEPS:
@@ -79,7 +79,7 @@ def test_so_do_masked_rounds(machines: Machines) -> None:
     assert {key.split("/")[0] for key in machines.objects()} == {"models"}
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_store_that_goes_away_in_the_middle_of_a_round_delays_it(machines: Machines) -> None:
     """Nothing is decided while nobody can see what is there: neither is an update lost, nor a round abandoned."""
     hospitals = open_study(machines.api, scheme="client")
@@ -99,6 +99,7 @@ def test_a_store_that_goes_away_in_the_middle_of_a_round_delays_it(machines: Mac
     assert views.locate_model(machines.api, "sepsis").info.version >= 1
 
 
+@pytest.mark.quick("sqlite")
 def test_an_assignment_names_a_model_that_the_other_machine_can_give(machines: Machines) -> None:
     hospitals = open_study(machines.worker)
     work(machines.worker)

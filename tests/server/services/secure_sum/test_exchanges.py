@@ -93,7 +93,7 @@ def test_whoever_left_is_not_asked_again(coordinator: Coordinator, clock: FakeCl
     assert turns[1].owner.hospital.assignment() is not None
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
     for step in STEPS[:3]:
@@ -111,7 +111,7 @@ def test_a_no_after_the_vectors_are_in_is_not_asked_again(coordinator: Coordinat
     assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_an_update_in_the_clear_does_not_end_the_asking_for_vectors(coordinator: Coordinator, clock: FakeClock) -> None:
     chosen = settings(masked=True, bayesian=True, masking={**MASKING, "mask_updates": False})
     turns = begin(coordinator, chosen, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
@@ -135,7 +135,7 @@ def goes(coordinator: Coordinator) -> None:
     enrolment.revoke(coordinator, "sepsis", "h5")
 
 
-@pytest.mark.quick("sqlite-keys-goes", "sqlite-masked-comes")
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [comes, goes])
 @pytest.mark.parametrize("step", ["keys", "masked", "unmask"])
 def test_a_roster_that_changes_meanwhile_disturbs_nobody(
@@ -201,7 +201,7 @@ def test_a_stop_in_the_middle_is_free_until_something_may_be_open(coordinator: C
     assert not any(turn.client.released for turn in turns)
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_worker_that_lost_its_lease_harms_no_sum(
     coordinator: Coordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +231,7 @@ def test_a_worker_that_lost_its_lease_harms_no_sum(
     assert kinds(coordinator) == ["reserved", "settled"]
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_clear_updates_count_whoever_sent_one(coordinator: Coordinator, clock: FakeClock) -> None:
     chosen = settings(masked=True, bayesian=True, masking={**MASKING, "mask_updates": False})
     turns = begin(coordinator, chosen, reported=(0.5, 0.1, 0.2, 0.3, 0.4))
@@ -272,7 +272,7 @@ def again_after(clock: FakeClock, name: str, step: Callable[[], None]) -> bool:
     return death.hit
 
 
-@pytest.mark.quick("api.after-octets-file-sqlite", "api.before-octets-file-sqlite")
+@pytest.mark.quick("api.before-octets-file-sqlite")
 @SQLITE_FIRST
 @pytest.mark.parametrize("name", [*WORKER, *API])
 def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
@@ -290,7 +290,7 @@ def test_killed_anywhere_the_round_ends_with_the_same_ledger_and_the_same_sum(
     assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
 
 
-@pytest.mark.quick("sqlite-worker.after-advance", "sqlite-worker.before-advance")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker.before-advance", "worker.after-advance"])
 def test_killed_while_a_deadline_passes(coordinator: Coordinator, clock: FakeClock, name: str) -> None:
     turns = begin(coordinator, settings(masked=True, max_steps=1))

@@ -63,7 +63,7 @@ def test_what_others_said_is_not_read_to_take_a_clients_message(coordinator: Coo
     turns[1].take(step)
 
 
-@pytest.mark.quick("sqlite-shares")
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["shares", "unmask"])
 def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     coordinator: Coordinator, step: str
@@ -83,7 +83,7 @@ def test_a_message_that_comes_again_after_its_round_was_erased_is_a_repetition(
     assert not said(coordinator, 1, late).created
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_shares_that_are_asked_for_after_their_round_was_erased_are_gone(coordinator: Coordinator) -> None:
     turns = turns_of(coordinator)
     for step in STEPS:

@@ -26,7 +26,7 @@ from tests.factories.settings import settings
 from tests.factories.studies import FakeClock, read_model, work
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True))
     run(coordinator, clock, turns, {})
@@ -35,7 +35,7 @@ def test_everybody_stays_and_the_sum_is_released(coordinator: Coordinator, clock
     assert released_mean(coordinator) == pytest.approx(sum(range(1, 7)) / 64, abs=1e-4)
 
 
-@pytest.mark.quick("sqlite-1-unmask", "sqlite-2-keys", "sqlite-2-masked", "sqlite-2-shares")
+@pytest.mark.quick("sqlite-1-unmask")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("gone", [1, 2])
 def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
@@ -51,7 +51,7 @@ def test_whoever_is_lost_at_any_step_the_others_sum_is_right(
     assert released_mean(coordinator) == pytest.approx(sum(counted) / 64, abs=1e-4)
 
 
-@pytest.mark.quick("sqlite-keys", "sqlite-masked", "sqlite-shares", "sqlite-unmask")
+@pytest.mark.quick("sqlite-keys", "sqlite-unmask")
 @pytest.mark.parametrize("step", STEPS)
 def test_one_more_than_can_be_borne_ends_as_specified(coordinator: Coordinator, clock: FakeClock, step: str) -> None:
     turns = begin(coordinator, settings(masked=True))
@@ -82,7 +82,7 @@ def test_the_coordinator_never_stores_what_a_hospital_summed(coordinator: Coordi
             assert words.tobytes()[:64] not in data
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator, clock: FakeClock) -> None:
     turns = begin(coordinator, settings(masked=True, bayesian=True))
     for i, turn in enumerate(turns):
@@ -95,7 +95,7 @@ def test_terms_arrive_as_an_upper_bound_on_the_largest(coordinator: Coordinator,
         assert largest <= reported <= largest * 1.019 + 1e-4
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_a_clients_level_histogram_is_the_sum_of_one_count_each(coordinator: Coordinator, clock: FakeClock) -> None:
     chosen = settings("client", masked=True, bayesian=True, noise_multiplier=1.0, clip_norm=1.0)
     turns = begin(coordinator, chosen)
@@ -129,7 +129,7 @@ def test_sequential_tells_the_papers_costs_and_n_beside_the_sound_charge(
     assert "sequential, as in the papers" in names
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_joint_settles_both_levels(coordinator: Coordinator, clock: FakeClock) -> None:
     limits = [
         {

@@ -132,9 +132,7 @@ def assert_kept(found: Forecast, spent: list[tuple[str, float]], rounds: int) ->
             assert value <= (one.epsilon if rounds == found.rounds else one.at_most)
 
 
-@pytest.mark.quick(
-    "parallel, bayesian", "parallel, bayesian at the end", "parallel, local steps", "sequential, bayesian"
-)
+@pytest.mark.quick("parallel, bayesian")
 @pytest.mark.parametrize("name", STUDIES)
 def test_at_the_worst_a_study_ends_as_planned(coordinator: Coordinator, name: str) -> None:
     chosen = STUDIES[name]
@@ -158,7 +156,7 @@ def test_a_template_goes_its_whole_way_as_planned(coordinator: Coordinator, tmp_
     assert_kept(found, spent, rounds)
 
 
-@pytest.mark.quick("template")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_template_with_less_noise_is_ended_by_its_limits_as_planned(
     coordinator: Coordinator, tmp_path: Path, name: str
@@ -174,9 +172,7 @@ def test_every_template_with_less_noise_is_ended_by_its_limits_as_planned(
     assert_kept(found, spent, rounds)
 
 
-@pytest.mark.quick(
-    "parallel, bayesian", "parallel, bayesian at the end", "parallel, bayesian, noised", "sequential, bayesian"
-)
+@pytest.mark.quick("sequential, bayesian")
 @pytest.mark.parametrize("name", [name for name, chosen in STUDIES.items() if chosen.privacy.bayesian is not None])
 def test_a_study_whose_records_cost_little_goes_on_within_what_was_planned(coordinator: Coordinator, name: str) -> None:
     chosen = STUDIES[name]
@@ -195,7 +191,7 @@ def test_some_of_these_studies_are_ended_by_each_reason() -> None:
     assert sum(one.rounds < one.at_most_rounds for one in found.values()) >= 4
 
 
-@pytest.mark.quick("client, bayesian", "parallel")
+@pytest.mark.quick("parallel")
 @pytest.mark.parametrize("name", ["parallel", "parallel, bayesian, masked", "client, bayesian"])
 def test_with_the_noise_that_was_solved_for_all_steps_are_taken(coordinator: Coordinator, name: str) -> None:
     chosen, _ = changed_settings(STUDIES[name], least_noise(plan_of(STUDIES[name])))

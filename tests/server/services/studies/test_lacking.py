@@ -24,6 +24,7 @@ def told(coordinator: Coordinator) -> dict[str, tuple[str, ...] | None]:
     return {hospital.client: hospital.columns for hospital in list_all(coordinator, "sepsis").hospitals}
 
 
+@pytest.mark.quick("sqlite")
 def test_the_last_word_of_each_hospital_counts(coordinator: Coordinator) -> None:
     open_study(coordinator, settings=MAY_LACK)
     assert told(coordinator) == {"h0": None, "h1": None, "h2": None}
@@ -34,6 +35,7 @@ def test_the_last_word_of_each_hospital_counts(coordinator: Coordinator) -> None
         assert told(coordinator) == {"h0": None, "h1": kept, "h2": None}
 
 
+@pytest.mark.quick("sqlite")
 def test_other_columns_and_hospitals_are_refused(coordinator: Coordinator) -> None:
     open_study(coordinator, settings=MAY_LACK)
     with pytest.raises(Rejected, match="none of 2 of these") as refused:
@@ -49,6 +51,7 @@ def test_other_columns_and_hospitals_are_refused(coordinator: Coordinator) -> No
     assert told(coordinator) == {"h0": None, "h1": None, "h2": None}
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_that_lets_no_column_lack_takes_no_name(coordinator: Coordinator) -> None:
     open_study(coordinator)
     with pytest.raises(Rejected, match="invalid-request"):

@@ -22,6 +22,7 @@ def created(coordinator: Coordinator, name: str = "sepsis", **options: object) -
     return request
 
 
+@pytest.mark.quick("sqlite")
 def test_opening_a_study_is_repeatable_and_its_name_is_taken(coordinator: Coordinator) -> None:
     request = StudyCreate(study="sepsis", settings=settings())
     first, again = create(coordinator, request), create(coordinator, request)
@@ -32,6 +33,7 @@ def test_opening_a_study_is_repeatable_and_its_name_is_taken(coordinator: Coordi
         created(coordinator, max_steps=6)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_whose_first_round_overspends_says_so_and_what_would_fit(coordinator: Coordinator) -> None:
     with pytest.raises(Rejected) as refused:
         created(coordinator, noise_multiplier=0.1, sampling_rate=1.0)
@@ -68,6 +70,7 @@ def test_a_guarantee_that_says_next_to_nothing_is_refused_unless_the_operator_wa
     assert shown.settings_sha256 != unsaid.digest()
 
 
+@pytest.mark.quick("sqlite")
 def test_studies_are_listed_by_name_page_by_page(coordinator: Coordinator) -> None:
     for name in ("c", "a", "b"):
         created(coordinator, name)
@@ -77,6 +80,7 @@ def test_studies_are_listed_by_name_page_by_page(coordinator: Coordinator) -> No
     assert ([study.study for study in rest.studies], rest.next) == (["c"], None)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_draft_has_a_budget_and_cannot_start(coordinator: Coordinator) -> None:
     created(coordinator)
     assert show(coordinator, "sepsis").state == "draft"
@@ -85,6 +89,7 @@ def test_a_draft_has_a_budget_and_cannot_start(coordinator: Coordinator) -> None
         act(coordinator, "sepsis", "start")
 
 
+@pytest.mark.quick("sqlite")
 def test_a_model_that_no_secure_sum_could_bear_is_refused_at_the_start(coordinator: Coordinator) -> None:
     """The scale is too coarse for the grid that masks work on; every round would be abandoned."""
     create(coordinator, StudyCreate(study="sepsis", settings=settings(masked=True, noise_multiplier=1e30)))
@@ -100,6 +105,7 @@ def test_a_model_that_no_secure_sum_could_bear_is_refused_at_the_start(coordinat
     assert act(coordinator, "influenza", "start").state == "running"
 
 
+@pytest.mark.quick("sqlite")
 def test_nothing_is_known_of_an_unknown_study(coordinator: Coordinator) -> None:
     asked = [
         lambda: show(coordinator, "nowhere"),
@@ -116,6 +122,7 @@ def test_nothing_is_known_of_an_unknown_study(coordinator: Coordinator) -> None:
             ask()
 
 
+@pytest.mark.quick("sqlite")
 def test_a_start_needs_as_many_hospitals_as_a_round(coordinator: Coordinator) -> None:
     create(coordinator, StudyCreate(study="sepsis", settings=settings()))
     put_model(coordinator, "sepsis")
@@ -128,6 +135,7 @@ def test_a_start_needs_as_many_hospitals_as_a_round(coordinator: Coordinator) ->
     assert act(coordinator, "sepsis", "start").state == "running"
 
 
+@pytest.mark.quick("sqlite")
 def test_the_counts_that_everybody_may_see(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = open_study(coordinator)
     UseCases(coordinator).invite("sepsis", "late")
@@ -145,6 +153,7 @@ def test_the_counts_that_everybody_may_see(coordinator: Coordinator, clock: Fake
     assert (shown.clients, shown.invited) == (2, 2)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_study_that_never_began_can_be_deleted(coordinator: Coordinator) -> None:
     create(coordinator, StudyCreate(study="sepsis", settings=settings()))
     put_model(coordinator, "sepsis")

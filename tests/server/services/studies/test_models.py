@@ -28,6 +28,7 @@ def created(coordinator: Coordinator, name: str = "sepsis", **options: object) -
     return request
 
 
+@pytest.mark.quick("sqlite-model0-wrong-dtype", "sqlite-model1-wrong-names", "sqlite-model2-wrong-shape")
 @pytest.mark.parametrize(
     ("model", "code"),
     [
@@ -46,6 +47,7 @@ def test_what_cannot_be_a_model(
     assert lifecycle.show(coordinator, "sepsis").state == "draft"
 
 
+@pytest.mark.quick("sqlite")
 def test_metrics_belong_to_a_model(coordinator: Coordinator) -> None:
     open_study(coordinator)
     measured = Metrics(evaluation_set="held out", values={"accuracy": 0.9})

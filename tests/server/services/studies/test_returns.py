@@ -78,7 +78,7 @@ def test_an_operators_pause_stays(coordinator: Coordinator) -> None:
     assert pause_reason(coordinator) == BY_OPERATOR
 
 
-@pytest.mark.quick("sqlite")
+@pytest.mark.slow
 def test_an_operators_pause_ends_the_wait_for_hospitals(coordinator: Coordinator, clock: FakeClock) -> None:
     hospitals = deserted(coordinator, clock)
     lifecycle.act(coordinator, "sepsis", "pause")

@@ -77,7 +77,7 @@ def test_classes() -> None:
     judge(EVALUATIONS["classes"] | {"groups": []}, 4.0, classes, 800, "performance")
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("centred", [False, True])
 def test_numbers(centred: bool) -> None:
     document = EVALUATIONS["number"] | {"low": -8.0, "high": 8.0, "largest_error": 6.0, "centred": centred}

@@ -77,6 +77,7 @@ def test_nobody_at_all_still_has_an_answer(form: str) -> None:
             assert np.isfinite(column(found, "patients")).all()
 
 
+@pytest.mark.slow_cases("apart", "classes-apart", "tree")
 @FORMS
 def test_equal_sums_have_equal_answers_and_everybody_is_in_a_group(form: str) -> None:
     asked, columns = question(EVALUATIONS[form]), evaluated(form, 200)

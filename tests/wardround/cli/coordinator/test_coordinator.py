@@ -115,6 +115,7 @@ def test_before_the_migration_a_command_says_so(environment: dict[str, str], wor
     assert "Traceback" not in complaint
 
 
+@pytest.mark.slow
 def test_a_check_of_what_hangs_ends_and_says_so(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, postgres: Postgres
 ) -> None:
@@ -145,6 +146,7 @@ def test_worker_check(environment: dict[str, str]) -> None:
     assert _run("worker", "--check") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_an_object_store_that_is_away_is_one_line(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,6 +164,7 @@ def test_an_object_store_that_is_away_is_one_line(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there_is_one_line(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, object_store: ObjectStore
 ) -> None:

@@ -91,6 +91,7 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
     assert findings["clock"] == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tells", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_hospital_that_lacks_a_column_takes_part_and_tells_it_only_if_its_policy_says_so(
     here: Live, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, tells: bool

@@ -56,6 +56,7 @@ def test_a_study_is_created_with_the_tightest_rule_and_says_why(chosen: StudySet
     assert for_creation(created) == (created, [])
 
 
+@pytest.mark.quick("a rule that is named")
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [

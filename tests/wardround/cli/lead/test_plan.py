@@ -54,6 +54,7 @@ def test_the_examples_of_the_page_say_what_the_page_says(
     assert all(line in said for line in squeezed(shown) if line != "…")
 
 
+@pytest.mark.slow
 def test_what_only_a_hospital_would_notice_is_noted(run: Run, tmp_path: Path) -> None:
     path = study(tmp_path)
     sound = run("plan", str(path)).stderr
@@ -340,6 +341,7 @@ def test_it_loads_neither_torch_nor_the_network() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_noise_schedule_is_shown_and_its_factors_are_kept(run: Run, tmp_path: Path) -> None:
     stages = [{"rounds": 100, "factor": 1.4}, {"rounds": 200, "factor": 1.0}]
     limits = [limit("instance", epsilon=4.0)]

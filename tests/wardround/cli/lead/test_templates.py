@@ -172,6 +172,7 @@ def abalone() -> Table:
     return Table.of({name: [row[k] for row in rows] for k, name in enumerate(names)}, spelling=Spelling("point"))
 
 
+@pytest.mark.quick("made up-huber", "made up-squared")
 @pytest.mark.parametrize("loss", [{"loss": "squared", "delta": None}, {}], ids=["squared", "huber"])
 @pytest.mark.parametrize("made", [True, False], ids=["made up", "abalone"])
 def test_a_regression_finds_its_numbers_and_does_not_swing(made: bool, loss: dict[str, Any]) -> None:

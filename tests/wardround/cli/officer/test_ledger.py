@@ -22,6 +22,7 @@ from tests.factories.live_coordinator import Live
 from wardround.cli.officer.ledger import show
 
 
+@pytest.mark.slow
 def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, tmp_path: Path) -> None:
     outcome = finished(run, here, tmp_path)
     assert (outcome["reason"], outcome["rounds_sent"], outcome["rounds_refused"]) == ("max-steps-reached", 2, 0)
@@ -246,7 +247,7 @@ def test_a_database_that_was_changed_is_told_with_what_to_do(capsys: pytest.Capt
     assert "Keep a copy of the database and find the cause" in shown
 
 
-@pytest.mark.quick("goes on")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "part"),
     [

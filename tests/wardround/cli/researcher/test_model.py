@@ -36,6 +36,7 @@ def data(tmp_path: Path) -> str:
     return str(tmp_path / "new.csv")
 
 
+@pytest.mark.slow
 def test_the_whole_way_from_a_study_to_predictions(here: Live, run: Run, tmp_path: Path) -> None:
     finished(run, here, tmp_path)
     target = tmp_path / "model.safetensors"

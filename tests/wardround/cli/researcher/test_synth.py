@@ -34,6 +34,7 @@ def test_a_file_is_verified_and_a_changed_one_is_not(tmp_path: Path) -> None:
     assert "not verified: synthetic.csv holds other records" in " ".join(changed.output.split())
 
 
+@pytest.mark.slow
 def test_a_forecast_states_what_all_questions_cost_and_that_it_is_too_much(tmp_path: Path) -> None:
     for allowance, words in ((0.04, "of at most 1 at δ 1e-05"), (4.0, "lower synthesis.allowance")):
         found = RUNNER.invoke(build(), ["synth", str(_settings(tmp_path, allowance)), "--plan", "--patients", "300"])
