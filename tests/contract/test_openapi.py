@@ -136,14 +136,24 @@ def _good(here: Live, operation: str) -> Good:
     """A study of its own for this operation, in the state where it succeeds."""
     study = operation.replace("_", "-")
     path: dict[str, Any] = {"study": study}
-    if operation in ("show_version", "livez", "readyz", "list_studies", "list_keys", "all_studies_json"):
+    if operation in (
+        "show_version",
+        "livez",
+        "readyz",
+        "list_studies",
+        "list_keys",
+        "all_studies_json",
+        "read_coordinator_audit_log",
+    ):
         return Good()
     if operation == "create_study":
         return Good(body={"study": study, "settings": settings_json()}, media_type="application/json")
     if operation == "create_key":
-        return Good(body={"role": "viewer", "label": "second"}, media_type="application/json")
+        return Good(body={"role": "viewer", "name": "second"}, media_type="application/json")
     if operation == "revoke_key":
-        return Good(path={"key": here.operator("POST", "/v1/api-keys", json={"role": "viewer"}).json()["id"]})
+        return Good(
+            path={"key": here.operator("POST", "/v1/api-keys", json={"role": "viewer", "name": "Ada"}).json()["id"]}
+        )
     if operation == "put_initial_model":
         here.open_study(study, model=False)
         return Good(path, encode(MODEL), OCTETS)
