@@ -73,8 +73,6 @@ BEFORE = [("key", "create", "--name", "Ada"), ("key", "list"), ("worker", "--che
 
 
 @pytest.mark.parametrize("words", BEFORE)
-    "words", [("key", "create", "--name", "Ada"), ("key", "list"), ("worker", "--check"), ("serve",)]
-)
 def test_before_the_migration_a_command_says_so(environment: dict[str, str], words: tuple[str, ...]) -> None:
     code, _, complaint = _run(*words)
     assert code == 1
