@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import client_sdk.study.enrolment  # these five register their failpoints
-import client_sdk.study.joining
-import client_sdk.study.participation
-import client_sdk.study.snapshot_taking  # noqa: F401
+import record_sources.snapshot.preparation  # noqa: F401
 import server.app  # noqa: F401
 from client_sdk.api.client import Client
 from private_learning.tasks import load
