@@ -32,10 +32,11 @@ from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity
 from server.services.readiness import Readiness
-from server.services.studies import enrolment, operators
+from server.services.studies import enrolment, operators, programs
 from server.services.studies.operators import Operator
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
+from study_protocol.versions import ProgramVersion
 from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import claimed_identity, verify_request_token
 from study_protocol.wire.values import NAME_PATTERN
@@ -295,8 +296,12 @@ async def _verify(
         raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
         raise Rejected("revoked", "this client no longer takes part: ask the operator")
+    program = ProgramVersion(claims.program, claims.protocol)
+    # Compared in memory: the database is told of a change only. A program that is too old is known from then on, too.
+    if program != identity.program and identity.state == "active":
+        await run_in_threadpool(programs.note_program, context.coordinator, study, name, program)
     if not leaves:
-        require_spoken(identity.protocol, claims.protocol, claims.program)
+        require_spoken(identity.protocol, program)
     # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.
     if once:
         if claims.token_id is None:

@@ -6,18 +6,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from study_protocol.wire.signing import encode_public_key
-from tests.factories.live_coordinator import Live, code_of
+from tests.factories.live_coordinator import PROGRAM, Live, code_of
 
 
 def test_enrolment_is_repeatable_with_the_same_key_only(here: Live, study: str) -> None:
     here.open_study(study)
     token, who = here.invite(study, "north"), here.hospital(study, "north")
     request = here.enrolment(who, token)
-    first, again = (here.send("POST", "/v1/enrolments", json=request) for _ in range(2))
+    first, again = (here.send("POST", "/v1/enrolments", json=request, headers=PROGRAM) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     other = here.enrolment(here.hospital(study, "north"), token)
-    assert code_of(here.send("POST", "/v1/enrolments", json=other)) == (409, "invitation-used")
+    assert code_of(here.send("POST", "/v1/enrolments", json=other, headers=PROGRAM)) == (409, "invitation-used")
 
 
 @pytest.mark.parametrize(
