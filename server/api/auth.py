@@ -297,9 +297,7 @@ async def _verify(
     if identity.state != "active" and not leaves:
         raise Rejected("revoked", "this client no longer takes part: ask the operator")
     program = ProgramVersion(claims.program, claims.protocol)
-    # Compared in memory: the database is told of a change only. A program that is too old is known from then on, too.
-    if program != identity.program and identity.state == "active":
-        await run_in_threadpool(programs.note_program, context.coordinator, study, name, program)
+    await _note_program(context, (study, name), identity, program)
     if not leaves:
         require_spoken(identity.protocol, program)
     # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.
@@ -309,6 +307,15 @@ async def _verify(
         # After the signature: strangers must not be able to fill the table.
         await run_in_threadpool(enrolment.use_token, context.coordinator, study, name, claims.token_id)
     return ClientCaller(study, name, claims.body_sha256, identity.public_key, identity.protocol)
+
+
+async def _note_program(
+    context: Context, member: tuple[str, str], identity: MemberIdentity, program: ProgramVersion
+) -> None:
+    """Keep which program a member runs, where it has changed. One that is refused as too old is known then, too."""
+    # Compared in memory. The database is told of a change only.
+    if program != identity.program and identity.state == "active":
+        await run_in_threadpool(programs.note_program, context.coordinator, *member, program)
 
 
 async def used_once() -> None:
