@@ -248,10 +248,8 @@ def _study(
 
 def _versions(versions: SiteVersions) -> Finding:
     """Return the programs of all sites. Another hospital's program is worth knowing, and no fault of this one."""
-    sites = [
-        f"{site.client}: {'' if site.version is None else f'{site.version} ({site.protocol})'} {site.remark}".rstrip()
-        for site in versions.hospitals
-    ]
+    programs = ((site, f"{site.version} ({site.protocol})" if site.version else "") for site in versions.hospitals)
+    sites = [" ".join(filter(None, (f"{site.client}:", program, site.remark))) for site, program in programs]
     text = (
         f"the study needs protocol {versions.needed_protocol}. coordinator: {versions.coordinator_version} "
         f"({versions.coordinator_protocol}), {', '.join(sites)}"
