@@ -35,13 +35,14 @@ NAMED_PEOPLE = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
-# Headers of the answer that describes a study.
+# Headers of the answer that describes a study. A hospital names the first two when it enrols, which it does not sign.
 VERSION_HEADER, PROTOCOL_HEADER = "Wardround-Version", "Wardround-Protocol"
 STUDY_PROTOCOL_HEADER = "Wardround-Study-Protocol"
 UNKNOWN_VERSION = "unknown"
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}")
+VERSION_PATTERN = r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}$"
+_VERSION = re.compile(VERSION_PATTERN)
 # No program counts further, and every database holds it.
-_MAX_PROTOCOL = 1_000_000
+MAX_PROTOCOL = 1_000_000
 
 Settings = Mapping[str, Any]
 
@@ -163,7 +164,7 @@ def needed_for(settings: Settings, spoken: int) -> list[str]:
 
 def is_protocol(value: object) -> bool:
     """Return whether it is a number of a protocol."""
-    return type(value) is int and UNNUMBERED <= value <= _MAX_PROTOCOL
+    return type(value) is int and UNNUMBERED <= value <= MAX_PROTOCOL
 
 
 def protocol_in(text: str | None) -> int:
@@ -176,6 +177,14 @@ def protocol_in(text: str | None) -> int:
 def is_version(value: object) -> bool:
     """Return whether it is a program's version as one is written: short, and harmless in a log."""
     return isinstance(value, str) and _VERSION.fullmatch(value) is not None
+
+
+@dataclass(frozen=True)
+class ProgramVersion:
+    """A program's version, and the number of the protocol that it speaks. Without arguments: one that names neither."""
+
+    version: str = UNKNOWN_VERSION
+    protocol: int = UNNUMBERED
 
 
 @functools.cache

@@ -17,7 +17,9 @@ from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import WitnessedHead
 from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
+from study_protocol.study.site_versions import SiteVersions
 from study_protocol.study.witness import to_header
+from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER, program_version
 from study_protocol.wire.documents import read_document
 
 M = TypeVar("M", bound=BaseModel)
@@ -71,10 +73,8 @@ def put(target: str, body: BaseModel | None = None, witness: WitnessedHead | Non
     return Call("PUT", target, nothing, *_json(body), headers=_vouching(witness))
 
 
-def _post(
-    target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool, is_open: bool = False
-) -> Call[M]:
-    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable, open=is_open)
+def _post(target: str, model: type[M], body: BaseModel | None = None, *, repeatable: bool) -> Call[M]:
+    return Call("POST", target, as_document(model), *_json(body), repeatable=repeatable)
 
 
 def _vouching(witness: WitnessedHead | None) -> dict[str, str]:
@@ -123,8 +123,13 @@ def invite(name: str, invitation: messages.InvitationCreate) -> Call[messages.In
 
 
 def enrol(request: messages.EnrolmentRequest) -> Call[messages.Enrolment]:
-    """Repeatable although a POST: the same token with the same key is given the same answer."""
-    return _post(path("enrolments"), messages.Enrolment, request, repeatable=True, is_open=True)
+    """Repeatable although a POST: the same token with the same key is given the same answer.
+
+    No key signs for this hospital yet, so headers name its program.
+    """
+    program = {VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)}
+    read = as_document(messages.Enrolment)
+    return Call("POST", path("enrolments"), read, *_json(request), headers=program, open=True)
 
 
 def roster(name: str, round_number: int | None = None) -> Call[messages.Roster]:
@@ -141,6 +146,11 @@ def put_lacking_columns(name: str, client: str, lacking: LackingColumns) -> Call
 def lacking_columns(name: str) -> Call[LackingList]:
     """Return what each hospital has told."""
     return get(path("studies", name, "lacking-columns"), LackingList)
+
+
+def site_versions(name: str) -> Call[SiteVersions]:
+    """Return which program each hospital runs. Coordinators of earlier versions answer NotFoundError."""
+    return get(path("studies", name, "versions"), SiteVersions)
 
 
 def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[None]:

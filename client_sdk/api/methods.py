@@ -90,6 +90,7 @@ class Methods:
     roster = Method(calls.roster)
     put_lacking_columns = Method(calls.put_lacking_columns)
     lacking_columns = Method(calls.lacking_columns)
+    site_versions = Method(calls.site_versions)
     rotate_key = Method(calls.rotate_key)
     leave = Method(calls.leave)
     assignment = Method(calls.assignment)

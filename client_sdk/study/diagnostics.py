@@ -23,6 +23,8 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.identity import KEY_FILE, Identity, Membership
+from client_sdk.study.sites import find_site_versions
+from study_protocol.study.site_versions import SiteVersions
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
@@ -222,24 +224,38 @@ def _studies(directory: Path, connection: Connection, transport: Callable[[Conne
         memberships = [each for each in identity.memberships() if each.url == connection.url]
     except ConfigurationError:
         return []
-    return [_study(identity, membership, connection, transport) for membership in memberships]
+    return [each for membership in memberships for each in _study(identity, membership, connection, transport)]
 
 
 def _study(
     identity: Identity, membership: Membership, connection: Connection, transport: Callable[[Connection], Transport]
-) -> Finding:
+) -> list[Finding]:
     check = f"study {membership.study}"
     signature = Signature(identity.key, membership.client, membership.study, membership.origin)
     try:
         with Client(connection, signature, transport=transport(connection)) as client:
             state = client.study(membership.study).state
+            versions = find_site_versions(client, membership.study)
     except ApiError as error:
         if (advice := _OF_STUDY.get(error.code)) is not None:
-            return Finding(check, "bad", f"{advice} [{error.code}]")
-        return Finding(check, "bad", _reason(error))
+            return [Finding(check, "bad", f"{advice} [{error.code}]")]
+        return [Finding(check, "bad", _reason(error))]
     except WardroundError as error:
-        return Finding(check, "bad", _reason(error))
-    return Finding(check, "good", f"{state}, this hospital is {membership.client} in it")
+        return [Finding(check, "bad", _reason(error))]
+    known = Finding(check, "good", f"{state}, this hospital is {membership.client} in it")
+    return [known] if versions is None else [known, _versions(versions)]
+
+
+def _versions(versions: SiteVersions) -> Finding:
+    """Return the programs of all sites. Another hospital's program is worth knowing, and no fault of this one."""
+    programs = ((site, f"{site.version} ({site.protocol})" if site.version else "") for site in versions.hospitals)
+    sites = [" ".join(filter(None, (f"{site.client}:", program, site.remark))) for site, program in programs]
+    text = (
+        f"the study needs protocol {versions.needed_protocol}. coordinator: {versions.coordinator_version} "
+        f"({versions.coordinator_protocol}), {', '.join(sites)}"
+    )
+    differs = any(site.remark for site in versions.hospitals)
+    return Finding(f"versions in {versions.study}", "note" if differs else "good", text)
 
 
 def _reason(error: WardroundError) -> str:

@@ -1,7 +1,7 @@
 """People: keys with a role, a study and an expiry, and the audit log of what they ask for
 
 Revision: 0009
-After: 0007
+After: 0008
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0009"
-down_revision = "0007"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 

@@ -37,12 +37,13 @@ from server.services.people import keys
 from server.services.people.audit import acting
 from server.services.people.person import Person
 from server.services.readiness import Readiness
-from server.services.studies import enrolment
+from server.services.studies import enrolment, programs
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
 from server.telemetry import request_id
 from study_protocol.study.audit_log import Actor
 from study_protocol.study.roles import LOGGED_WITH_ITS_ROUND, OPERATIONS, ROLES, acting_role
 from study_protocol.study.witness import WITNESS_HEADER, WITNESS_PATTERN
+from study_protocol.versions import ProgramVersion
 from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import claimed_identity, verify_request_token
 from study_protocol.wire.values import NAME_PATTERN
@@ -346,8 +347,10 @@ async def _verify(
         raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
         raise Rejected("revoked", "this client no longer takes part: ask the operator")
+    program = ProgramVersion(claims.program, claims.protocol)
+    await _note_program(context, (study, name), identity, program)
     if not leaves:
-        require_spoken(identity.protocol, claims.protocol, claims.program)
+        require_spoken(identity.protocol, program)
     # A PUT may come again with the same effect, so its replay needs no memory. Routes whose replay matters say so.
     if once:
         if claims.token_id is None:
@@ -355,6 +358,15 @@ async def _verify(
         # After the signature: strangers must not be able to fill the table.
         await run_in_threadpool(enrolment.use_token, context.coordinator, study, name, claims.token_id)
     return ClientCaller(study, name, claims.body_sha256, identity.public_key, identity.protocol)
+
+
+async def _note_program(
+    context: Context, member: tuple[str, str], identity: MemberIdentity, program: ProgramVersion
+) -> None:
+    """Keep which program a member runs, where it has changed. One that is refused as too old is known then, too."""
+    # Compared in memory. The database is told of a change only.
+    if program != identity.program and identity.state == "active":
+        await run_in_threadpool(programs.note_program, context.coordinator, *member, program)
 
 
 async def used_once() -> None:

@@ -24,7 +24,7 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "invite": ("frozen",),
     "enrol": (
         *("bad-signature", "invitation-unknown", "invitation-used", "invitation-expired"),
-        *("frozen", "revoked", "study-finished"),
+        *("frozen", "revoked", "study-finished", "client-too-old"),
     ),
     "show_roster": ("round-unknown",),
     "rotate_key": ("bad-signature", "frozen", "unknown-client", "not-enrolled"),

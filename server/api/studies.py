@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from server.api.auth import (
@@ -27,7 +27,7 @@ from server.api.auth import (
 )
 from server.api.bodies import BODY, MEDIA_TYPE, answered, json_answer, model_answer, or_else, received
 from server.services import certificates, ledger_pages, results, views
-from server.services.studies import enrolment, lacking, models, witnesses
+from server.services.studies import enrolment, lacking, models, programs, witnesses
 from server.services.studies import lifecycle as studies
 from server.services.studies.lifecycle import Action
 from server.telemetry import request_id
@@ -51,7 +51,18 @@ from study_protocol.study.messages import (
     StudyList,
     WitnessedHead,
 )
-from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, STUDY_PROTOCOL_HEADER, VERSION_HEADER, program_version
+from study_protocol.study.site_versions import SiteVersions
+from study_protocol.versions import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    STUDY_PROTOCOL_HEADER,
+    UNKNOWN_VERSION,
+    VERSION_HEADER,
+    VERSION_PATTERN,
+    ProgramVersion,
+    program_version,
+    protocol_in,
+)
 from study_protocol.wire.values import NAME_PATTERN
 
 router = APIRouter(prefix="/v1", route_class=SignedRoute)
@@ -78,6 +89,17 @@ OfModel = Annotated[
         ge=1,
         le=2**31 - 1,
         description="of the model that this round released. Left out: of the study as it is now",
+    ),
+]
+ProgramName = Annotated[
+    str, Header(alias=VERSION_HEADER, pattern=VERSION_PATTERN, description="version of the hospital's program")
+]
+ProgramNumber = Annotated[
+    str | None,
+    Header(
+        alias=PROTOCOL_HEADER,
+        pattern="^[1-9][0-9]{0,5}$",
+        description="number of the protocol that it speaks. Left out: that of programs before the numbers",
     ),
 ]
 QuestionsFirst = Annotated[bool, Query(description="hold training back and answer questions")]
@@ -186,15 +208,31 @@ def invite(study: StudyName, request: InvitationCreate, context: RequestContext)
 
 
 @router.post("/enrolments", tags=["enrolments"], status_code=201, responses=or_else(Enrolment, "Enrolled before"))
-def enrol(request: EnrolmentRequest, response: Response, context: RequestContext) -> Enrolment:
-    """Exchange an invitation for membership. The new key proves itself. Repeatable with the same token and key."""
-    return answered(response, enrolment.enrol(context.coordinator, request, request_id.get()))
+def enrol(
+    request: EnrolmentRequest,
+    response: Response,
+    context: RequestContext,
+    version: ProgramName = UNKNOWN_VERSION,
+    protocol: ProgramNumber = None,
+) -> Enrolment:
+    """Exchange an invitation for membership. The new key proves itself. Repeatable with the same token and key.
+
+    Two headers name the hospital's program. One that is too old for the study is refused and keeps its invitation.
+    """
+    program = None if protocol is None else ProgramVersion(version, protocol_in(protocol))
+    return answered(response, enrolment.enrol(context.coordinator, request, program, request_id.get()))
 
 
 @router.get("/studies/{study}/roster", tags=["roster"])
 def show_roster(study: StudyName, context: RequestContext, round_number: OfRound = None) -> Roster:
     """Return names and identity keys with the fingerprint that hospitals compare out of band."""
     return views.roster(context.coordinator, study, round_number)
+
+
+@router.get("/studies/{study}/versions", tags=["roster"])
+def list_versions(study: StudyName, context: RequestContext) -> SiteVersions:
+    """Return the version of each active hospital's program, beside what the study needs and the coordinator runs."""
+    return programs.list_versions(context.coordinator, study)
 
 
 @router.put("/studies/{study}/clients/{client}/key", tags=["roster"], dependencies=[Depends(used_once)])

@@ -162,6 +162,14 @@ class ClientRow(Base):
     lacking_columns: Mapped[list[Any] | None] = mapped_column(
         comment="columns that its table lacks, of those that may; none: not told"
     )
+    # Of a hospital's own word, and asked for by column: a wrong value there is shown as unknown and stops no study.
+    program: Mapped[str | None] = mapped_column(
+        String(64), **LARGE, comment="version of its program, as its newest signed request says; none: not known"
+    )
+    protocol: Mapped[int | None] = mapped_column(
+        Integer, **LARGE, comment="number of the protocol that this program speaks"
+    )
+    program_since: Mapped[float | None] = mapped_column(**LARGE, comment="when this version or this number was new")
 
 
 class UsedTokenRow(Base):

@@ -16,14 +16,23 @@ from sqlalchemy import Text, bindparam, cast, select
 from server.db.row_checks import WRONG_VALUE, RowBroken
 from server.db.tables import ClientRow, StudyRow
 from server.services.coordinator import Coordinator
+from server.services.studies.programs import stored_program
 from study_protocol.study.messages import ClientState
-from study_protocol.versions import UNNUMBERED, is_protocol, min_protocol
+from study_protocol.versions import UNNUMBERED, ProgramVersion, is_protocol, min_protocol
 from study_protocol.wire.signing import SigningError, decode_public_key
 from study_protocol.wire.values import NAME_PATTERN
 
 NAME = re.compile(NAME_PATTERN)
 _OF_STUDY = (
-    select(ClientRow.name, ClientRow.public_key, ClientRow.state, StudyRow.protocol, cast(StudyRow.settings, Text))
+    select(
+        ClientRow.name,
+        ClientRow.public_key,
+        ClientRow.state,
+        ClientRow.program,
+        ClientRow.protocol,
+        StudyRow.protocol,
+        cast(StudyRow.settings, Text),
+    )
     .join(StudyRow, StudyRow.id == ClientRow.study_id)
     .where(StudyRow.name == bindparam("study"))
 )
@@ -48,14 +57,15 @@ class MemberIdentity:
     """A member of a study, in any state. `public_key` is the text that is stored, `key` is its value.
 
     protocol  the least number of the protocol that its program must speak in this study now. It may be more than the
-              study
-              was created with
+              study was created with
+    program   the program that it is known to run, as far as it is
     """
 
     public_key: str
     key: Ed25519PublicKey
     state: ClientState
     protocol: int
+    program: ProgramVersion | None
 
 
 def identify(coordinator: Coordinator, members: Sequence[tuple[str, str]]) -> list[MemberIdentity | RowBroken | None]:
@@ -87,7 +97,7 @@ def _rows(coordinator: Coordinator, study: str, clients: Collection[str]) -> Map
 def _member_of(row: tuple[Any, ...] | None) -> MemberIdentity | RowBroken | None:
     if row is None:
         return None
-    public_key, state, protocol, settings = row
+    public_key, state, version, spoken, protocol, settings = row
     try:
         key = _key(public_key)
     except (SigningError, TypeError, AttributeError):
@@ -97,4 +107,5 @@ def _member_of(row: tuple[Any, ...] | None) -> MemberIdentity | RowBroken | None
     if not is_protocol(protocol):
         return RowBroken("studies.protocol holds what the coordinator never writes")
     # A study that an older version created goes on over the wire of this one: its next session is of today's kind.
-    return MemberIdentity(public_key, key, state, max(protocol, _needed_by(settings)))
+    needed = max(protocol, _needed_by(settings))
+    return MemberIdentity(public_key, key, state, needed, stored_program(version, spoken))

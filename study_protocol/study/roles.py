@@ -46,7 +46,8 @@ OPERATIONS: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "read_coordinator_audit_log": frozenset({"administrator"}),
         **dict.fromkeys(("list_studies", "all_studies_json"), _READERS),
         **dict.fromkeys(
-            ("show_study", "show_roster", "list_lacking_columns", "list_rounds", "show_round"), _STUDY_READERS
+            ("show_study", "show_roster", "list_versions", "list_lacking_columns", "list_rounds", "show_round"),
+            _STUDY_READERS,
         ),
         **dict.fromkeys(("read_budget", "read_certificate", "read_ledger", "stream_events"), _STUDY_READERS),
         **dict.fromkeys(("forecast_query", "list_queries", "show_query", "put_outside_witness"), _STUDY_READERS),

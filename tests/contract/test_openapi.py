@@ -38,7 +38,7 @@ from study_protocol.study.witness import sign_head
 from study_protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
 from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital, update
-from tests.factories.live_coordinator import ORIGIN, Live, live
+from tests.factories.live_coordinator import ORIGIN, PROGRAM, Live, live
 from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import settings as study_settings
 from tests.factories.settings import settings_json, statistics_settings
@@ -163,7 +163,8 @@ def _good(here: Live, operation: str) -> Good:
             here.enrol(study, name)
         enrolment = here.enrolment(here.hospital(study, "north"), here.invite(study, "north"))
         bodies = {"enrol": enrolment, "invite": {"client": "south"}}
-        return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json")
+        headers = PROGRAM if operation == "enrol" else {}
+        return Good({} if operation == "enrol" else path, bodies.get(operation), "application/json", headers=headers)
     if operation in STEPS_BEFORE:
         return _good_in_a_secure_sum(here, operation, path)
     if operation in ("synthesis_json", "synthesis_shares_json"):

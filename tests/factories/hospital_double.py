@@ -25,6 +25,7 @@ from study_protocol.study.messages import (
     Refusal,
     UpdateReceipt,
 )
+from study_protocol.versions import PROTOCOL, ProgramVersion, program_version
 from study_protocol.wire.signing import ENROLMENT, encode_public_key, sign_document
 from study_protocol.wire.tensors import TERMS, UPDATE, Array, encode
 
@@ -89,7 +90,7 @@ class UseCases:
         return enrolment.invite(self.coordinator, study, InvitationCreate(client=client)).token
 
     def enrol(self, request: EnrolmentRequest) -> None:
-        enrolment.enrol(self.coordinator, request)
+        enrolment.enrol(self.coordinator, request, ProgramVersion(program_version(), PROTOCOL))
 
     def assignment(self, who: Hospital) -> Assignment | None:
         return find_assignment(self.coordinator, who.study, who.name)[1]

@@ -32,6 +32,7 @@ from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.messages import Assignment, EnrolmentRequest, Refusal, UpdateReceipt
 from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.settings import StudySettings
+from study_protocol.versions import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER, program_version
 from study_protocol.wire.signing import request_token
 from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital
@@ -39,6 +40,8 @@ from tests.factories.settings import settings as study_settings
 
 # Clients sign the public origin, which is not where the socket is.
 ORIGIN = "https://study.example.org"
+# Headers with which this version enrols.
+PROGRAM = {VERSION_HEADER: program_version(), PROTOCOL_HEADER: str(PROTOCOL)}
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
@@ -160,7 +163,7 @@ class OverHttp:
         return self.here.invite(study, client)
 
     def enrol(self, request: EnrolmentRequest) -> None:
-        answer = self.here.send("POST", "/v1/enrolments", json=request.model_dump(mode="json"))
+        answer = self.here.send("POST", "/v1/enrolments", json=request.model_dump(mode="json"), headers=PROGRAM)
         assert answer.status_code == 201, answer.text
 
     def assignment(self, who: Hospital) -> Assignment | None:

@@ -11,13 +11,14 @@ import pytest
 from accounting.budget.budget import Budget
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from study_protocol.study.messages import InvitationCreate
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.settings import StudySettings
 from tests.harness import laws, tiny
 from tests.harness.forked import ForkedProcesses
 from tests.versions import previous as previous_version
 from wardround.demo.live import LiveCoordinator, LiveHospital, open_study
-from wardround.demo.processes import WARDROUND, Processes
+from wardround.demo.processes import WARDROUND, Processes, ProcessFailed
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 SECONDS = 300.0
@@ -45,9 +46,13 @@ def started(
     masked: bool,
     coordinator: Sequence[str],
     hospitals: Sequence[Sequence[str]],
+    enrolled_by: Sequence[str] | None = None,
     database_url: str | None = None,
 ) -> Running:
-    """`coordinator` and each of `hospitals` is the command of the version that runs there."""
+    """`coordinator` and each of `hospitals` is the command of the version that runs there.
+
+    enrolled_by  the command that enrols all hospitals. None: each its own
+    """
     live = LiveCoordinator(
         home / "coordinator",
         processes,
@@ -69,8 +74,9 @@ def started(
         deadline_seconds=tiny.DEADLINE_SECONDS,
         step_seconds=step_seconds,
     )
+    enrolling = made if enrolled_by is None else {name: replace(one, command=enrolled_by) for name, one in made.items()}
     with live.operator() as operator:
-        open_study(operator, STUDY, "two versions", settings, made, live.origin)
+        open_study(operator, STUDY, "two versions", settings, enrolling, live.origin)
     return Running(live, made, settings)
 
 
@@ -125,8 +131,18 @@ def test_a_study_that_needs_more_refuses_the_version_before(previous: tuple[str,
             masked=True,
             coordinator=WARDROUND,
             hospitals=[WARDROUND, WARDROUND, WARDROUND, previous],
+            enrolled_by=WARDROUND,
         )
         old = study.hospitals[NAMES[-1]]
+        # It cannot enrol, and its invitation stays unused.
+        late = replace(old, name="late", home=tmp_path / "late")
+        with study.coordinator.operator() as operator:
+            token = operator.invite(STUDY, InvitationCreate(client=late.name)).token
+            with pytest.raises(ProcessFailed):
+                late.enrol(study.coordinator.origin, token, "")
+            for words in ("client-too-old", "names no version", "enrol again with the same token: it was not used"):
+                assert words in _said(late), _said(late)
+            assert late.name not in [member.client for member in operator.roster(STUDY).members]
         assert old.join(STUDY, study.coordinator.origin).wait(SECONDS) != 0
         said = _said(old)
         for words in ("client-too-old", "install the version that the coordinator runs"):

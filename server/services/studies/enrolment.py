@@ -18,6 +18,7 @@ from server.db.tables import ClientRow, InvitationRow, ParticipantRow, StudyRow,
 from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
 from server.domain.study import require_open
+from server.domain.versions import needed_protocol, require_spoken
 from server.services.coordinator import Coordinator, Written
 from server.services.people.audit import record_operated, write_entry
 from server.services.secure_sum.exchanges import leave_session
@@ -32,6 +33,7 @@ from study_protocol.study.messages import (
     KeyRotation,
     RosterEntry,
 )
+from study_protocol.versions import ProgramVersion
 from study_protocol.wire.signing import (
     ENROLMENT,
     TOKEN_LIFETIME_SECONDS,
@@ -74,13 +76,18 @@ def invite(coordinator: Coordinator, study: str, request: InvitationCreate) -> I
     return coordinator.database.write("invite", work)
 
 
-def enrol(coordinator: Coordinator, request: EnrolmentRequest, request_id: str = "") -> Written[Enrolment]:
+def enrol(
+    coordinator: Coordinator, request: EnrolmentRequest, program: ProgramVersion | None, request_id: str = ""
+) -> Written[Enrolment]:
     """Exchange an invitation for membership. Same token and key again: the same answer, created False.
 
-    request_id  for the audit log
+    Args:
+        program: the program that enrols. None: it names none. Its word alone, since no key signs for it yet.
+        request_id: for the audit log.
 
     Raises:
-        Rejected: `invitation-unknown`, `invitation-used`, `invitation-expired`, `study-finished`.
+        Rejected: `invitation-unknown`, `invitation-used`, `invitation-expired`, `study-finished`, or `client-too-old`,
+            which leaves the invitation unused.
         SigningError: the proof is not the new key's.
     """
     id, secret = _parts(request.token)
@@ -103,14 +110,19 @@ def enrol(coordinator: Coordinator, request: EnrolmentRequest, request_id: str =
         # Before every other check: a lost answer may be asked for again after the invitation has expired.
         if invitation.used_by_key == request.public_key:
             return Written(answer, created=False)
-        _use(coordinator, tx, invitation, study, request.public_key)
+        _use(coordinator, tx, invitation, study, request.public_key, program)
         return Written(answer, created=True)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("enrol", work))
 
 
 def _use(
-    coordinator: Coordinator, tx: Transaction, invitation: InvitationRow, study: StudyRow, public_key: str
+    coordinator: Coordinator,
+    tx: Transaction,
+    invitation: InvitationRow,
+    study: StudyRow,
+    public_key: str,
+    program: ProgramVersion | None,
 ) -> None:
     if invitation.used_at is not None:
         raise Rejected("invitation-used", "the invitation was used with another key: ask for a new one")
@@ -121,10 +133,13 @@ def _use(
         raise Rejected("invitation-used", "a client of this name has enrolled already: ask for another name")
     # Before anything is changed: what a change is recorded over must be what was signed.
     account = lock_account(tx, coordinator.signer, study)
+    require_spoken(needed_protocol(study.protocol, study.settings), program or ProgramVersion(), enrols=True)
     invitation.used_at, invitation.used_by_key = tx.now(), public_key
     client = ClientRow(
         study_id=study.id, name=invitation.client, public_key=public_key, state="active", enrolled_at=tx.now()
     )
+    if program is not None:
+        client.program, client.protocol, client.program_since = program.version, program.protocol, tx.now()
     tx.session.add(client)
     tx.session.flush()
     _record(tx, account, study, "enrolled")

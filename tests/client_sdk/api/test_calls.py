@@ -60,6 +60,7 @@ EVERY: dict[str, Call[Any]] = {
     "roster": calls.roster("s", 3),
     "put_lacking_columns": calls.put_lacking_columns("s", "c", ANY),
     "lacking_columns": calls.lacking_columns("s"),
+    "site_versions": calls.site_versions("s"),
     "rotate_key": calls.rotate_key("s", "c", ANY),
     "leave": calls.leave("s", "c", "revoked"),
     "assignment": calls.assignment("s", 5.0),

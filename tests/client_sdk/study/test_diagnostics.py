@@ -14,11 +14,13 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.identity import KEY_FILE, Identity
 from client_sdk.study.diagnostics import Finding, examine
+from study_protocol.study.site_versions import SiteVersions, compare
+from study_protocol.versions import ProgramVersion
 from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
 from tests.factories.snapshots import frozen, recorded
-from tests.factories.wire_answers import problem
+from tests.factories.wire_answers import problem, reply
 
 Meddle = Callable[[httpx.Request], httpx.Response | None]
 
@@ -238,6 +240,40 @@ def test_each_fault_says_who_does_what_next(fault: str, tmp_path: Path, monkeypa
     assert "hunter2" not in text
     # The address is blamed only where it can be at fault.
     assert not proxy or "address" not in findings[check].text
+
+
+@pytest.mark.parametrize(
+    ("grace", "verdict", "said"),
+    [
+        (ProgramVersion("0.9.1", 4), "good", "grace: 0.9.1 (4)"),
+        (ProgramVersion("0.8.0", 3), "note", "grace: 0.8.0 (3) too old: the study needs protocol 4"),
+        (None, "note", "grace: not known yet"),
+    ],
+)
+def test_the_programs_of_all_sites_are_listed(
+    tmp_path: Path, grace: ProgramVersion | None, verdict: str, said: str
+) -> None:
+    other, running = coordinator(), ProgramVersion("0.9.1", 4)
+    hospital(other, tmp_path)
+    programs = {"grace": grace, "mercy": running}
+    sites = [compare(name, each, None, needed_protocol=4, coordinator=running) for name, each in programs.items()]
+    listed = SiteVersions(
+        study="sepsis", coordinator_version="0.9.1", coordinator_protocol=4, needed_protocol=4, hospitals=sites
+    )
+    other.meddle = lambda request: reply(listed) if request.url.path.endswith("/versions") else None
+    finding = found(tmp_path, other)["versions in sepsis"]
+    assert finding.verdict == verdict
+    assert finding.text.startswith("the study needs protocol 4. coordinator: 0.9.1 (4), grace: ")
+    assert said in finding.text
+    assert finding.text.endswith(", mercy: 0.9.1 (4)")
+
+
+def test_a_coordinator_that_lists_no_programs_is_no_trouble(tmp_path: Path) -> None:
+    other = coordinator()
+    hospital(other, tmp_path)
+    findings = found(tmp_path, other)
+    assert "versions in sepsis" not in findings
+    assert findings["study sepsis"].verdict == "good"
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(1 << 20, "bad"), (1 << 28, "note"), (1 << 40, "good")])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.factories.hospital_double import Hospital, update
-from tests.factories.live_coordinator import Live, live
+from tests.factories.live_coordinator import PROGRAM, Live, live
 from tests.factories.settings import settings
 
 NAMES = [f"hospital-{number}" for number in range(8)]
@@ -74,6 +75,7 @@ def test_one_invitation_admits_one_key_however_many_come(busy: Live) -> None:
     token = busy.invite("ward", "north")
     requests = [busy.enrolment(busy.hospital("ward", "north"), token) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda request: busy.send("POST", "/v1/enrolments", json=request), requests))
+        enrol = partial(busy.send, "POST", "/v1/enrolments", headers=PROGRAM)
+        answers = list(pool.map(lambda request: enrol(json=request), requests))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 409: 7}
     assert len(busy.operator("GET", "/v1/studies/ward/roster").json()["members"]) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from server.telemetry import JsonLines
 from tests.factories.hospital_double import update
-from tests.factories.live_coordinator import Live
+from tests.factories.live_coordinator import PROGRAM, Live
 from tests.factories.settings import settings_json
 
 CANARY = "canary-4711"
@@ -37,7 +37,8 @@ def test_nothing_secret_and_nobody_is_in_the_log(here: Live, study: str, log: io
     invitations = [here.invite(study, f"{CANARY}-{letter}") for letter in "ab"]
     hospitals = [here.hospital(study, f"{CANARY}-{letter}") for letter in "ab"]
     for who, token in zip(hospitals, invitations, strict=True):
-        assert here.send("POST", "/v1/enrolments", json=here.enrolment(who, token)).status_code == 201
+        enrolment = here.enrolment(who, token)
+        assert here.send("POST", "/v1/enrolments", json=enrolment, headers=PROGRAM).status_code == 201
     here.operator("POST", f"/v1/studies/{study}/start")
     here.work()
     path = f"/v1/studies/{study}/rounds/1/refusals/{hospitals[0].name}"

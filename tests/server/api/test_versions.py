@@ -10,6 +10,7 @@ import jwt
 import pytest
 from sqlalchemy import text
 
+from server.services.studies import programs
 from study_protocol.secure_sum.messages import SessionParameters
 from study_protocol.versions import (
     ALL_QUESTIONS,
@@ -19,6 +20,7 @@ from study_protocol.versions import (
     STUDY_PROTOCOL_HEADER,
     UNNUMBERED,
     VERSION_HEADER,
+    ProgramVersion,
     program_version,
 )
 from study_protocol.wire.signing import SigningError, from_base64url, request_token, verify_request_token
@@ -112,6 +114,59 @@ def test_an_older_study_in_the_clear_stays_open_to_the_version_before(databases:
     old, *_ = databases.running(study, *"abc")
     answer = databases.signed(old, "GET", f"/v1/studies/{study}/assignment", protocol=None)
     assert (answer.status_code, answer.json()["assignment"]["round"]) == (200, 1)
+
+
+def shown(here: Live, study: str, key: str | None = None) -> dict[str, list[object]]:
+    """Of each hospital its version, number and comparison, as a reader is told."""
+    listed = here.send("GET", f"/v1/studies/{study}/versions", key or here.viewer_key)
+    assert listed.status_code == 200, listed.text
+    return {
+        site["client"]: [site["version"], site["protocol"], site["comparison"]] for site in listed.json()["hospitals"]
+    }
+
+
+def test_readers_see_the_program_that_each_hospital_named_last(here: Live, study: str) -> None:
+    here.open_study(study)
+    north, south, path = here.enrol(study, "north"), here.enrol(study, "south"), f"/v1/studies/{study}"
+    roster = here.operator("GET", f"{path}/roster").json()
+    same = [program_version(), PROTOCOL, "same"]
+    assert shown(here, study) == {"north": same, "south": same}
+    assert here.signed(south, "GET", f"{path}/budget", protocol=NAMED_MODELS).status_code == 200
+    assert shown(here, study)["south"] == [program_version(), NAMED_MODELS, "differs"]
+    # One that is refused is known, too, also where it names no version.
+    assert code_of(here.signed(south, "GET", f"{path}/budget", protocol=None)) == (403, "client-too-old")
+    assert shown(here, study) == {"north": same, "south": ["unknown", UNNUMBERED, "too-old"]}
+    # The other hospital is told the same, and a stranger's signature changes nothing.
+    assert here.signed(north, "GET", f"{path}/versions").json()["hospitals"][1]["comparison"] == "too-old"
+    forged = here.hospital(study, "north")
+    assert code_of(here.signed(forged, "GET", f"{path}/budget", protocol=NAMED_MODELS)) == (401, "bad-signature")
+    assert shown(here, study)["north"] == same
+    # Upgraded, it is as the coordinator again. The roster, which older programs read, never changed.
+    assert here.signed(south, "GET", f"{path}/budget").status_code == 200
+    assert shown(here, study)["south"] == same
+    assert here.operator("GET", f"{path}/roster").json() == roster
+
+
+def test_a_program_that_is_known_is_not_written_again(here: Live, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.open_study(study)
+    who, path = here.enrol(study, "north"), f"/v1/studies/{study}/budget"
+    noted: list[ProgramVersion] = []
+    monkeypatch.setattr(programs, "note_program", lambda *named: noted.append(named[-1]))
+    for protocol in (PROTOCOL, PROTOCOL, NAMED_MODELS):
+        assert here.signed(who, "GET", path, protocol=protocol).status_code == 200
+    assert noted == [ProgramVersion(program_version(), NAMED_MODELS)]
+    assert here.operator("PUT", f"/v1/studies/{study}/clients/north/revoked").status_code == 200
+    assert code_of(here.signed(who, "GET", path, protocol=NAMED_MODELS)) == (403, "revoked")
+    assert len(noted) == 1
+    assert shown(here, study) == {}
+
+
+def test_a_hospital_reads_the_programs_of_its_own_study_alone(here: Live, study: str) -> None:
+    here.open_study(study)
+    here.open_study(f"{study}-b")
+    who = here.enrol(study, "north")
+    assert code_of(here.signed(who, "GET", f"/v1/studies/{study}-b/versions")) == (403, "forbidden")
+    assert code_of(here.operator("GET", "/v1/studies/nowhere/versions"))[0] == 404
 
 
 def test_the_number_is_covered_by_the_signature(here: Live, study: str) -> None:

@@ -140,6 +140,8 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
     for client in after["clients"]:
         # A hospital has told nothing then.
         assert client.pop("lacking_columns") is None
+        # Its program is known from its next request on.
+        assert [client.pop(name) for name in ("program", "protocol", "program_since")] == [None] * 3
     for model in after["models"]:
         # Of studies with a constant clip norm.
         assert model.pop("clip_norm") is None

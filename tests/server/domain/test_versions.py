@@ -6,17 +6,17 @@ import pytest
 
 from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
-from study_protocol.versions import PROTOCOL, program_version
+from study_protocol.versions import PROTOCOL, ProgramVersion, program_version
 
 
 @pytest.mark.parametrize(("needed", "spoken"), [(1, 1), (1, 2), (0, 0)])
 def test_who_speaks_the_number_or_a_later_one_is_let_in(needed: int, spoken: int) -> None:
-    require_spoken(needed, spoken, "0.1")
+    require_spoken(needed, ProgramVersion("0.1", spoken))
 
 
 def test_who_speaks_an_earlier_one_is_told_both_numbers_and_what_to_install() -> None:
     with pytest.raises(Rejected) as refused:
-        require_spoken(3, 2, "0.7.1")
+        require_spoken(3, ProgramVersion("0.7.1", 2))
     assert refused.value.code == "client-too-old"
     assert refused.value.extra == {
         "needed_protocol": 3,

@@ -30,6 +30,7 @@ from wardround.cli.shared.shared import (
     reader,
     say,
     show_log,
+    since,
     table,
     typed_again,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from client_sdk.study.participation import Outcome
     from client_sdk.study.snapshot_records import FoundRecords
     from private_learning.records import MappingCounts, Records, TableFormat
+    from study_protocol.study.site_versions import SiteVersions
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
@@ -266,21 +268,25 @@ def show(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a study's hospitals, the fingerprints of their keys, and the roster's number to compare."""
+    """Show a study's hospitals, the fingerprints of their keys, their programs, and the roster's number to compare."""
     from client_sdk.study.pinning import as_digits, as_qr_code
+    from client_sdk.study.sites import find_site_versions
     from client_sdk.study.verifier import active_fingerprint
     from study_protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
-        roster, lacks = client.roster(study), _lacks(client, study)
+        roster, lacks, versions = client.roster(study), _lacks(client, study), find_site_versions(client, study)
         if as_json:
-            print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}))
+            programs = {} if versions is None else {"versions": versions.model_dump(mode="json")}
+            print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}) | programs)
             return
         heads = ["hospital", "state", "key", *(["lacks"] if lacks else [])]
         rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
         if lacks:
             rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
         table(f"Roster of {study}", heads, rows)
+        if versions is not None:
+            _show_versions(versions)
         digits = as_digits(active_fingerprint(roster))
         say(f"number of this roster, computed here:\n\n    {digits}\n")
         if qr:
@@ -303,6 +309,24 @@ def _lacks(client: Client, study: str) -> dict[str, list[str] | None]:
         return {}
     hospitals = client.lacking_columns(study).hospitals
     return {each.client: None if each.columns is None else list(each.columns) for each in hospitals}
+
+
+def _show_versions(versions: SiteVersions) -> None:
+    rows = [
+        [
+            site.client,
+            site.version or "",
+            "" if site.protocol is None else str(site.protocol),
+            "" if site.since is None else since(site.since),
+            site.remark,
+        ]
+        for site in versions.hospitals
+    ]
+    table(f"Programs in {versions.study}", ["hospital", "version", "protocol", "since", "remark"], rows)
+    say(
+        f"The study needs protocol {versions.needed_protocol}. The coordinator runs version "
+        f"{versions.coordinator_version}, which speaks protocol {versions.coordinator_protocol}."
+    )
 
 
 def _lacks_in_words(columns: list[str] | None) -> str:

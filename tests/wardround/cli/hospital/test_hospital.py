@@ -10,6 +10,7 @@ import segno
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.study.pinning import as_digits
+from study_protocol.versions import NAMED_MODELS, PROTOCOL, program_version
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import TASK_PARAMETERS
@@ -89,6 +90,29 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
     findings = {f["check"]: f["verdict"] for f in json.loads(run("doctor", "--json").stdout)}
     assert findings["coordinator"] == "good"
     assert findings["clock"] == "good"
+
+
+@pytest.mark.slow
+def test_the_programs_of_all_hospitals_are_shown_and_older_ones_marked(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    older = here.enrol("sepsis", "lake")
+    assert here.signed(older, "GET", "/v1/studies/sepsis/budget", protocol=NAMED_MODELS).status_code == 200
+    for operator in (False, True):
+        shown = run("roster", "show", "sepsis", operator=operator).stdout
+        lines = shown.split("Programs in sepsis")[1].splitlines()
+        lake, mercy = (next(line for line in lines if name in line) for name in ("lake", "mercy"))
+        assert program_version() in mercy
+        assert "differs" not in mercy
+        assert "differs from the coordinator's" in lake
+        assert f"The study needs protocol {NAMED_MODELS}." in shown
+    listed = json.loads(run("roster", "show", "sepsis", "--json").stdout)["versions"]
+    assert [(site["client"], site["protocol"]) for site in listed["hospitals"]] == [
+        ("lake", NAMED_MODELS),
+        ("mercy", PROTOCOL),
+    ]
+    finding = next(f for f in json.loads(run("doctor", "--json").stdout) if f["check"] == "versions in sepsis")
+    assert finding["verdict"] == "note"
+    assert "lake: " in finding["text"]
 
 
 @pytest.mark.slow
