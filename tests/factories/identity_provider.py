@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -26,13 +28,20 @@ from authlib.oidc.core.util import create_half_hash
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
+from joserfc.util import urlsafe_b64encode
 from werkzeug.serving import WSGIRequestHandler, make_server
+
+from server.single_sign_on.identity import Identity
+from server.single_sign_on.provider import Provider
+from server.single_sign_on.provider_http import ProviderHttp
+from server.single_sign_on.settings import SingleSignOnSettings
 
 CLIENT, SECRET = "wardround", "s3cret-of-the-coordinator"
 PUBLIC_CLIENT = "wardround-cli"
 ADA: dict[str, Any] = {"sub": "ada-1", "name": "Ada Example", "groups": ["leads"]}
 
 
+@cache
 def rsa_key(kid: str) -> RSAKey:
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
 
@@ -47,7 +56,8 @@ def ed_key(kid: str) -> OKPKey:
 
 def public_pem_as_secret(key: RSAKey, kid: str) -> OctKey:
     """What a forger has who signs with HS256 and the provider's public key."""
-    return OctKey.import_key(key.as_pem(private=False), {"kid": kid})
+    pem = urlsafe_b64encode(key.as_pem(private=False)).decode()
+    return OctKey(key.as_pem(private=False), {"kty": "oct", "k": pem, "kid": kid})
 
 
 @dataclass
@@ -350,8 +360,38 @@ def served(app: Any) -> Generator[str]:
         server.server_close()
 
 
+BACK = "http://127.0.0.1:8000/sso/back"
+
+
+def single_sign_on(provider: IdentityProvider, *, clock: Any = time.time, **changes: Any) -> Provider:
+    """The coordinator's side, with settings that fit the provider."""
+    settings = {"issuer": provider.issuer, "client_id": CLIENT, "client_secret": provider.secret, **changes}
+    return Provider(SingleSignOnSettings(**settings), http=_http(), clock=clock)
+
+
+@cache
+def _http() -> ProviderHttp:
+    # Reading certificate authorities takes longer than a login.
+    return ProviderHttp()
+
+
+@cache
+def _browser() -> httpx.Client:
+    return httpx.Client(trust_env=False)
+
+
+def log_in(sso: Provider) -> Identity:
+    """A whole login in a browser."""
+
+    async def begin_and_finish() -> Identity:
+        address, pending = await sso.begin(BACK)
+        return await sso.finish(pending, log_in_at(address))
+
+    return asyncio.run(begin_and_finish())
+
+
 def log_in_at(address: str) -> list[tuple[str, str]]:
     """Open an address as a browser does, and return the query with which the provider sends it back."""
-    answer = httpx.get(address)
+    answer = _browser().get(address)
     assert answer.is_redirect, answer.text
     return parse_qsl(urlsplit(answer.headers["Location"]).query)
