@@ -37,6 +37,11 @@ class Identity:
     id_token_hint: str = field(repr=False)
 
 
+def has_name(claims: Mapping[str, Any]) -> bool:
+    """Return whether one of the claims is meant to be a name."""
+    return any(claims.get(claim) for claim in _NAME_CLAIMS if claim != "sub")
+
+
 def name_of(claims: Mapping[str, Any]) -> str:
     """Return the first name among the claims that has a visible character, on one line and cut to 100 characters."""
     for claim in _NAME_CLAIMS:

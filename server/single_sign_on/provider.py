@@ -16,7 +16,7 @@ from server.single_sign_on.addresses import is_loopback
 from server.single_sign_on.authlib_calls import add_params_to_uri, create_s256_code_challenge, prove_client
 from server.single_sign_on.errors import LoginRefused, ProviderUnavailable, SingleSignOnMisconfigured
 from server.single_sign_on.id_token import ExpectedToken, read_id_token
-from server.single_sign_on.identity import Identity, groups_of, name_of
+from server.single_sign_on.identity import Identity, groups_of, has_name, name_of
 from server.single_sign_on.logins import (
     LOGIN_SECONDS,
     MAX_POLL_SECONDS,
@@ -204,29 +204,28 @@ class Provider:
         now, skew = self._clock(), self._settings.clock_skew_seconds
         supported = metadata.id_token_signing_alg_values_supported
         claims = await read_id_token(token, self._keys, supported, expected, now=now, skew=skew)
-        groups = groups_of(claims, self._settings.groups_claim)
-        if groups is None:
-            groups = await self._groups_of_userinfo(metadata, access_token, claims["sub"])
+        groups, more = groups_of(claims, self._settings.groups_claim), dict[str, Any]()
+        # In the code flow a provider may keep both for its userinfo endpoint (OpenID Connect Core 1.0, section 5.4).
+        if groups is None or not has_name(claims):
+            more = await self._userinfo(metadata, access_token, claims["sub"])
         return Identity(
             issuer=metadata.issuer,
             subject=claims["sub"],
-            name=name_of(claims),
-            groups=groups,
+            name=name_of(more | claims),
+            groups=(groups_of(more, self._settings.groups_claim) or ()) if groups is None else groups,
             expires_at=float(min(claims["exp"], now + _YEAR_SECONDS)),
             id_token_hint=token,
         )
 
-    async def _groups_of_userinfo(
-        self, metadata: ProviderMetadata, access_token: str | None, subject: str
-    ) -> tuple[str, ...]:
+    async def _userinfo(self, metadata: ProviderMetadata, access_token: str | None, subject: str) -> dict[str, Any]:
         if metadata.userinfo_endpoint is None or access_token is None or not access_token.isprintable():
-            return ()
+            return {}
         answer = await self._http.get(metadata.userinfo_endpoint, bearer=access_token)
         if answer.status != _OK:
-            raise ProviderUnavailable("the identity provider does not show the person's groups: try again later")
+            raise ProviderUnavailable("the identity provider does not describe the person: try again later")
         if answer.content.get("sub") != subject:
-            raise LoginRefused("invalid-token", "the identity provider answered with another person's groups")
-        return groups_of(answer.content, self._settings.groups_claim) or ()
+            raise LoginRefused("invalid-token", "the identity provider described another person than the one here")
+        return answer.content
 
 
 def _proof(supported: list[str]) -> str:

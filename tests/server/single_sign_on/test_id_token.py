@@ -195,15 +195,8 @@ def test_half_a_character_in_a_person_is_refused(provider: IdentityProvider) -> 
     """No library writes it, and no database stores it."""
     sso = single_sign_on(provider)
     address, pending = asyncio.run(sso.begin(BACK))
-    claims = {
-        "iss": provider.issuer,
-        "aud": CLIENT,
-        "sub": "half",
-        "exp": NOW + 600,
-        "iat": NOW,
-        "nonce": pending.nonce,
-    }
-    payload = json.dumps(claims).replace("half", "\\ud800").encode()
+    claims = dated({"exp": 600, "iat": 0}) | {"iss": provider.issuer, "aud": CLIENT, "nonce": pending.nonce}
+    payload = json.dumps(claims | {"sub": "half"}).replace("half", "\\ud800").encode()
     provider.id_token = jws.serialize_compact({"alg": "RS256", "kid": "first"}, payload, provider.key)
     with pytest.raises(LoginRefused, match="does not say who"):
         asyncio.run(sso.finish(pending, log_in_at(address)))

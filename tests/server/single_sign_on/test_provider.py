@@ -248,10 +248,16 @@ def test_groups_of_userinfo_are_read_where_the_token_has_none(provider: Identity
     assert provider.requests["/userinfo"] == 1
 
 
-def test_userinfo_is_not_asked_where_the_token_has_groups(provider: IdentityProvider) -> None:
+def test_userinfo_is_not_asked_where_the_token_has_groups_and_a_name(provider: IdentityProvider) -> None:
     provider.person = ADA | {"groups": []}
     assert log_in(single_sign_on(provider)).groups == ()
     assert provider.requests["/userinfo"] == 0
+
+
+def test_userinfo_gives_the_name_and_no_groups_beside_those_of_the_token(provider: IdentityProvider) -> None:
+    provider.claims, provider.userinfo = {"name": None}, {"groups": ["administrators"]}
+    identity = log_in(single_sign_on(provider))
+    assert (identity.name, identity.groups) == ("Ada Example", ("leads",))
 
 
 @pytest.mark.parametrize("subject", ["bob-2", None, ["ada-1"]])
