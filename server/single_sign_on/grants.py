@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from server.single_sign_on.errors import SingleSignOnMisconfigured
 from study_protocol.wire.values import NAME_PATTERN
@@ -33,6 +34,14 @@ class GroupGrant(BaseModel):
         return self
 
 
+class GrantsFile(BaseModel):
+    """The entries of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    grant: list[GroupGrant] = Field(min_length=1)
+
+
 def load_group_grants(path: Path) -> tuple[GroupGrant, ...]:
     """Return the grants of a TOML file in its order.
 
@@ -41,27 +50,23 @@ def load_group_grants(path: Path) -> tuple[GroupGrant, ...]:
             entry's number.
     """
     try:
-        content = read_toml(path.read_bytes())
+        return tuple(GrantsFile.model_validate(read_toml(path.read_bytes())).grant)
     except OSError as error:
         raise SingleSignOnMisconfigured(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        problems = "; ".join(map(_phrase, error.errors(include_input=False, include_url=False)))
+        raise SingleSignOnMisconfigured(f"{path}: {problems}") from error
     except Unreadable as error:
         raise SingleSignOnMisconfigured(f"{path}: {error}") from error
-    unknown = sorted(content.keys() - {"grant"})
-    entries = content.get("grant")
-    if unknown or not isinstance(entries, list) or not entries:
-        raise SingleSignOnMisconfigured(f"{path}: write one or more tables [[grant]] and nothing else")
-    return tuple(_read_entry(path, number, entry) for number, entry in enumerate(cast(list[Any], entries), start=1))
 
 
-def _read_entry(path: Path, number: int, entry: Any) -> GroupGrant:
-    try:
-        return GroupGrant.model_validate(entry)
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, each['loc'])) or 'entry'}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors(include_input=False, include_url=False)
-        ]
-        raise SingleSignOnMisconfigured(f"{path}: grant {number}: {', '.join(problems)}") from error
+def _phrase(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    match problem["loc"]:
+        case ("grant", int(number), *entry):
+            return f"grant {number + 1}: {'.'.join(map(str, entry)) or 'entry'}: {message}"
+        case place:
+            return f"write tables [[grant]] and nothing else. {'.'.join(map(str, place))}: {message}"
 
 
 def grants_of_groups(grants: Iterable[GroupGrant], groups: Iterable[str]) -> tuple[GroupGrant, ...]:

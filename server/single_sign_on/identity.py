@@ -19,7 +19,7 @@ _OVERAGE = (
 
 
 @dataclass(frozen=True)
-class Identity:
+class PersonIdentity:
     """A person, as the provider says.
 
     issuer, subject   who it is: the pair names one person for ever, and nothing else does

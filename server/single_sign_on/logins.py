@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,24 +96,29 @@ def _equal(left: str, right: str) -> bool:
     return hmac.compare_digest(left.encode(errors="replace"), right.encode())
 
 
+_DENIED = "the login was cancelled, or the identity provider does not let you in here"
+_FAULT = "the identity provider is overloaded or has a fault: try again later"
+_CLIENT = (
+    "the identity provider does not accept the coordinator: check client id, secret and the flows that the client may "
+    "use there"
+)
+# Error codes of RFC 6749 and RFC 8628, and Entra ID's own for a person who says no.
+_ERRORS: Mapping[str, Callable[[], SingleSignOnError]] = {
+    **dict.fromkeys(("access_denied", "authorization_declined"), lambda: LoginRefused("denied", _DENIED)),
+    **dict.fromkeys(("expired_token", "invalid_grant"), lambda: LoginRefused("expired", _EXPIRED)),
+    **dict.fromkeys(("temporarily_unavailable", "server_error"), lambda: ProviderUnavailable(_FAULT)),
+    **dict.fromkeys(
+        ("invalid_client", "unauthorized_client", "unsupported_grant_type"), lambda: SingleSignOnMisconfigured(_CLIENT)
+    ),
+    "invalid_scope": lambda: SingleSignOnMisconfigured("the identity provider does not know one of the scopes"),
+}
+
+
 def error_of(code: Any) -> SingleSignOnError:
-    """Return the exception for an error code of RFC 6749 or RFC 8628. Nothing of an unknown code is repeated."""
-    match code:
-        case "access_denied" | "authorization_declined":
-            return LoginRefused("denied", "the login was cancelled, or the identity provider does not let you in here")
-        case "expired_token" | "invalid_grant":
-            return LoginRefused("expired", _EXPIRED)
-        case "temporarily_unavailable" | "server_error":
-            return ProviderUnavailable("the identity provider is overloaded or has a fault: try again later")
-        case "invalid_client" | "unauthorized_client" | "unsupported_grant_type":
-            return SingleSignOnMisconfigured(
-                "the identity provider does not accept the coordinator: check client id, secret and the flows that the "
-                "client may use there"
-            )
-        case "invalid_scope":
-            return SingleSignOnMisconfigured("the identity provider does not know a scope: check the scopes")
-        case _:
-            return LoginRefused("denied", "the identity provider ended the login with an error: its log has the reason")
+    """Return the exception for an error code of the provider. Nothing of an unknown code is repeated."""
+    if isinstance(code, str) and code in _ERRORS:
+        return _ERRORS[code]()
+    return LoginRefused("denied", "the identity provider ended the login with an error: its log has the reason")
 
 
 class _DeviceAnswer(BaseModel):

@@ -16,7 +16,7 @@ from server.single_sign_on.addresses import is_loopback
 from server.single_sign_on.authlib_calls import add_params_to_uri, create_s256_code_challenge, prove_client
 from server.single_sign_on.errors import LoginRefused, ProviderUnavailable, SingleSignOnMisconfigured
 from server.single_sign_on.id_token import ExpectedToken, read_id_token
-from server.single_sign_on.identity import Identity, groups_of, has_name, name_of
+from server.single_sign_on.identity import PersonIdentity, groups_of, has_name, name_of
 from server.single_sign_on.logins import (
     LOGIN_SECONDS,
     MAX_POLL_SECONDS,
@@ -84,7 +84,7 @@ class Provider:
         }
         return add_params_to_uri(metadata.authorization_endpoint, parameters.items()), pending
 
-    async def finish(self, pending: PendingLogin, parameters: Iterable[tuple[str, str]]) -> Identity:
+    async def finish(self, pending: PendingLogin, parameters: Iterable[tuple[str, str]]) -> PersonIdentity:
         """Return who logged in.
 
         Args:
@@ -128,7 +128,7 @@ class Provider:
         loopback = is_loopback(self._settings.issuer)
         return read_device_answer(answer.content, now=self._clock(), loopback=loopback)
 
-    async def poll_device(self, pending: PendingDevice) -> Identity | PendingDevice:
+    async def poll_device(self, pending: PendingDevice) -> PersonIdentity | PendingDevice:
         """Ask whether the person has logged in. Returns who it is, or what to keep instead of `pending`.
 
         Before `next_poll_at` the provider is not asked.
@@ -162,7 +162,7 @@ class Provider:
         None where the provider has no such address or does not answer. The coordinator's session ends in any case.
 
         Args:
-            id_token_hint: `Identity.id_token_hint`. Without it most providers ask the person.
+            id_token_hint: `PersonIdentity.id_token_hint`. Without it most providers ask the person.
             state: Comes back with the browser.
         """
         try:
@@ -195,7 +195,7 @@ class Provider:
 
     async def _identify(
         self, metadata: ProviderMetadata, tokens: dict[str, Any], client_id: str, nonce: str | None
-    ) -> Identity:
+    ) -> PersonIdentity:
         token, access_token = tokens.get("id_token"), tokens.get("access_token")
         if not isinstance(token, str):
             raise LoginRefused("invalid-token", "the identity provider sent no ID token: it has to know scope openid")
@@ -208,7 +208,7 @@ class Provider:
         # In the code flow a provider may keep both for its userinfo endpoint (OpenID Connect Core 1.0, section 5.4).
         if groups is None or not has_name(claims):
             more = await self._userinfo(metadata, access_token, claims["sub"])
-        return Identity(
+        return PersonIdentity(
             issuer=metadata.issuer,
             subject=claims["sub"],
             name=name_of(more | claims),

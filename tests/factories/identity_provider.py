@@ -31,7 +31,7 @@ from joserfc.jws import JWSRegistry
 from joserfc.util import urlsafe_b64encode
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from server.single_sign_on.identity import Identity
+from server.single_sign_on.identity import PersonIdentity
 from server.single_sign_on.provider import Provider
 from server.single_sign_on.provider_http import ProviderHttp
 from server.single_sign_on.settings import SingleSignOnSettings
@@ -380,10 +380,10 @@ def _browser() -> httpx.Client:
     return httpx.Client(trust_env=False)
 
 
-def log_in(sso: Provider) -> Identity:
+def log_in(sso: Provider) -> PersonIdentity:
     """A whole login in a browser."""
 
-    async def begin_and_finish() -> Identity:
+    async def begin_and_finish() -> PersonIdentity:
         address, pending = await sso.begin(BACK)
         return await sso.finish(pending, log_in_at(address))
 

@@ -16,7 +16,7 @@ from server.single_sign_on.errors import (
     SingleSignOnError,
     SingleSignOnMisconfigured,
 )
-from server.single_sign_on.identity import Identity
+from server.single_sign_on.identity import PersonIdentity
 from server.single_sign_on.logins import PendingDevice, PendingLogin
 from server.single_sign_on.provider import Provider
 from tests.factories.identity_provider import (
@@ -43,7 +43,7 @@ def begin(sso: Provider) -> tuple[str, PendingLogin]:
     return asyncio.run(sso.begin(BACK))
 
 
-def finish(sso: Provider, pending: PendingLogin, parameters: list[tuple[str, str]]) -> Identity:
+def finish(sso: Provider, pending: PendingLogin, parameters: list[tuple[str, str]]) -> PersonIdentity:
     return asyncio.run(sso.finish(pending, parameters))
 
 
@@ -293,7 +293,7 @@ def test_too_many_groups_of_entra_id_say_what_to_configure(provider: IdentityPro
 # Logins from the command line
 
 
-def poll(sso: Provider, pending: PendingDevice) -> Identity | PendingDevice:
+def poll(sso: Provider, pending: PendingDevice) -> PersonIdentity | PendingDevice:
     return asyncio.run(sso.poll_device(pending))
 
 
@@ -311,7 +311,7 @@ def test_a_login_from_the_command_line(provider: IdentityProvider) -> None:
     assert waiting.interval == pending.interval
     provider.decide(pending.user_code, agreed=True)
     identity = poll(sso, later(waiting))
-    assert isinstance(identity, Identity)
+    assert isinstance(identity, PersonIdentity)
     assert (identity.subject, identity.groups) == ("ada-1", ("leads",))
 
 
@@ -357,7 +357,7 @@ def test_the_device_flow_may_have_a_public_client_of_its_own(provider: IdentityP
     sso = single_sign_on(provider, device_client_id=PUBLIC_CLIENT)
     pending = asyncio.run(sso.begin_device())
     provider.decide(pending.user_code, agreed=True)
-    assert isinstance(poll(sso, later(pending)), Identity)
+    assert isinstance(poll(sso, later(pending)), PersonIdentity)
     assert all(SECRET not in form.values() for form in provider.forms)
     # A token for the other client is none for this one.
     provider.claims = {"aud": "wardround"}
@@ -379,7 +379,7 @@ def test_a_provider_that_is_away_does_not_end_a_login_from_the_command_line(prov
     with pytest.raises(ProviderUnavailable):
         poll(sso, later(pending))
     del provider.answers["/token"]
-    assert isinstance(poll(sso, later(pending)), Identity)
+    assert isinstance(poll(sso, later(pending)), PersonIdentity)
 
 
 # Logout
