@@ -69,8 +69,7 @@ def groups_of(claims: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
     """
     groups = _at(claims, path)
     if groups is None:
-        elsewhere = claims.get("_claim_names")
-        if claims.get("hasgroups") is True or (isinstance(elsewhere, dict) and path in elsewhere):
+        if _are_left_out(claims, path):
             raise LoginRefused("unclear-groups", _OVERAGE)
         return None
     if isinstance(groups, str):
@@ -82,6 +81,11 @@ def groups_of(claims: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
         )
     # Others are in no file of grants, and no text of a database.
     return tuple(group for group in cast(list[str], groups) if group.isprintable() and 0 < len(group) <= _MAX_GROUP)
+
+
+def _are_left_out(claims: Mapping[str, Any], path: str) -> bool:
+    elsewhere = claims.get("_claim_names")
+    return claims.get("hasgroups") is True or (isinstance(elsewhere, dict) and path in elsewhere)
 
 
 def _at(claims: Mapping[str, Any], path: str) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_group_grants(tmp_path / "grants.toml")
     with pytest.raises(SingleSignOnMisconfigured, match=r"grants\.toml: line 1"):
         load(tmp_path, "group: a")
+
+
+def test_the_page_s_file_can_be_used(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "single-sign-on.md"
+    (block,) = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert [grant.role for grant in load(tmp_path, block)] == ["lead", "auditor"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -68,3 +70,14 @@ def test_other_settings_are_refused_without_their_values(changed: dict[str, Any]
     with pytest.raises(ValidationError) as error:
         SingleSignOnSettings(**FIT | changed)
     assert "word" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_settings_and_grants_load_without_the_extra() -> None:
+    """A coordinator without single sign-on needs none of its libraries."""
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("authlib", "joserfc", "httpx"))
+from server.single_sign_on import errors, grants, identity, logins, settings
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
