@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from server.single_sign_on.errors import ProviderUnavailable
+from server.single_sign_on.errors import ProviderUnavailable, SingleSignOnMisconfigured
 
 T = TypeVar("T")
 KEPT_SECONDS = 3600.0
@@ -29,7 +29,7 @@ class RememberedDocument(Generic[T]):
         self._lock = asyncio.Lock()
         self._document: tuple[float, T] | None = None
         self._renewed_at: float | None = None
-        self._failure: tuple[float, ProviderUnavailable] | None = None
+        self._failure: tuple[float, ProviderUnavailable | SingleSignOnMisconfigured] | None = None
 
     async def get(self) -> T:
         """Return the document, at most an hour old. Raises as `fetch`."""
@@ -48,10 +48,10 @@ class RememberedDocument(Generic[T]):
 
     async def _fetch_now(self) -> T:
         if self._failure is not None and self._within(self._failure[0], RETRY_SECONDS):
-            raise ProviderUnavailable(str(self._failure[1]))
+            raise type(self._failure[1])(str(self._failure[1]))
         try:
             document = await self._fetch()
-        except ProviderUnavailable as error:
+        except (ProviderUnavailable, SingleSignOnMisconfigured) as error:
             self._failure = (self._clock(), error)
             raise
         self._document = (self._clock(), document)

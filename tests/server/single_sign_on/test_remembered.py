@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.single_sign_on.errors import ProviderUnavailable
+from server.single_sign_on.errors import ProviderUnavailable, SingleSignOnError, SingleSignOnMisconfigured
 from server.single_sign_on.remembered import KEPT_SECONDS, RENEWAL_SECONDS, RETRY_SECONDS, RememberedDocument
 
 
@@ -12,13 +12,14 @@ class Source:
     """Counts its fetches. Its time is set by a test."""
 
     def __init__(self) -> None:
-        self.fetches, self.now, self.away = 0, 1000.0, False
+        self.fetches, self.now = 0, 1000.0
+        self.failure: SingleSignOnError | None = None
         self.document = RememberedDocument(self.fetch, lambda: self.now)
 
     async def fetch(self) -> int:
         self.fetches += 1
-        if self.away:
-            raise ProviderUnavailable("away")
+        if self.failure is not None:
+            raise self.failure
         return self.fetches
 
     def get(self) -> int:
@@ -49,14 +50,15 @@ def test_renewals_are_rare() -> None:
     assert source.renew() == 3
 
 
-def test_a_failure_is_remembered_for_a_moment() -> None:
+@pytest.mark.parametrize("kind", [ProviderUnavailable, SingleSignOnMisconfigured])
+def test_a_failure_is_remembered_for_a_moment(kind: type[SingleSignOnError]) -> None:
     source = Source()
-    source.away = True
+    source.failure = kind("away")
     for _ in range(3):
-        with pytest.raises(ProviderUnavailable, match="away"):
+        with pytest.raises(kind, match="away"):
             source.get()
     assert source.fetches == 1
-    source.away = False
+    source.failure = None
     source.now += RETRY_SECONDS
     assert source.get() == 2
 
@@ -64,7 +66,7 @@ def test_a_failure_is_remembered_for_a_moment() -> None:
 def test_a_renewal_that_failed_keeps_the_document() -> None:
     source = Source()
     source.get()
-    source.away = True
+    source.failure = ProviderUnavailable("away")
     with pytest.raises(ProviderUnavailable):
         source.renew()
     assert source.get() == 1
