@@ -26,38 +26,19 @@ from authlib.oauth2.rfc9207 import IssuerParameter
 from authlib.oidc.core import OpenIDCode, OpenIDToken
 from authlib.oidc.core.util import create_half_hash
 from joserfc import jwt
-from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
+from joserfc.jwk import Key
 from joserfc.jws import JWSRegistry
-from joserfc.util import urlsafe_b64encode
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from server.single_sign_on.identity import PersonIdentity
 from server.single_sign_on.provider import Provider
 from server.single_sign_on.provider_http import ProviderHttp
 from server.single_sign_on.settings import SingleSignOnSettings
+from tests.factories.token_keys import rsa_key
 
 CLIENT, SECRET = "wardround", "s3cret-of-the-coordinator"
 PUBLIC_CLIENT = "wardround-cli"
 ADA: dict[str, Any] = {"sub": "ada-1", "name": "Ada Example", "groups": ["leads"]}
-
-
-@cache
-def rsa_key(kid: str) -> RSAKey:
-    return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
-
-
-def ec_key(kid: str, curve: str = "P-256") -> ECKey:
-    return ECKey.generate_key(curve, {"kid": kid, "use": "sig"})
-
-
-def ed_key(kid: str) -> OKPKey:
-    return OKPKey.generate_key("Ed25519", {"kid": kid, "use": "sig"})
-
-
-def public_pem_as_secret(key: RSAKey, kid: str) -> OctKey:
-    """What a forger has who signs with HS256 and the provider's public key."""
-    pem = urlsafe_b64encode(key.as_pem(private=False)).decode()
-    return OctKey(key.as_pem(private=False), {"kty": "oct", "k": pem, "kid": kid})
 
 
 @dataclass
@@ -358,6 +339,16 @@ def served(app: Any) -> Generator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@dataclass
+class MovableClock:
+    """The time, and how far a test is ahead of it."""
+
+    ahead: float = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
 
 
 BACK = "http://127.0.0.1:8000/sso/back"

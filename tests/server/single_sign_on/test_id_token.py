@@ -19,14 +19,11 @@ from tests.factories.identity_provider import (
     BACK,
     CLIENT,
     IdentityProvider,
-    ec_key,
-    ed_key,
     log_in,
     log_in_at,
-    public_pem_as_secret,
-    rsa_key,
     single_sign_on,
 )
+from tests.factories.token_keys import ec_key, ed_key, public_pem_as_secret, rsa_key
 
 # Numbers at exp, iat and nbf are seconds from the moment of the test.
 LIES: dict[str, dict[str, Any]] = {

@@ -12,20 +12,11 @@ from server.single_sign_on.errors import LoginRefused, ProviderUnavailable
 from tests.factories.identity_provider import (
     ADA,
     IdentityProvider,
-    ec_key,
+    MovableClock,
     log_in,
-    public_pem_as_secret,
-    rsa_key,
     single_sign_on,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
+from tests.factories.token_keys import ec_key, public_pem_as_secret, rsa_key
 
 
 def test_keys_are_fetched_once_for_many_logins(provider: IdentityProvider) -> None:
@@ -45,7 +36,7 @@ def test_a_rotated_key_is_fetched_at_its_first_token(provider: IdentityProvider)
 
 
 def test_a_key_that_the_provider_took_away_is_not_accepted_for_long(provider: IdentityProvider) -> None:
-    clock = Clock()
+    clock = MovableClock()
     sso = single_sign_on(provider, clock=clock, clock_skew_seconds=600)
     log_in(sso)
     provider.published = [rsa_key("second")]
@@ -56,7 +47,7 @@ def test_a_key_that_the_provider_took_away_is_not_accepted_for_long(provider: Id
 
 
 def test_tokens_with_random_key_ids_make_few_requests(provider: IdentityProvider) -> None:
-    clock = Clock()
+    clock = MovableClock()
     sso = single_sign_on(provider, clock=clock)
     for number in range(10):
         provider.header = {"kid": f"random-{number}"}
