@@ -18,7 +18,7 @@ from tests.factories.identity_provider import ADA, BACK, CLIENT, SECRET, Identit
 from tests.factories.idpyoidc_provider import idpyoidc_provider
 from wardround.demo.processes import Processes, environment, free_port, until
 
-READY_SECONDS = 60.0
+READY_SECONDS = 150.0
 
 
 @pytest.fixture
