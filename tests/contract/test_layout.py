@@ -95,7 +95,13 @@ def test_the_coordinator_knows_accounting_the_protocol_and_how_a_certificate_is_
     """What it signs and what others compute again from the ledger must be one function."""
     ours = _below(_imports("server"), *PACKAGES)
     assert ours == _below(ours, "accounting", "study_protocol", "study_protocol.documents.certify", "synthesis")
-    assert not _below(_imports("server"), "torch", "httpx")
+    assert not _below(_imports("server"), "torch")
+
+
+def test_the_coordinator_asks_others_for_single_sign_on_only() -> None:
+    importers = _graph().find_modules_that_directly_import("httpx") | _graph().find_modules_that_directly_import("authlib")
+    room = "server.single_sign_on"
+    assert _below(importers, "server") == {f"{room}.provider_http", f"{room}.authlib_calls"}
 
 
 @pytest.mark.parametrize("package", [name for name in HERE if name not in ("wardround", "simulation")])

@@ -16,6 +16,7 @@ from client_sdk.guard.policy import SitePolicy
 from record_sources.source_file.description import SourceFile
 from server.app import ROUTERS
 from server.config import Settings
+from server.single_sign_on.grants import GrantsFile
 from study_protocol.documents.card import Notes
 from study_protocol.queries.kinds import Question
 from study_protocol.study.settings import StudySettings
@@ -53,6 +54,7 @@ def schemas() -> Mapping[str, dict[str, Any]]:
         "card": Notes,
         "columns": ColumnsFile,
         "source": SourceFile,
+        "grants": GrantsFile,
     }
     schemas = {name: model.model_json_schema() for name, model in models.items()}
     return schemas | {"question": TypeAdapter(Question).json_schema(), "mapping": _mapping_schema()}
