@@ -29,6 +29,7 @@ EXTRAS = {
     ),
     "objects": Extra(("obstore",), ("server",)),
     "traces": Extra(("opentelemetry",), ("objects",)),
+    "mlflow": Extra(("mlflow",), ("operator",)),
     "documents": Extra(("typst",), ("operator",)),
     "simulation": Extra(("vl_convert",), ("client",)),
     "export": Extra(("onnx", "onnxscript", "onnxruntime"), ("client",)),
