@@ -95,7 +95,7 @@ def _follow(follower: StudyFollower, report: PassReport, every: float, *, quiet:
 
 
 def _say_report(report: PassReport) -> None:
-    say(f"round {report.rounds}: {report.new_points} new metric values in run {report.run_id}")
+    say(f"{report.rounds} rounds begun: {report.new_points} new metric values in run {report.run_id}")
 
 
 def _tracking_address(address: str | None) -> str:
