@@ -230,9 +230,9 @@ def require_server_address(address: str) -> str:
     wrong = "the tracking server's address begins with http:// or https://, such as http://127.0.0.1:5000"
     try:
         parts = urlsplit(address)
-        is_server = parts.scheme in ("http", "https") and parts.hostname is not None and (parts.port or 1) > 0
+        is_server = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
     except ValueError:
-        is_server = False
+        raise ConfigurationError(wrong) from None
     if not is_server:
         raise ConfigurationError(wrong)
     if "@" in parts.netloc:
