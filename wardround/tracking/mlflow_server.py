@@ -144,13 +144,24 @@ class MlflowServer:
     def require_registry_name(self, name: str, tags: Mapping[str, str]) -> None:
         """Require a registered model of this name with these tags. If there is none, it is created."""
         with self._plain_errors():
-            found = self._client.search_registered_models(f"name = '{name}'")
-            registered = found[0] if found else self._client.create_registered_model(name, dict(tags))
-        if any(registered.tags.get(key) != text for key, text in tags.items()):
+            registered = self._registered_model(name) or self._create_registered_model(name, tags)
+        if registered is None or any(registered.tags.get(key) != text for key, text in tags.items()):
             raise TrackingRefused(
-                f"the registered model {name} on the tracking server is not of this study: name another one with "
-                "--registered-model"
+                f"the name {name} is taken in the model registry of the tracking server, and not by this study: name "
+                "another registered model with --registered-model"
             )
+
+    def _registered_model(self, name: str) -> Any:
+        return next(iter(self._client.search_registered_models(f"name = '{name}'")), None)
+
+    def _create_registered_model(self, name: str, tags: Mapping[str, str]) -> Any:
+        """Return the new registered model, or the one that was created meanwhile. None: a prompt has the name."""
+        try:
+            return self._client.create_registered_model(name, dict(tags))
+        except import_module("mlflow").MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            return self._registered_model(name)
 
     def version_of(self, name: str, tags: Mapping[str, str]) -> str | None:
         """Return the number of the model version that has these tags, or None."""

@@ -351,8 +351,10 @@ def test_what_the_server_refuses_is_one_sentence(here: Live, mlflow: MlflowProce
     hospitals = here.running("refused", "mercy", "bay", settings=SETTINGS)
     release(here, hospitals, 1)
     ask(mlflow, "registered-models/create", name="taken")
-    said = track(here, mlflow, "refused", "--once", "--registered-model", "taken", code=1)
-    assert "--registered-model" in said
+    ask(mlflow, "registered-models/create", name="prompt", tags=[{"key": "mlflow.prompt.is_prompt", "value": "true"}])
+    for name in ("taken", "prompt"):
+        said = track(here, mlflow, "refused", "--once", "--registered-model", name, code=1)
+        assert f"the name {name} is taken" in said
     deleted = ask(mlflow, "experiments/create", name="deleted")
     ask(mlflow, "experiments/delete", experiment_id=deleted["experiment_id"])
     assert "--experiment" in track(here, mlflow, "refused", "--once", "--experiment", "deleted", code=1)

@@ -100,11 +100,12 @@ def _say_report(report: PassReport) -> None:
 
 def _tracking_address(address: str | None) -> str:
     from client_sdk.errors import ConfigurationError
+    from wardround.tracking.mlflow_server import require_server_address
 
     chosen = address or os.environ.get("MLFLOW_TRACKING_URI")
     if not chosen:
         raise ConfigurationError("which tracking server? Pass --mlflow or set MLFLOW_TRACKING_URI")
-    return chosen
+    return require_server_address(chosen)
 
 
 def _registry_name(name: str) -> str:
