@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from configparser import Error as ConfigParserError
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -193,26 +194,39 @@ class MlflowServer:
             yield
         except mlflow.MlflowException as error:
             below = error.__cause__ or error.__context__
-            if isinstance(below, requests.RequestException):
+            if isinstance(below, OSError | UnicodeError):
                 raise self._of_request(below) from None
             raise self._of_status(error.get_http_status_code(), error.message) from None
-        except requests.RequestException as error:
+        except (requests.RequestException, UnicodeError) as error:
             raise self._of_request(error) from None
+        except ConfigParserError:
+            # Its text quotes the line, which may hold the password.
+            raise TrackingRefused("the file ~/.mlflow/credentials is not in MLflow's form: correct it") from None
+        except ValueError as error:
+            raise TrackingRefused(f"a variable of MLflow's client is wrong: {error}") from None
         except ImportError as error:
             raise TrackingRefused(
                 f"the tracking server keeps its files in a store that needs the package {error.name or 'of its kind'} "
                 "here: install it beside wardround[mlflow]"
             ) from None
 
-    def _of_request(self, error: Any) -> Exception:
-        """Return the error for a failed HTTP request."""
-        requests = import_module("requests")
-        if error.response is not None:
-            return self._of_status(error.response.status_code, f"status {error.response.status_code}")
-        if isinstance(error, requests.exceptions.SSLError):
+    def _of_request(self, error: Exception) -> Exception:
+        """Return the error for an HTTP request that could not be sent, or was not answered as wanted."""
+        requests = import_module("requests").exceptions
+        answer = getattr(error, "response", None)
+        if answer is not None:
+            return self._of_status(answer.status_code, f"status {answer.status_code}")
+        if isinstance(error, requests.SSLError):
             return TrackingRefused(
                 f"the TLS certificate of {self._address} is not trusted here: name the file of its authority in "
                 "MLFLOW_TRACKING_SERVER_CERT_PATH"
+            )
+        if isinstance(error, requests.InvalidHeader | UnicodeError):
+            return TrackingRefused(f"the login has a character that no header may hold: {_LOGIN}")
+        if not isinstance(error, requests.RequestException):
+            return TrackingRefused(
+                "a file of MLflow's TLS settings cannot be read: correct MLFLOW_TRACKING_SERVER_CERT_PATH and "
+                "MLFLOW_TRACKING_CLIENT_CERT_PATH"
             )
         return TrackingServerAway(
             f"the tracking server {self._address} does not answer: check the address, and that the server is running"

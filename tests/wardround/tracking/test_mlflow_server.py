@@ -27,10 +27,13 @@ from client_sdk.errors import ConfigurationError, WardroundError
 from tests.factories.live_coordinator import Live, live
 from tests.factories.settings import settings
 from tests.factories.tracking import release
+from wardround.tracking.errors import TrackingRefused
 from wardround.tracking.mlflow_server import MlflowServer, require_server_address
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(os.environ.get("MLFLOW_PROGRAM", ROOT / ".mlflow-venv" / "bin" / "mlflow"))
+# Its runner of jobs is seven more processes, and no test uses it.
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 SETTINGS = settings(max_steps=2, schedule={"min_clients": 2})
 needs_client = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs the extra mlflow")
 needs_mlflow = pytest.mark.skipif(
@@ -137,6 +140,38 @@ def test_another_server_or_a_wrong_login_is_one_sentence(
 
 @needs_client
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("MLFLOW_TRACKING_TOKEN", "geheim\nnis", "a character that no header may hold"),
+        ("MLFLOW_TRACKING_TOKEN", "geheim€", "a character that no header may hold"),
+        ("MLFLOW_HTTP_REQUEST_TIMEOUT", "soon", "MLFLOW_HTTP_REQUEST_TIMEOUT"),
+        ("MLFLOW_TRACKING_SERVER_CERT_PATH", "/nowhere.pem", "MLFLOW_TRACKING_SERVER_CERT_PATH"),
+    ],
+)
+def test_a_wrong_variable_of_mlflow_is_one_sentence(
+    name: str, text: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv(name, text)
+    with answering(200, "3.17.2") as address, pytest.raises(TrackingRefused, match=words) as error:
+        MlflowServer(address.replace("http:", "https:") if name.endswith("CERT_PATH") else address, "wardround")
+    assert ("geheim" in str(error.value), "\n" in str(error.value)) == (False, False)
+
+
+@needs_client
+@pytest.mark.slow
+def test_a_damaged_file_of_logins_is_named_and_not_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".mlflow").mkdir()
+    (tmp_path / ".mlflow" / "credentials").write_text("mlflow_tracking_password = geheim\n")
+    with pytest.raises(TrackingRefused, match="credentials is not in MLflow's form") as error:
+        MlflowServer("http://127.0.0.1:9", "wardround")
+    assert error.value.__suppress_context__
+
+
+@needs_client
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.9.0", "3.17.2", "10.0.0rc1"])
 def test_a_later_server_is_taken(version: str) -> None:
     with answering(200, version) as address:
@@ -155,7 +190,7 @@ class MlflowProcess:
     def start(self) -> None:
         store = ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", "./artifacts"]
         command = [str(PROGRAM), "server", *store, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        environment = _outside() | {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"} | self.environment
+        environment = _outside() | QUIET | self.environment
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.more], cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -336,9 +371,9 @@ def test_a_follower_waits_until_the_server_answers_again(here: Live, mlflow: Mlf
     assert following.stdout is not None
     assert "new metric values" in following.stdout.readline()
     mlflow.stop()
+    release(here, hospitals, 2)
     assert following.stderr is not None
     assert "does not answer" in following.stderr.readline()
-    release(here, hospitals, 2)
     mlflow.start()
     output, errors = following.communicate(timeout=280)
     assert (following.returncode, errors) == (0, "the server answers again\n")
