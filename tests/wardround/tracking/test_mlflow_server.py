@@ -36,6 +36,8 @@ PROGRAM = Path(os.environ.get("MLFLOW_PROGRAM", ROOT / ".mlflow-venv" / "bin" / 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 SETTINGS = settings(max_steps=2, schedule={"min_clients": 2})
 needs_client = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs the extra mlflow")
+# A test starts the command several times, and each start imports MLflow.
+patient = pytest.mark.timeout(900)
 needs_mlflow = pytest.mark.skipif(
     find_spec("mlflow") is None or not PROGRAM.exists(),
     reason=f"needs the extra mlflow, and a server: make .mlflow-venv/.installed, or MLFLOW_PROGRAM ({PROGRAM})",
@@ -206,11 +208,10 @@ class MlflowProcess:
             return False
 
     def stop(self) -> None:
-        if self.process is not None:
+        if self.process is not None and self.process.poll() is None:
             # Its workers are in its process group.
             os.killpg(self.process.pid, 15)
             self.process.wait()
-            self.process = None
 
 
 def _free_port() -> int:
@@ -309,6 +310,7 @@ def tags_of(entries: list[dict[str, str]]) -> dict[str, str]:
 
 
 @needs_mlflow
+@patient
 @pytest.mark.slow
 def test_a_study_arrives_whole_and_once_on_a_real_server(here: Live, mlflow: MlflowProcess) -> None:
     hospitals = here.running("sepsis", "mercy", "bay", settings=SETTINGS)
@@ -339,6 +341,7 @@ def test_a_study_arrives_whole_and_once_on_a_real_server(here: Live, mlflow: Mlf
 
 
 @needs_mlflow
+@patient
 @pytest.mark.slow
 def test_an_outage_and_a_kill_lose_nothing(here: Live, mlflow: MlflowProcess) -> None:
     hospitals = here.running("outage", "mercy", "bay", settings=SETTINGS)
@@ -363,6 +366,7 @@ def test_an_outage_and_a_kill_lose_nothing(here: Live, mlflow: MlflowProcess) ->
 
 
 @needs_mlflow
+@patient
 @pytest.mark.slow
 def test_a_follower_waits_until_the_server_answers_again(here: Live, mlflow: MlflowProcess) -> None:
     hospitals = here.running("waiting", "mercy", "bay", settings=SETTINGS)
@@ -381,6 +385,7 @@ def test_a_follower_waits_until_the_server_answers_again(here: Live, mlflow: Mlf
 
 
 @needs_mlflow
+@patient
 @pytest.mark.slow
 def test_what_the_server_refuses_is_one_sentence(here: Live, mlflow: MlflowProcess) -> None:
     hospitals = here.running("refused", "mercy", "bay", settings=SETTINGS)
@@ -403,6 +408,7 @@ def test_what_the_server_refuses_is_one_sentence(here: Live, mlflow: MlflowProce
 
 
 @needs_mlflow
+@patient
 @pytest.mark.slow
 def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path) -> None:
     here.running("login", "mercy", "bay", settings=SETTINGS)
@@ -410,7 +416,7 @@ def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path)
     folder.mkdir()
     (folder / "auth.ini").write_text(
         "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///auth.db\nadmin_username = admin\n"
-        "admin_password = password1234\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        "admin_password = a-long-pass\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
     )
     config = {"MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "of-a-test"}
     with serving(folder, "--app-name", "basic-auth", **config) as server:
@@ -418,4 +424,4 @@ def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path)
         said = track(here, server, "login", "--once", code=1, **login)
         assert ("MLFLOW_TRACKING_PASSWORD" in said, "not-the-password" in said) == (True, False)
         assert "MLFLOW_TRACKING_TOKEN" in track(here, server, "login", "--once", code=1)
-        track(here, server, "login", "--once", **login | {"MLFLOW_TRACKING_PASSWORD": "password1234"})
+        track(here, server, "login", "--once", **login | {"MLFLOW_TRACKING_PASSWORD": "a-long-pass"})
