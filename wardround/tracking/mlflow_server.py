@@ -153,7 +153,14 @@ class MlflowServer:
             )
 
     def _registered_model(self, name: str) -> Any:
-        return next(iter(self._client.search_registered_models(f"name = '{name}'")), None)
+        """Return the registered model of this name, or None."""
+        # A search would find none on older servers, whose tags do not tell prompts apart.
+        try:
+            return self._client.get_registered_model(name)
+        except import_module("mlflow").MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
 
     def _create_registered_model(self, name: str, tags: Mapping[str, str]) -> Any:
         """Return the new registered model, or the one that was created meanwhile. None: a prompt has the name."""
