@@ -32,9 +32,10 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # MLflow would repeat a request whose answer was lost, and so create a second run or model version. The follower
+    # reads what the server has before it tries again.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
-# The follower tries again by itself, and says so. MLflow alone is silent for minutes.
-_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 _LOGIN = "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
 
 
@@ -55,8 +56,6 @@ class MlflowServer:
     def __init__(self, address: str, experiment: str) -> None:
         self._address, self._experiment = require_server_address(address), experiment
         os.environ.update(_ENVIRONMENT)
-        for name, text in _DEFAULTS.items():
-            os.environ.setdefault(name, text)
         # Its own lines about repeated requests quote addresses in full.
         for name in ("mlflow", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)

@@ -119,11 +119,12 @@ def test_a_follower_that_is_started_again_sends_nothing_twice(here: Live, viewer
 
 
 @pytest.mark.slow
-def test_an_outage_at_any_call_loses_and_doubles_nothing(viewer: Client, finished: str) -> None:
+@pytest.mark.parametrize("loses_answers", [False, True])
+def test_an_outage_at_any_call_loses_and_doubles_nothing(viewer: Client, finished: str, loses_answers: bool) -> None:
     whole = MemoryServer()
     follower(viewer, whole, finished).copy()
     for calls in range(20):
-        server = MemoryServer(calls_left=calls)
+        server = MemoryServer(calls_left=calls, loses_answers=loses_answers)
         following = follower(viewer, server, finished)
         try:
             following.copy()

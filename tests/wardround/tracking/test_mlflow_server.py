@@ -133,7 +133,6 @@ def answering(status: int, body: str) -> Iterator[str]:
 def test_another_server_or_a_wrong_login_is_one_sentence(
     status: int, body: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "geheim")
     with answering(status, body) as address, pytest.raises(WardroundError, match=words) as error:
         MlflowServer(address, "wardround")
@@ -154,7 +153,6 @@ def test_another_server_or_a_wrong_login_is_one_sentence(
 def test_a_wrong_variable_of_mlflow_is_one_sentence(
     name: str, text: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv(name, text)
     with answering(200, "3.17.2") as address, pytest.raises(TrackingRefused, match=words) as error:
         MlflowServer(address.replace("http:", "https:") if name.endswith("CERT_PATH") else address, "wardround")
