@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ ALLOWED = re.compile(r"^[/\w.\- ]*$")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(min_size=1), inner),
-    max_leaves=12,
+    max_leaves=6,
 )
 
 
@@ -35,6 +36,7 @@ def test_settings_become_flat_parameters() -> None:
     assert "privacy.central_noise" not in parameters
 
 
+@hypothesis.settings(max_examples=50)
 @given(st.dictionaries(st.text(min_size=1), JSON))
 def test_any_settings_become_keys_and_values_that_mlflow_takes(entries: dict[str, Any]) -> None:
     for key, text in parameters_of(entries).items():
