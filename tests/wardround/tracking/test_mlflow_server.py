@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -206,9 +207,9 @@ class MlflowProcess:
             return False
 
     def stop(self) -> None:
+        """Kill it with its workers, which are in its process group. Asked to stop, it may wait for a connection."""
         if self.process is not None and self.process.poll() is None:
-            # Its workers are in its process group.
-            os.killpg(self.process.pid, 15)
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
