@@ -248,19 +248,33 @@ def here(tmp_path: Path) -> Iterator[Live]:
         yield running
 
 
+_FOLLOWERS: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_follower_stays() -> Iterator[None]:
+    """A follower waits for ever. One that a failed test leaves behind is killed."""
+    yield
+    while _FOLLOWERS:
+        with _FOLLOWERS.pop() as process:
+            process.kill()
+
+
 def begin(here: Live, server: MlflowProcess, study: str, *more: str, **environment: str) -> subprocess.Popen[str]:
     """`wardround study track` in a process of its own, which reaches the two servers and no others."""
     ports = f"{server.port},{here.url.rpartition(':')[2]}"
     command = [sys.executable, "-c", ONLY_TO, ports, "study", "track", study, "--mlflow", server.url, *more]
     variables = {"WARDROUND_SERVER": here.url, "WARDROUND_OPERATOR_KEY": here.viewer_key, "HOME": str(here.home)}
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         env=_outside() | paths | variables | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    _FOLLOWERS.append(process)
+    return process
 
 
 def track(here: Live, server: MlflowProcess, study: str, *more: str, code: int = 0, **environment: str) -> str:
@@ -415,7 +429,7 @@ def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path)
     folder.mkdir()
     (folder / "auth.ini").write_text(
         "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///auth.db\nadmin_username = admin\n"
-        "admin_password = a-long-pass\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        "admin_password = a-longer-pass-word\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
     )
     config = {"MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "of-a-test"}
     with serving(folder, "--app-name", "basic-auth", **config) as server:
@@ -423,4 +437,4 @@ def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path)
         said = track(here, server, "login", "--once", code=1, **login)
         assert ("MLFLOW_TRACKING_PASSWORD" in said, "not-the-password" in said) == (True, False)
         assert "MLFLOW_TRACKING_TOKEN" in track(here, server, "login", "--once", code=1)
-        track(here, server, "login", "--once", **login | {"MLFLOW_TRACKING_PASSWORD": "a-long-pass"})
+        track(here, server, "login", "--once", **login | {"MLFLOW_TRACKING_PASSWORD": "a-longer-pass-word"})
