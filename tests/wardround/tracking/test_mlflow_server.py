@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,15 +24,13 @@ import pytest
 
 from client_sdk.errors import ConfigurationError, WardroundError
 from tests.factories.live_coordinator import Live, live
+from tests.factories.mlflow_process import PROGRAM, MlflowProcess, outside, serving
 from tests.factories.settings import settings
 from tests.factories.tracking import release
 from wardround.tracking.errors import TrackingRefused
 from wardround.tracking.mlflow_server import MlflowServer, require_server_address
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = Path(os.environ.get("MLFLOW_PROGRAM", ROOT / ".mlflow-venv" / "bin" / "mlflow"))
-# Its runner of jobs is seven more processes, and no test uses it.
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 SETTINGS = settings(max_steps=2, schedule={"min_clients": 2})
 needs_client = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs the extra mlflow")
 # A test starts the command several times, and each start imports MLflow.
@@ -179,63 +175,6 @@ def test_a_later_server_is_taken(version: str) -> None:
         MlflowServer(address, "wardround")
 
 
-class MlflowProcess:
-    """`mlflow server` in a folder, on one port, as docs/tracking.md starts it."""
-
-    def __init__(self, folder: Path, *more: str, environment: dict[str, str] | None = None) -> None:
-        self.folder, self.more, self.port = folder, more, _free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.environment = environment or {}
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        store = ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", "./artifacts"]
-        command = [str(PROGRAM), "server", *store, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        environment = _outside() | QUIET | self.environment
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, *self.more], cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        while not self._answers():
-            assert self.process.poll() is None, (self.folder / "server.log").read_text()
-            time.sleep(0.2)
-
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/health", timeout=5, trust_env=False).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    def stop(self) -> None:
-        """Kill it with its workers, which are in its process group. Asked to stop, it may wait for a connection."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _outside() -> dict[str, str]:
-    """The environment without what belongs to this checkout, and without other logins."""
-    return {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "MLFLOW", "WARDROUND"))}
-
-
-@contextmanager
-def serving(folder: Path, *more: str, **environment: str) -> Iterator[MlflowProcess]:
-    server = MlflowProcess(folder, *more, environment=environment)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-
-
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
     with serving(tmp_path_factory.mktemp("mlflow")) as server:
@@ -268,7 +207,7 @@ def begin(here: Live, server: MlflowProcess, study: str, *more: str, **environme
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         command,
-        env=_outside() | paths | variables | environment,
+        env=outside() | paths | variables | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -429,7 +368,8 @@ def test_a_wrong_login_is_named_without_its_password(here: Live, tmp_path: Path)
     folder.mkdir()
     (folder / "auth.ini").write_text(
         "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///auth.db\nadmin_username = admin\n"
-        "admin_password = a-longer-pass-word\nauthorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        "admin_password = a-longer-pass-word\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
     )
     config = {"MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "of-a-test"}
     with serving(folder, "--app-name", "basic-auth", **config) as server:
