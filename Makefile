@@ -5,6 +5,8 @@ DEMO := $(VENV)/.installed-demo
 TEST := $(VENV)/.installed-test
 FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
+# An MLflow server for slow tests. Its packages do not fit our constraints.
+MLFLOW := .mlflow-venv/.installed
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXECUTE := --execute
@@ -35,7 +37,9 @@ tests: $(TEST)
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
 # Every test there is, the slow ones too.
+# Where no MLflow can be installed, the tests that need its server are skipped.
 test-all: lint
+	-@$(MAKE) --no-print-directory $(MLFLOW)
 	$(BIN)/pytest -n 2 -m 'slow or not slow' $(ARGS)
 	@$(MAKE) --no-print-directory numerical
 
@@ -97,6 +101,11 @@ $(TEST): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[test]'
 	@touch $(DEMO) $@
 
+$(MLFLOW): constraints.txt
+	$(PYTHON) -m venv .mlflow-venv
+	.mlflow-venv/bin/python -m pip install --quiet "mlflow[auth]==$$(sed -n 's/^mlflow-skinny==//p' constraints.txt)"
+	@touch $@
+
 $(FUZZ): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[fuzz]'
 	@touch $(DEMO) $(TEST) $@
@@ -106,4 +115,4 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) build dist server/web/bundle .campaigns .figures
+	rm -rf $(VENV) .mlflow-venv build dist server/web/bundle .campaigns .figures

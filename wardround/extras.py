@@ -30,6 +30,7 @@ EXTRAS = {
     "objects": Extra(("obstore",), ("server",)),
     "traces": Extra(("opentelemetry",), ("objects",)),
     "sso": Extra(("authlib", "joserfc", "httpx"), ("server",)),
+    "mlflow": Extra(("mlflow",), ("operator",)),
     "documents": Extra(("typst",), ("operator",)),
     "simulation": Extra(("vl_convert",), ("client",)),
     "export": Extra(("onnx", "onnxscript", "onnxruntime"), ("client",)),

@@ -86,6 +86,7 @@ _STUDY_LEAD = (
     Command("study show", ".lead.study:show", "Show a study's state and settings."),
     Command("study rounds", ".lead.study:rounds", "Show how the newest rounds ended and what they cost."),
     Command("study model", ".lead.study:model", "Write a study's model to a file after checking it."),
+    Command("study track", ".lead.track:track", "Copy a study's released results to MLflow.", "mlflow"),
     Command("invite", ".lead.study:invite", "Create a one-time token for one hospital."),
     Command("revoke", ".lead.study:revoke", "Remove a hospital from a study from the next round on."),
     Command("ask", ".lead.ask:ask", "Ask all hospitals a question about their patients."),

@@ -21,6 +21,8 @@ NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "aud
 NEEDS_TORCH |= {"data check", "data columns", "query columns"}
 # It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.
 OF_A_SYNTHESIS = {"synth"}
+# It needs an MLflow server: tests/wardround/tracking/test_mlflow_server.py.
+OF_MLFLOW = {"study track"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
@@ -115,7 +117,7 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in set(COMMANDS) for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS
+    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW
 
 
 @pytest.mark.slow

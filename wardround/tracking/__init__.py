@@ -1,0 +1,1 @@
+"""Copies of a study's released results on a tracking server."""
