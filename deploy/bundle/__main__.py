@@ -22,6 +22,7 @@ from deploy.bundle.contents import (
     parse_extras,
     read_wheels,
     save_images,
+    verify_lock,
     write_components,
     write_lock,
 )
@@ -47,6 +48,8 @@ def make_bundle(options: argparse.Namespace) -> Path:
         (bundle / WHEELS).mkdir()
         if options.wheels is None:
             build_wheels(extras, bundle / WHEELS)
+        elif not options.wheels.is_dir():
+            raise Refusal(f"{options.wheels} is no folder: name one with wheels.")
         else:
             shutil.copytree(options.wheels, bundle / WHEELS, dirs_exist_ok=True)
         wheels = read_wheels(bundle / WHEELS)
@@ -63,6 +66,7 @@ def make_bundle(options: argparse.Namespace) -> Path:
 def _fill(bundle: Path, wheels: Sequence[Wheel], extras: Sequence[str], options: argparse.Namespace) -> dict[str, str]:
     """Write everything but the manifest and return the facts of the manifest."""
     write_lock(wheels, extras, bundle)
+    verify_lock(bundle)
     write_components(options.sbom_tool, bundle)
     here = Path(__file__).parent
     shutil.copy(here / "install.sh", bundle)
@@ -70,7 +74,8 @@ def _fill(bundle: Path, wheels: Sequence[Wheel], extras: Sequence[str], options:
     (version,) = (wheel.version for wheel in wheels if wheel.name == "wardround")
     documents = copy_documents(options.documents, bundle)
     builder = find_builder() if options.image else None
-    images = save_images(builder, extras, version, bundle) if builder else ["none, because no builder of images ran"]
+    reason = "no builder of images runs where the bundle was made" if options.image else "its maker left it out"
+    images = save_images(builder, extras, version, bundle) if builder else [f"none, because {reason}"]
     glibc = needed_glibc(wheels)
     return {
         "format": FORMAT,

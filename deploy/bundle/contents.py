@@ -99,16 +99,20 @@ def _locked_hashes() -> dict[tuple[str, str], set[str]]:
 
 
 def write_lock(wheels: Iterable[Wheel], extras: Sequence[str], bundle: Path) -> None:
-    """Write the lock file of a bundle, and verify with a dry run of its own pip that the wheels are complete.
-
-    Raises:
-        Refusal: a requirement has no wheel.
-    """
+    """Write the lock file of a bundle: a line for each wheel, with its hash."""
     lines = list[str]()
     for wheel in wheels:
         brackets = f"[{','.join(extras)}]" if wheel.name == "wardround" and extras else ""
         lines.append(f"{wheel.name}{brackets}=={wheel.version} --hash=sha256:{file_digest(wheel.path)}\n")
     (bundle / LOCK).write_text("".join(lines))
+
+
+def verify_lock(bundle: Path) -> None:
+    """Verify with a dry run of the bundle's pip that its wheels are complete.
+
+    Raises:
+        Refusal: a requirement has no wheel.
+    """
     command = [*pip_command(Path(sys.executable), bundle), "--dry-run", "--ignore-installed"]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
