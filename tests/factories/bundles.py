@@ -57,11 +57,17 @@ def allow_signer(key: Path, path: Path, options: str = 'namespaces="wardround-bu
     return path
 
 
-def bundle_options(wheels: Path, output: Path, *options: str) -> list[str]:
-    """Return the options for a bundle of these wheels. A stand-in lists the components."""
-    tool = output.with_name("list-components")
+def component_lister(folder: Path) -> Path:
+    """Write a stand-in of cyclonedx-py."""
+    tool = folder / "list-components"
     tool.write_text('#!/bin/sh\nwhile [ "$1" != --output-file ]; do shift; done\necho "{}" > "$2"\n')
     tool.chmod(0o755)
+    return tool
+
+
+def bundle_options(wheels: Path, output: Path, *options: str) -> list[str]:
+    """Return the options for a bundle of these wheels."""
+    tool = component_lister(output.parent)
     pages = output.with_name("pages")
     pages.mkdir(exist_ok=True)
     for name in ("index.md", "hospital.md"):
