@@ -79,7 +79,7 @@ def large_folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)
-def test_a_machine_without_a_network_comes_to_a_first_round(
+def test_without_a_network_a_study_comes_to_its_first_round(
     large_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if reason := refused_namespace():
