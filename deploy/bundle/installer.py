@@ -29,15 +29,23 @@ FORMAT = "1"
 
 _LINE = re.compile(r"# (?P<name>[a-z-]+): (?P<text>.+)|#.*|(?P<digest>[0-9a-f]{64})  (?P<path>.+)")
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-# Imports Wardround's packages and each of its direct requirements that is installed.
+# Imports Wardround's packages and each of its direct requirements that is installed: the module of its name, because
+# others may be for optional uses, or else all of its modules.
 _SELF_CHECK = r"""
 import importlib, re
 from importlib.metadata import packages_distributions, requires
 def canonical(name): return re.sub("[-_.]+", "-", name).lower()
-wanted = {"wardround"} | {canonical(re.match(r"[\w.-]+", text)[0]) for text in requires("wardround")}
-for module, owners in sorted(packages_distributions().items()):
-    if module.isidentifier() and not module.startswith("_") and wanted & set(map(canonical, owners)):
+modules = {}
+for module, owners in packages_distributions().items():
+    if module.isidentifier() and not module.startswith("_"):
+        for owner in owners:
+            modules.setdefault(canonical(owner), set()).add(module)
+wanted = {canonical(re.match(r"[\w.-]+", text)[0]) for text in requires("wardround")}
+for name in sorted(wanted & modules.keys()):
+    for module in {m for m in modules[name] if canonical(m) == name} or modules[name]:
         importlib.import_module(module)
+for module in modules["wardround"]:
+    importlib.import_module(module)
 """
 
 

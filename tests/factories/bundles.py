@@ -6,7 +6,7 @@ import ensurepip
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -16,14 +16,22 @@ VERSION = "0.1.0"
 SCRIPT = "import sys\ndef main():\n    print('wardround', '{version}')\n"
 
 
-def tiny_wheel(folder: Path, name: str, version: str, code: str, *metadata: str, tag: str = "py3-none-any") -> Path:
-    """Write a wheel with one package. code: of its __init__.py. metadata: further header lines."""
-    path = folder / f"{name}-{version}-{tag}.whl"
+def tiny_wheel(
+    folder: Path, name: str, version: str, code: str, *metadata: str, others: Mapping[str, str] | None = None
+) -> Path:
+    """Write a wheel with one package.
+
+    code: of its __init__.py
+    metadata: further header lines
+    others: further packages, name -> code
+    """
+    path = folder / f"{name}-{version}-py3-none-any.whl"
     head = "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *metadata])
     members = {
         f"{name}/__init__.py": code,
+        **{f"{module}/__init__.py": text for module, text in (others or {}).items()},
         f"{name}-{version}.dist-info/METADATA": head + "\n",
-        f"{name}-{version}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        f"{name}-{version}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
     }
     with ZipFile(path, "w") as archive:
@@ -39,7 +47,8 @@ def tiny_wheels(folder: Path, *, version: str = VERSION, helper: str = "") -> Pa
     folder.mkdir()
     needs = ("Requires-Dist: wardhelper; extra == 'client'", "Provides-Extra: client")
     tiny_wheel(folder, "wardround", VERSION, SCRIPT.format(version=version), *needs)
-    tiny_wheel(folder, "wardhelper", "2.0", helper)
+    # As in duckdb's wheel, one package is for an optional use.
+    tiny_wheel(folder, "wardhelper", "2.0", helper, others={"wardhelper_adapter": "import a_package_for_other_uses"})
     (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
     shutil.copy(pip, folder)
     return folder
