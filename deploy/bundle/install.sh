@@ -8,10 +8,12 @@ if test -z "$version" || ! test -r "$here/install.py"; then
     echo "MANIFEST or install.py is missing beside install.sh: unpack the archive again, and start it there." >&2
     exit 1
 fi
-for python in ${PYTHON:+"$PYTHON"} "python$version" python3; do
-    if "$python" -I -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
-        exec "$python" -I -B "$here/install.py" "$@"
-    fi
-done
-echo "This bundle needs Python $version, which was not found: install it, set PYTHON=/path/to/python$version, or ask for a bundle for your Python." >&2
+fits() { "$1" -I -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; }
+if test -z "${PYTHON:-}"; then
+    if fits "python$version"; then PYTHON=python$version; else PYTHON=python3; fi
+fi
+if fits "$PYTHON"; then
+    exec "$PYTHON" -I -B "$here/install.py" "$@"
+fi
+echo "This bundle needs Python $version, and $PYTHON is not it: install it, set PYTHON=/path/to/python$version, or ask for a bundle for your Python." >&2
 exit 1

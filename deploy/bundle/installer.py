@@ -222,8 +222,13 @@ def pip_command(python: Path, bundle: Path) -> list[str]:
     """Return the start of a pip command that takes the wheels of the bundle and asks no index.
 
     pip runs from its wheel, because some systems have Python without pip.
+
+    Raises:
+        Refusal: the bundle has no pip.
     """
-    (pip,) = (bundle / WHEELS).glob("pip-*.whl")
+    pip = next((bundle / WHEELS).glob("pip-*.whl"), None)
+    if pip is None:
+        raise Refusal(f"The bundle has no wheel of pip in {WHEELS}: ask its maker for another one.")
     sources = ["--no-index", "--find-links", str(bundle / WHEELS), "--only-binary", ":all:", "--no-cache-dir"]
     lock = ["--require-hashes", "--requirement", str(bundle / LOCK)]
     return [str(python), "-I", f"{pip}/pip", "install", "--quiet", "--disable-pip-version-check", *sources, *lock]

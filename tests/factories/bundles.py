@@ -31,7 +31,7 @@ def tiny_wheel(
         f"{name}/__init__.py": code,
         **{f"{module}/__init__.py": text for module, text in (others or {}).items()},
         f"{name}-{version}.dist-info/METADATA": head + "\n",
-        f"{name}-{version}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
     }
     with ZipFile(path, "w") as archive:
