@@ -245,7 +245,7 @@ def test_the_program_runs_from_a_folder_with_a_space(bundle: Path, key: Path, tm
     shutil.rmtree(bundle)
     program = subprocess.run([target / "bin" / "wardround"], env={}, capture_output=True, text=True, check=True)
     assert program.stdout == "wardround 0.1.0\n"
-    assert not [path for path in (target / "bin").iterdir() if b".partial" in path.read_bytes()]
+    assert not [path for path in (target / "bin").iterdir() if os.fsencode(f"{target}.partial") in path.read_bytes()]
     assert (target.stat().st_mode & 0o777) == 0o755
 
 
