@@ -26,7 +26,7 @@ from deploy.bundle.contents import (
     write_components,
     write_lock,
 )
-from deploy.bundle.installer import FORMAT, SIGNATURE, UNSIGNED, WHEELS, Refusal, file_digest, machine_facts
+from deploy.bundle.installer import FORMAT, SIGNATURE, UNSIGNED, WHEELS, BundleError, file_digest, machine_facts
 
 # What a hospital may need: training, databases with snapshots, and medical images.
 HOSPITAL = "client,imaging,sources"
@@ -36,10 +36,10 @@ def make_bundle(options: argparse.Namespace) -> Path:
     """Make the archive and return its path.
 
     Raises:
-        Refusal: an option, a wheel or a tool is not as it should be.
+        BundleError: an option, a wheel or a tool is not as it should be.
     """
     if (options.key is None) != options.unsigned:
-        raise Refusal("Name the key that signs, with BUNDLE_KEY=path or --key, or else say --unsigned.")
+        raise BundleError("Name the key that signs, with BUNDLE_KEY=path or --key, or else say --unsigned.")
     signer = UNSIGNED if options.key is None else read_key(options.key)
     extras = parse_extras(options.extras)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def make_bundle(options: argparse.Namespace) -> Path:
         if options.wheels is None:
             build_wheels(extras, bundle / WHEELS)
         elif not options.wheels.is_dir():
-            raise Refusal(f"{options.wheels} is no folder: name one with wheels.")
+            raise BundleError(f"{options.wheels} is no folder: name one with wheels.")
         else:
             shutil.copytree(options.wheels, bundle / WHEELS, dirs_exist_ok=True)
         wheels = read_wheels(bundle / WHEELS)
@@ -116,8 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make the archive and return the exit code."""
     try:
         make_bundle(parse_options(arguments))
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
+    except BundleError as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Manifest, signature and archive of a bundle. The same files give the same bytes."""
+"""BundleManifest, signature and archive of a bundle. The same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.bundle.installer import MANIFEST, NAMESPACE, SIGNATURE, Refusal, file_digest
+from deploy.bundle.installer import MANIFEST, NAMESPACE, SIGNATURE, BundleError, file_digest
 
 # 1 January 2020, in seconds since 1970. Every member of an archive has this time.
 _TIMESTAMP = 1_577_836_800
@@ -26,11 +26,13 @@ def read_key(key: Path) -> str:
     """Return the fingerprint of a key for signatures. Its passphrase is not needed.
 
     Raises:
-        Refusal: ssh-keygen cannot read the key.
+        BundleError: ssh-keygen cannot read the key.
     """
     done = _run_ssh_keygen("-l", "-f", str(key))
     if done.returncode:
-        raise Refusal(f"{key} is no key that ssh-keygen reads: make one with `ssh-keygen -t ed25519 -f bundle-key`.")
+        raise BundleError(
+            f"{key} is no key that ssh-keygen reads: make one with `ssh-keygen -t ed25519 -f bundle-key`."
+        )
     return done.stdout.split()[1]
 
 
@@ -38,18 +40,18 @@ def sign_manifest(bundle: Path, key: Path) -> None:
     """Sign the manifest. ssh-keygen asks for the passphrase if the key has one.
 
     Raises:
-        Refusal: ssh-keygen did not sign.
+        BundleError: ssh-keygen did not sign.
     """
     done = _run_ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(bundle / MANIFEST))
     if done.returncode or not (bundle / SIGNATURE).is_file():
-        raise Refusal(f"ssh-keygen did not sign with {key}: check its passphrase, its mode (600), or ssh-agent.")
+        raise BundleError(f"ssh-keygen did not sign with {key}: check its passphrase, its mode (600), or ssh-agent.")
 
 
 def _run_ssh_keygen(*options: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(["ssh-keygen", *options], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise Refusal("ssh-keygen is not here: install OpenSSH's client, version 8.2 or newer.") from None
+        raise BundleError("ssh-keygen is not here: install OpenSSH's client, version 8.2 or newer.") from None
 
 
 def pack(bundle: Path, output: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
 
-from deploy.bundle.installer import LOCK, Refusal, clean_environment, file_digest, pip_command
+from deploy.bundle.installer import LOCK, BundleError, clean_environment, file_digest, pip_command
 
 ROOT = Path(__file__).parents[2]
 BUILDERS = ("docker", "podman", "buildah")
@@ -40,12 +40,12 @@ def parse_extras(text: str) -> list[str]:
     """Return the names of a list with commas, sorted.
 
     Raises:
-        Refusal: pyproject.toml has no extra of such a name.
+        BundleError: pyproject.toml has no extra of such a name.
     """
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     extras = sorted({name.strip() for name in text.split(",") if name.strip()})
     if unknown := sorted(set(extras) - set(known)):
-        raise Refusal(f"There is no extra {unknown[0]!r}: choose from {', '.join(known)}.")
+        raise BundleError(f"There is no extra {unknown[0]!r}: choose from {', '.join(known)}.")
     return extras
 
 
@@ -53,36 +53,36 @@ def build_wheels(extras: Sequence[str], folder: Path) -> None:
     """Build the wheel of this checkout, and fetch those of its requirements and of pip from pip's index.
 
     Raises:
-        Refusal: pip failed.
+        BundleError: pip failed.
     """
     project = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
     constraint = ["--constraint", str(ROOT / "constraints.txt")]
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", *constraint, "--wheel-dir", str(folder), project, "pip"]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:
-        raise Refusal("pip could not get all wheels, as it says above: correct its index, or constraints.txt.")
+        raise BundleError("pip could not get all wheels, as it says above: correct its index, or constraints.txt.")
 
 
 def read_wheels(folder: Path) -> list[Wheel]:
     """Return the wheels of a folder, sorted by name.
 
     Raises:
-        Refusal: a wheel of Wardround or pip is missing, a package has two wheels, a hash is not the one of
+        BundleError: a wheel of Wardround or pip is missing, a package has two wheels, a hash is not the one of
             deploy/locks, or torch is a build for GPUs.
     """
     wheels = sorted(read_wheel_name(path) for path in folder.glob("*.whl"))
     names = [wheel.name for wheel in wheels]
     for name in ("wardround", "pip"):
         if name not in names:
-            raise Refusal(f"{folder} has no wheel of {name}: add it.")
+            raise BundleError(f"{folder} has no wheel of {name}: add it.")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise Refusal(f"{folder} has {names.count(twice[0])} wheels of {twice[0]}: leave one.")
+        raise BundleError(f"{folder} has {names.count(twice[0])} wheels of {twice[0]}: leave one.")
     locked = _locked_hashes()
     for wheel in wheels:
         key = (wheel.name, wheel.version)
         if key in locked and file_digest(wheel.path) not in locked[key]:
-            raise Refusal(f"{wheel.path.name} has another hash than deploy/locks: ask who runs pip's index.")
+            raise BundleError(f"{wheel.path.name} has another hash than deploy/locks: ask who runs pip's index.")
         if wheel.name == "torch" and "linux" in wheel.platform and not wheel.version.endswith("+cpu"):
-            raise Refusal(
+            raise BundleError(
                 "pip's index has torch for GPUs: set PIP_EXTRA_INDEX_URL to the index of its CPU builds "
                 "(docs/offline.md)."
             )
@@ -111,12 +111,12 @@ def verify_lock(bundle: Path) -> None:
     """Verify with a dry run of the bundle's pip that its wheels are complete.
 
     Raises:
-        Refusal: a requirement has no wheel.
+        BundleError: a requirement has no wheel.
     """
     command = [*pip_command(Path(sys.executable), bundle), "--dry-run", "--ignore-installed"]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Refusal(f"The wheels do not install together: {done.stderr.strip().splitlines()[-1]}")
+        raise BundleError(f"The wheels do not install together: {done.stderr.strip().splitlines()[-1]}")
 
 
 def installed_bytes(wheels: Iterable[Wheel]) -> int:
@@ -147,30 +147,30 @@ def write_components(tool: Path, bundle: Path) -> None:
     """Write the components of the lock file as CycloneDX, with their hashes.
 
     Raises:
-        Refusal: cyclonedx-py is missing or fails.
+        BundleError: cyclonedx-py is missing or fails.
     """
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible"]
     command = [str(tool), "requirements", str(bundle / LOCK), *options, "--output-file", str(bundle / "sbom.cdx.json")]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise Refusal(f"{tool} is missing: run `make bundle`, which installs it.") from None
+        raise BundleError(f"{tool} is missing: run `make bundle`, which installs it.") from None
     if done.returncode:
-        raise Refusal(f"cyclonedx-py failed: {done.stderr.strip().splitlines()[-1]}")
+        raise BundleError(f"cyclonedx-py failed: {done.stderr.strip().splitlines()[-1]}")
 
 
 def copy_documents(source: Path, bundle: Path) -> str:
     """Copy a built site, or else the Markdown pages with those of the root, and return which it was.
 
     Raises:
-        Refusal: the folder has neither.
+        BundleError: the folder has neither.
     """
     target = bundle / "documents"
     if (source / "index.html").is_file():
         shutil.copytree(source, target)
         return "HTML"
     if not (source / "index.md").is_file():
-        raise Refusal(f"{source} has no index.html and no index.md: name `docs` or a built site.")
+        raise BundleError(f"{source} has no index.html and no index.md: name `docs` or a built site.")
     shutil.copytree(source, target / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     for page in ROOT.glob("*.md"):
         shutil.copy(page, target)
@@ -189,7 +189,7 @@ def save_images(builder: str, extras: Sequence[str], version: str, bundle: Path)
     """Build the images of the chosen extras and save them as `docker load` reads them. Return their paths.
 
     Raises:
-        Refusal: the builder failed.
+        BundleError: the builder failed.
     """
     (bundle / "image").mkdir()
     paths = list[str]()
@@ -200,6 +200,8 @@ def save_images(builder: str, extras: Sequence[str], version: str, bundle: Path)
             save = [builder, "push", tag, f"docker-archive:{bundle / path}:{tag}"]
         for command in ([builder, "build", "--target", name, "--tag", tag, str(ROOT)], save):
             if subprocess.run(command, check=False).returncode:
-                raise Refusal(f"{builder} failed, as it says above: correct it, or leave the image out (--no-image).")
+                raise BundleError(
+                    f"{builder} failed, as it says above: correct it, or leave the image out (--no-image)."
+                )
         paths.append(path)
     return paths

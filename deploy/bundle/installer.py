@@ -49,12 +49,12 @@ for module in modules["wardround"]:
 """
 
 
-class Refusal(Exception):
+class BundleError(Exception):
     """One sentence about what is wrong and what to change."""
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BundleManifest:
     """What a bundle says of itself.
 
     facts: name -> text, such as python -> 3.11
@@ -79,65 +79,67 @@ class Trust:
     unsigned: bool = False
 
 
-def parse_manifest(content: bytes) -> Manifest:
+def parse_manifest(content: bytes) -> BundleManifest:
     """Read a manifest: lines `# name: text`, and lines of sha256sum.
 
     Raises:
-        Refusal: a line is unreadable, names a path outside of the bundle, or stands there twice.
+        BundleError: a line is unreadable, names a path outside of the bundle, or stands there twice.
     """
     facts, digests = dict[str, str](), dict[str, str]()
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         match = _LINE.fullmatch(line)
         path = PurePosixPath((match and match["path"]) or "x")
         if match is None or path.is_absolute() or ".." in path.parts or match["path"] in digests:
-            raise Refusal(f"Line {number} of {MANIFEST} is wrong: unpack the archive again, or ask its maker.")
+            raise BundleError(f"Line {number} of {MANIFEST} is wrong: unpack the archive again, or ask its maker.")
         if match["path"]:
             digests[match["path"]] = match["digest"]
         elif match["name"]:
             facts[match["name"]] = match["text"]
     if facts.get("format") != FORMAT or not {"version", "installed-bytes", *machine_facts()} <= facts.keys():
-        raise Refusal(f"{MANIFEST} does not have format {FORMAT}: use the install.sh that came with it.")
-    return Manifest(facts, digests)
+        raise BundleError(f"{MANIFEST} does not have format {FORMAT}: use the install.sh that came with it.")
+    return BundleManifest(facts, digests)
 
 
 def verify_signature(folder: Path, content: bytes, trust: Trust) -> str:
     """Verify that a key which the receiver trusts signed the manifest, and return the signer in words.
 
     Raises:
-        Refusal: there is no signature, it does not fit, or nothing says that its key is the maker's.
+        BundleError: there is no signature, it does not fit, or nothing says that its key is the maker's.
     """
     if not (folder / SIGNATURE).is_file():
         if trust.allowed_signers or trust.fingerprint:
-            raise Refusal(f"This bundle has no signature ({SIGNATURE} is missing): ask its maker for a signed one.")
+            raise BundleError(f"This bundle has no signature ({SIGNATURE} is missing): ask its maker for a signed one.")
         if not trust.unsigned:
-            raise Refusal(
+            raise BundleError(
                 "THIS BUNDLE IS NOT SIGNED, and anyone can have changed it: ask for a signed one, or accept "
                 "that with --unsigned."
             )
         return UNSIGNED
     fingerprint = _FINGERPRINT.search(_ssh_keygen(folder, content, "check-novalidate").stdout)
     if fingerprint is None:
-        raise Refusal(f"{SIGNATURE} does not fit {MANIFEST}: the bundle was changed after it was signed.")
+        raise BundleError(f"{SIGNATURE} does not fit {MANIFEST}: the bundle was changed after it was signed.")
     if trust.allowed_signers:
         return f"{_find_signer(folder, content, trust.allowed_signers)} ({fingerprint[0]})"
     if trust.fingerprint is None:
-        raise Refusal(
+        raise BundleError(
             f"The key of the signature is {fingerprint[0]}: compare it with the one that the maker gave you "
             f"by another way. If they are equal, add --fingerprint {fingerprint[0]}."
         )
     if trust.fingerprint != fingerprint[0]:
-        raise Refusal(f"Another key signed the bundle, {fingerprint[0]}: do not install it, and ask its maker.")
+        raise BundleError(f"Another key signed the bundle, {fingerprint[0]}: do not install it, and ask its maker.")
     return fingerprint[0]
 
 
 def _find_signer(folder: Path, content: bytes, allowed_signers: Path) -> str:
     if not allowed_signers.is_file():
-        raise Refusal(f"{allowed_signers} is no file: name the allowed_signers file that the maker gave you.")
+        raise BundleError(f"{allowed_signers} is no file: name the allowed_signers file that the maker gave you.")
     allowed = ("-f", str(allowed_signers.resolve()))
     principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *allowed).stdout)
     verify = ("verify", *allowed, "-I", principals[0])
     if not principals[0] or _ssh_keygen(folder, content, *verify).returncode != 0:
-        raise Refusal(f"The bundle's key is not allowed by {allowed_signers}: do not install it, and ask its maker.")
+        raise BundleError(
+            f"The bundle's key is not allowed by {allowed_signers}: do not install it, and ask its maker."
+        )
     return principals[0]
 
 
@@ -147,27 +149,27 @@ def _ssh_keygen(folder: Path, content: bytes, task: str, *options: str) -> subpr
     try:
         done = subprocess.run(command, input=content, capture_output=True, check=False)
     except FileNotFoundError:
-        raise Refusal("ssh-keygen is not here: install OpenSSH's client, version 8.2 or newer.") from None
+        raise BundleError("ssh-keygen is not here: install OpenSSH's client, version 8.2 or newer.") from None
     if b"unknown option" in done.stderr or b"illegal option" in done.stderr:
-        raise Refusal("This ssh-keygen is too old to verify signatures: install OpenSSH 8.2 or newer.")
+        raise BundleError("This ssh-keygen is too old to verify signatures: install OpenSSH 8.2 or newer.")
     return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def verify_files(folder: Path, manifest: Manifest) -> None:
+def verify_files(folder: Path, manifest: BundleManifest) -> None:
     """Verify that the folder holds the files of the manifest with their digests, and no others.
 
     Raises:
-        Refusal: a file is missing, altered, a link, or not in the manifest.
+        BundleError: a file is missing, altered, a link, or not in the manifest.
     """
     again = "unpack the archive again into an empty folder, or ask its maker."
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
     if missing := sorted(manifest.digests.keys() - present):
-        raise Refusal(f"{missing[0]} is missing: {again}")
+        raise BundleError(f"{missing[0]} is missing: {again}")
     if strangers := sorted(present - manifest.digests.keys() - {MANIFEST, SIGNATURE}):
-        raise Refusal(f"{strangers[0]} is not in {MANIFEST}: {again}")
+        raise BundleError(f"{strangers[0]} is not in {MANIFEST}: {again}")
     for name, digest in manifest.digests.items():
         if (folder / name).is_symlink() or file_digest(folder / name) != digest:
-            raise Refusal(f"{name} was altered: {again}")
+            raise BundleError(f"{name} was altered: {again}")
 
 
 def file_digest(path: Path) -> str:
@@ -182,38 +184,40 @@ def machine_facts() -> dict[str, str]:
     return {"python": f"{sys.version_info[0]}.{sys.version_info[1]}", "abi": abi, "machine": platform.machine()}
 
 
-def verify_machine(manifest: Manifest) -> None:
+def verify_machine(manifest: BundleManifest) -> None:
     """Verify that the wheels can run here.
 
     Raises:
-        Refusal: the bundle is for another Python, another processor, another system or a newer C library.
+        BundleError: the bundle is for another Python, another processor, another system or a newer C library.
     """
     for name, text in machine_facts().items():
         wanted = manifest.facts.get(name)
         if wanted != text:
-            raise Refusal(f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for one made for it.")
+            raise BundleError(
+                f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for one made for it."
+            )
     needed, (library, version) = manifest.facts.get("glibc", "0"), platform.libc_ver()
     if library == "glibc" and _numbers(version) < _numbers(needed):
-        raise Refusal(f"This bundle needs glibc {needed}, and here is {version}: use a newer system.")
+        raise BundleError(f"This bundle needs glibc {needed}, and here is {version}: use a newer system.")
 
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)]
 
 
-def verify_target(target: Path, manifest: Manifest) -> None:
+def verify_target(target: Path, manifest: BundleManifest) -> None:
     """Verify that the target can be made.
 
     Raises:
-        Refusal: it exists, its parent cannot be written, or the disk has too little space.
+        BundleError: it exists, its parent cannot be written, or the disk has too little space.
     """
     if os.path.lexists(target):
-        raise Refusal(f"{target} exists: name a new folder. Two versions may stand side by side.")
+        raise BundleError(f"{target} exists: name a new folder. Two versions may stand side by side.")
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
-        raise Refusal(f"{target.parent} is no folder in which you can write: make it, or name another target.")
+        raise BundleError(f"{target.parent} is no folder in which you can write: make it, or name another target.")
     needed, free = int(manifest.facts["installed-bytes"]), shutil.disk_usage(target.parent).free
     if free < needed:
-        raise Refusal(
+        raise BundleError(
             f"{target.parent} has {free / 1e6:.0f} MB free, and {needed / 1e6:.0f} are needed: name another target."
         )
 
@@ -224,11 +228,11 @@ def pip_command(python: Path, bundle: Path) -> list[str]:
     pip runs from its wheel, because some systems have Python without pip.
 
     Raises:
-        Refusal: the bundle has no pip.
+        BundleError: the bundle has no pip.
     """
     pip = next((bundle / WHEELS).glob("pip-*.whl"), None)
     if pip is None:
-        raise Refusal(f"The bundle has no wheel of pip in {WHEELS}: ask its maker for another one.")
+        raise BundleError(f"The bundle has no wheel of pip in {WHEELS}: ask its maker for another one.")
     sources = ["--no-index", "--find-links", str(bundle / WHEELS), "--only-binary", ":all:", "--no-cache-dir"]
     lock = ["--require-hashes", "--requirement", str(bundle / LOCK)]
     return [str(python), "-I", f"{pip}/pip", "install", "--quiet", "--disable-pip-version-check", *sources, *lock]
@@ -240,20 +244,20 @@ def clean_environment(**settings: str) -> dict[str, str]:
     return {**kept, "PIP_CONFIG_FILE": os.devnull, **settings}
 
 
-def install_bundle(bundle: Path, target: Path, manifest: Manifest) -> None:
+def install_bundle(bundle: Path, target: Path, manifest: BundleManifest) -> None:
     """Install into a folder beside the target, check the installation there, and rename the folder at the end.
 
     Guarantees:
         The target is there only after everything has worked. A failure leaves nothing behind.
 
     Raises:
-        Refusal: a step failed.
+        BundleError: a step failed.
     """
     partial = target.with_name(f"{target.name}.partial")
     try:
         partial.mkdir()
     except FileExistsError:
-        raise Refusal(f"{partial} exists: an installation is running, or one was killed. Then remove it.") from None
+        raise BundleError(f"{partial} exists: an installation is running, or one was killed. Then remove it.") from None
     try:
         temporary = partial / "tmp"
         temporary.mkdir()
@@ -275,10 +279,10 @@ def install_bundle(bundle: Path, target: Path, manifest: Manifest) -> None:
         raise
 
 
-def _check_version(environment: Path, manifest: Manifest) -> None:
+def _check_version(environment: Path, manifest: BundleManifest) -> None:
     version = _do("The self-check failed", [str(environment / "bin" / "wardround"), "--version"])
     if version.split() != ["wardround", manifest.facts["version"]]:
-        raise Refusal(f"The self-check failed: `wardround --version` says {version.strip()!r}. Ask the maker.")
+        raise BundleError(f"The self-check failed: `wardround --version` says {version.strip()!r}. Ask the maker.")
 
 
 def _name_target(partial: Path, target: Path) -> None:
@@ -295,13 +299,13 @@ def _do(failure: str, command: Sequence[str], **settings: str) -> str:
     if done.returncode == 0:
         return done.stdout
     if any(os.strerror(number) in done.stdout + done.stderr for number in (errno.ENOSPC, errno.EDQUOT)):
-        raise Refusal(f"{failure}: the disk is full. Free space, or name a target on another disk.")
+        raise BundleError(f"{failure}: the disk is full. Free space, or name a target on another disk.")
     lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
     errors = [line for line in lines if line.startswith("ERROR:")] or lines
-    raise Refusal(f"{failure}: {errors[-1].removeprefix('ERROR:').strip()}")
+    raise BundleError(f"{failure}: {errors[-1].removeprefix('ERROR:').strip()}")
 
 
-def describe_next_steps(bundle: Path, target: Path, manifest: Manifest) -> str:
+def describe_next_steps(bundle: Path, target: Path, manifest: BundleManifest) -> str:
     """Return what to do after an installation."""
     pages = [path for path in sorted(manifest.digests) if re.search(r"/hospital\.(html|md)$", path)]
     images = [path for path in sorted(manifest.digests) if path.startswith("image/")]
@@ -336,8 +340,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verify_target(target, manifest)
             install_bundle(bundle, target, manifest)
             print(describe_next_steps(bundle, target, manifest))
-    except Refusal as refusal:
-        print(refusal, file=sys.stderr)
+    except BundleError as error:
+        print(error, file=sys.stderr)
         return 1
     except OSError as error:
         print(f"The installation failed: {error.strerror or error}.", file=sys.stderr)

@@ -22,7 +22,7 @@ from deploy.bundle.contents import (
     write_components,
     write_lock,
 )
-from deploy.bundle.installer import Refusal
+from deploy.bundle.installer import BundleError
 from tests.factories.bundles import tiny_wheel, tiny_wheels
 
 TORCH = "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -37,7 +37,7 @@ def wheels(tmp_path: Path) -> Path:
 def test_extras_are_those_of_the_project() -> None:
     assert parse_extras("sources, client,,client") == ["client", "sources"]
     assert parse_extras("") == []
-    with pytest.raises(Refusal, match="There is no extra 'hospital': choose from protocol, cli, "):
+    with pytest.raises(BundleError, match="There is no extra 'hospital': choose from protocol, cli, "):
         parse_extras("client,hospital")
 
 
@@ -53,13 +53,13 @@ def test_wheels_of_one_installation_are_accepted(wheels: Path) -> None:
 @pytest.mark.parametrize("pattern", ["wardround-*.whl", "pip-*.whl"])
 def test_a_folder_without_the_program_or_pip_is_refused(wheels: Path, pattern: str) -> None:
     next(wheels.glob(pattern)).unlink()
-    with pytest.raises(Refusal, match=rf"has no wheel of {pattern.partition('-')[0]}: add it"):
+    with pytest.raises(BundleError, match=rf"has no wheel of {pattern.partition('-')[0]}: add it"):
         read_wheels(wheels)
 
 
 def test_two_wheels_of_a_package_are_refused(wheels: Path) -> None:
     tiny_wheel(wheels, "wardhelper", "2.1", "")
-    with pytest.raises(Refusal, match="has 2 wheels of wardhelper"):
+    with pytest.raises(BundleError, match="has 2 wheels of wardhelper"):
         read_wheels(wheels)
 
 
@@ -70,14 +70,14 @@ def test_torch_for_gpus_is_refused(wheels: Path) -> None:
         for torch in wheels.glob("torch*"):
             torch.unlink()
         (wheels / TORCH.replace("2.13.0", version)).touch()
-        with pytest.raises(Refusal, match="torch for GPUs: set PIP_EXTRA_INDEX_URL"):
+        with pytest.raises(BundleError, match="torch for GPUs: set PIP_EXTRA_INDEX_URL"):
             read_wheels(wheels)
 
 
 def test_a_wheel_that_differs_from_the_images_lock_is_refused(wheels: Path) -> None:
     name, version = re.findall(r"^(h11)==(\S+)", (ROOT / "deploy" / "locks" / "client.txt").read_text(), re.M)[0]
     tiny_wheel(wheels, name, version, "")
-    with pytest.raises(Refusal, match=rf"^h11-{version}-py3-none-any\.whl has another hash than deploy/locks"):
+    with pytest.raises(BundleError, match=rf"^h11-{version}-py3-none-any\.whl has another hash than deploy/locks"):
         read_wheels(wheels)
 
 
@@ -93,7 +93,7 @@ def test_a_requirement_without_a_wheel_is_named(wheels: Path, tmp_path: Path) ->
     next(wheels.glob("wardhelper-*")).unlink()
     shutil.copytree(wheels, tmp_path / "bundle" / "wheels")
     write_lock(read_wheels(wheels), ["client"], tmp_path / "bundle")
-    with pytest.raises(Refusal, match=r"^The wheels do not install together: .*wardhelper"):
+    with pytest.raises(BundleError, match=r"^The wheels do not install together: .*wardhelper"):
         verify_lock(tmp_path / "bundle")
 
 
@@ -112,12 +112,12 @@ def test_the_c_library_is_the_newest_of_the_oldest_that_each_wheel_takes() -> No
 
 
 def test_components_need_the_tool(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="is missing: run `make bundle`"):
+    with pytest.raises(BundleError, match="is missing: run `make bundle`"):
         write_components(tmp_path / "cyclonedx-py", tmp_path)
 
 
 def test_a_built_site_is_copied_and_otherwise_the_pages_with_the_root_s(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"has no index\.html and no index\.md"):
+    with pytest.raises(BundleError, match=r"has no index\.html and no index\.md"):
         copy_documents(tmp_path, tmp_path / "none")
     site = tmp_path / "site"
     site.mkdir()
@@ -157,5 +157,5 @@ def test_a_builder_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("REFUSED", refused)
-    with pytest.raises(Refusal, match=r"docker failed.*--no-image"):
+    with pytest.raises(BundleError, match=r"docker failed.*--no-image"):
         save_images("docker", ["client"], "1.0", tmp_path)

@@ -17,8 +17,8 @@ from deploy.bundle.installer import (
     MANIFEST,
     SIGNATURE,
     UNSIGNED,
-    Manifest,
-    Refusal,
+    BundleManifest,
+    BundleError,
     Trust,
     install_bundle,
     parse_manifest,
@@ -48,11 +48,11 @@ def bundle(archive: Path, tmp_path: Path) -> Path:
     return unpack(archive, tmp_path / "unpacked")
 
 
-def read_manifest(bundle: Path) -> Manifest:
+def read_manifest(bundle: Path) -> BundleManifest:
     return parse_manifest((bundle / MANIFEST).read_bytes())
 
 
-def with_facts(bundle: Path, key: Path, **facts: str) -> Manifest:
+def with_facts(bundle: Path, key: Path, **facts: str) -> BundleManifest:
     """Return the manifest after its maker has signed these facts."""
     (bundle / SIGNATURE).unlink()
     manifest = read_manifest(bundle)
@@ -74,7 +74,7 @@ def test_the_maker_s_signature_is_accepted_by_file_and_by_fingerprint(bundle: Pa
 
 
 def test_without_what_the_receiver_knows_the_fingerprint_is_only_shown(bundle: Path, key: Path) -> None:
-    with pytest.raises(Refusal, match="compare it with the one") as refusal:
+    with pytest.raises(BundleError, match="compare it with the one") as refusal:
         signer_of(bundle, Trust())
     assert f"add --fingerprint {read_key(key)}." in str(refusal.value)
 
@@ -84,16 +84,16 @@ def test_a_key_that_is_not_the_maker_s_is_refused(bundle: Path, key: Path, tmp_p
     # Another key, the maker's for another purpose, and the maker's after its time.
     signer = key if options else new_key(tmp_path / "other")
     allowed = allow_signer(signer, tmp_path / "allowed", options)
-    with pytest.raises(Refusal, match="is not allowed by"):
+    with pytest.raises(BundleError, match="is not allowed by"):
         signer_of(bundle, Trust(allowed_signers=allowed))
-    with pytest.raises(Refusal, match="Another key signed"):
+    with pytest.raises(BundleError, match="Another key signed"):
         signer_of(bundle, Trust(fingerprint="SHA256:" + "A" * 43))
 
 
 def test_a_signature_for_another_purpose_is_refused(bundle: Path, key: Path, tmp_path: Path) -> None:
     (bundle / SIGNATURE).unlink()
     subprocess.run(["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "file", bundle / MANIFEST], check=True)
-    with pytest.raises(Refusal, match="changed after it was signed"):
+    with pytest.raises(BundleError, match="changed after it was signed"):
         signer_of(bundle, Trust(allowed_signers=allow_signer(key, tmp_path / "allowed", "")))
 
 
@@ -105,15 +105,15 @@ def test_an_altered_manifest_or_signature_is_refused(
     content = (bundle / name).read_bytes()
     (bundle / name).write_bytes(content.replace(b"a", b"b", 1))
     trust = {"allowed_signers": allow_signer(key, tmp_path / "allowed"), "fingerprint": read_key(key)}
-    with pytest.raises(Refusal, match="changed after it was signed"):
+    with pytest.raises(BundleError, match="changed after it was signed"):
         signer_of(bundle, dataclasses.replace(Trust(), **{trusted: trust[trusted]}))
 
 
 def test_a_removed_signature_is_not_accepted_as_an_unsigned_bundle(bundle: Path, key: Path, tmp_path: Path) -> None:
     (bundle / SIGNATURE).unlink()
-    with pytest.raises(Refusal, match="has no signature"):
+    with pytest.raises(BundleError, match="has no signature"):
         signer_of(bundle, Trust(allowed_signers=allow_signer(key, tmp_path / "allowed"), unsigned=True))
-    with pytest.raises(Refusal, match=r"^THIS BUNDLE IS NOT SIGNED"):
+    with pytest.raises(BundleError, match=r"^THIS BUNDLE IS NOT SIGNED"):
         signer_of(bundle, Trust())
     assert signer_of(bundle, Trust(unsigned=True)) == UNSIGNED
 
@@ -121,15 +121,15 @@ def test_a_removed_signature_is_not_accepted_as_an_unsigned_bundle(bundle: Path,
 def test_a_missing_list_of_signers_and_a_missing_ssh_keygen_are_named(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refusal, match="is no file: name the allowed_signers"):
+    with pytest.raises(BundleError, match="is no file: name the allowed_signers"):
         signer_of(bundle, Trust(allowed_signers=tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refusal, match="ssh-keygen is not here"):
+    with pytest.raises(BundleError, match="ssh-keygen is not here"):
         signer_of(bundle, Trust())
     old = tmp_path / "ssh-keygen"
     old.write_text('#!/bin/sh\necho "unknown option -- Y" >&2\nexit 1\n')
     old.chmod(0o755)
-    with pytest.raises(Refusal, match="too old"):
+    with pytest.raises(BundleError, match="too old"):
         signer_of(bundle, Trust())
 
 
@@ -146,33 +146,33 @@ def test_a_file_that_is_missing_altered_linked_or_new_is_refused(bundle: Path, t
     wheel = bundle / WHEEL
     content = wheel.read_bytes()
     wheel.unlink()
-    with pytest.raises(Refusal, match=f"^{WHEEL} is missing"):
+    with pytest.raises(BundleError, match=f"^{WHEEL} is missing"):
         verify_files(bundle, manifest)
     wheel.write_bytes(content[:-1] + b"x")
-    with pytest.raises(Refusal, match=f"^{WHEEL} was altered"):
+    with pytest.raises(BundleError, match=f"^{WHEEL} was altered"):
         verify_files(bundle, manifest)
     (tmp_path / "same.whl").write_bytes(content)
     wheel.unlink()
     wheel.symlink_to(tmp_path / "same.whl")
-    with pytest.raises(Refusal, match=f"^{WHEEL} was altered"):
+    with pytest.raises(BundleError, match=f"^{WHEEL} was altered"):
         verify_files(bundle, manifest)
     wheel.unlink()
     wheel.write_bytes(content)
     (bundle / "wheels" / "more.whl").touch()
-    with pytest.raises(Refusal, match=r"^wheels/more\.whl is not in MANIFEST"):
+    with pytest.raises(BundleError, match=r"^wheels/more\.whl is not in MANIFEST"):
         verify_files(bundle, manifest)
 
 
 @pytest.mark.parametrize("line", ["words", f"{'0' * 64}  /etc/x", f"{'0' * 64}  a/../../x", f"{'0' * 64}  {WHEEL}"])
 def test_a_wrong_line_of_the_manifest_is_refused(bundle: Path, line: str) -> None:
     content = (bundle / MANIFEST).read_bytes() + line.encode()
-    with pytest.raises(Refusal, match=rf"^Line {len(content.splitlines())} of MANIFEST is wrong"):
+    with pytest.raises(BundleError, match=rf"^Line {len(content.splitlines())} of MANIFEST is wrong"):
         parse_manifest(content)
 
 
 @pytest.mark.parametrize("content", [b"", b"# format: 2\n", b"# format: 1\n", b"\xff"])
 def test_a_manifest_without_its_facts_is_refused(content: bytes) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(BundleError):
         parse_manifest(content)
 
 
@@ -188,8 +188,8 @@ def test_a_manifest_without_its_facts_is_refused(content: bytes) -> None:
 def test_another_machine_is_refused(bundle: Path, name: str, text: str, sentence: str) -> None:
     manifest = read_manifest(bundle)
     verify_machine(manifest)
-    with pytest.raises(Refusal, match=sentence):
-        verify_machine(Manifest({**manifest.facts, name: text}, manifest.digests))
+    with pytest.raises(BundleError, match=sentence):
+        verify_machine(BundleManifest({**manifest.facts, name: text}, manifest.digests))
 
 
 def test_a_target_that_exists_or_cannot_be_made_is_refused(bundle: Path, tmp_path: Path) -> None:
@@ -197,19 +197,19 @@ def test_a_target_that_exists_or_cannot_be_made_is_refused(bundle: Path, tmp_pat
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     for target in (tmp_path, tmp_path / "file", tmp_path / "link"):
-        with pytest.raises(Refusal, match=r"exists: name a new folder"):
+        with pytest.raises(BundleError, match=r"exists: name a new folder"):
             verify_target(target, manifest)
     for target in (tmp_path / "missing" / "target", tmp_path / "file" / "target"):
-        with pytest.raises(Refusal, match=r"is no folder in which you can write"):
+        with pytest.raises(BundleError, match=r"is no folder in which you can write"):
             verify_target(target, manifest)
     verify_target(tmp_path / "target", manifest)
-    with pytest.raises(Refusal, match=r"MB free, and 1000000000000 are needed"):
-        verify_target(tmp_path / "target", Manifest({**manifest.facts, "installed-bytes": str(10**18)}, {}))
+    with pytest.raises(BundleError, match=r"MB free, and 1000000000000 are needed"):
+        verify_target(tmp_path / "target", BundleManifest({**manifest.facts, "installed-bytes": str(10**18)}, {}))
 
 
 def test_two_installations_into_one_target_exclude_each_other(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "target.partial").mkdir()
-    with pytest.raises(Refusal, match=r"target\.partial exists"):
+    with pytest.raises(BundleError, match=r"target\.partial exists"):
         install_bundle(bundle, tmp_path / "target", read_manifest(bundle))
     assert (tmp_path / "target.partial").exists()
 
@@ -273,7 +273,7 @@ def test_a_program_that_does_not_run_leaves_nothing(
 def test_a_wheel_that_changes_after_it_was_verified_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
     manifest = read_manifest(bundle)
     (bundle / WHEEL).write_bytes((bundle / "wheels" / "wardround-0.1.0-py3-none-any.whl").read_bytes())
-    with pytest.raises(Refusal, match=r"^pip could not install the wheels: ") as refusal:
+    with pytest.raises(BundleError, match=r"^pip could not install the wheels: ") as refusal:
         install_bundle(bundle, tmp_path / "target", manifest)
     assert "\n" not in str(refusal.value)
     assert os.listdir(tmp_path) == ["unpacked"]
