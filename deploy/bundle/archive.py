@@ -30,9 +30,7 @@ def read_key(key: Path) -> str:
     """
     done = _run_ssh_keygen("-l", "-f", str(key))
     if done.returncode:
-        raise BundleError(
-            f"{key} is no key that ssh-keygen reads: make one with `ssh-keygen -t ed25519 -f bundle-key`."
-        )
+        raise BundleError(f"{key} is no key that ssh-keygen reads: make one with `ssh-keygen -t ed25519`.")
     return done.stdout.split()[1]
 
 

@@ -200,8 +200,6 @@ def save_images(builder: str, extras: Sequence[str], version: str, bundle: Path)
             save = [builder, "push", tag, f"docker-archive:{bundle / path}:{tag}"]
         for command in ([builder, "build", "--target", name, "--tag", tag, str(ROOT)], save):
             if subprocess.run(command, check=False).returncode:
-                raise BundleError(
-                    f"{builder} failed, as it says above: correct it, or leave the image out (--no-image)."
-                )
+                raise BundleError(f"{builder} failed, as it says above: correct it, or leave images out (--no-image).")
         paths.append(path)
     return paths

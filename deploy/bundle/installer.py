@@ -137,9 +137,7 @@ def _find_signer(folder: Path, content: bytes, allowed_signers: Path) -> str:
     principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *allowed).stdout)
     verify = ("verify", *allowed, "-I", principals[0])
     if not principals[0] or _ssh_keygen(folder, content, *verify).returncode != 0:
-        raise BundleError(
-            f"The bundle's key is not allowed by {allowed_signers}: do not install it, and ask its maker."
-        )
+        raise BundleError(f"Its key is not allowed by {allowed_signers}: do not install it, and ask its maker.")
     return principals[0]
 
 
@@ -193,9 +191,7 @@ def verify_machine(manifest: BundleManifest) -> None:
     for name, text in machine_facts().items():
         wanted = manifest.facts.get(name)
         if wanted != text:
-            raise BundleError(
-                f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for one made for it."
-            )
+            raise BundleError(f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for another one.")
     needed, (library, version) = manifest.facts.get("glibc", "0"), platform.libc_ver()
     if library == "glibc" and _numbers(version) < _numbers(needed):
         raise BundleError(f"This bundle needs glibc {needed}, and here is {version}: use a newer system.")
