@@ -7,6 +7,7 @@ FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
 # An MLflow server for slow tests. Its packages do not fit our constraints.
 MLFLOW := .mlflow-venv/.installed
+SBOM := $(VENV)/sbom/bin/cyclonedx-py
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXECUTE := --execute
@@ -20,7 +21,7 @@ STUDIES := $(addprefix --ignore=tests/simulation/,test_service.py test_command.p
 NUMERICAL_FIRST := $(addprefix tests/,goldens private_learning/gradients/test_clipping.py private_learning/gradients/test_per_record.py)
 PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE DNNL_MAX_CPU_ISA=SSE41
 
-.PHONY: demo test tests test-all numerical campaigns lint figures coverage docs serve sbom clean
+.PHONY: demo test tests test-all numerical campaigns lint figures coverage docs serve sbom bundle clean
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
@@ -82,11 +83,20 @@ serve: $(DEMO)
 	$(BIN)/wardround migrate
 	$(BIN)/wardround serve $(ARGS)
 
-# What is installed here, as CycloneDX. The tool has an environment of its own, so that it does not list itself.
-sbom: $(DEMO)
+# What is installed here, as CycloneDX.
+sbom: $(DEMO) $(SBOM)
+	$(SBOM) environment --pyproject pyproject.toml --output-reproducible --output-file sbom.cdx.json $(BIN)/python
+
+# An archive in dist for machines without a network, signed with BUNDLE_KEY: docs/offline.md. ARGS=--help lists options.
+bundle: $(DEMO) $(SBOM)
+	$(if $(wildcard $(DOCS)),@$(MAKE) --no-print-directory docs)
+	$(BIN)/python -m deploy.bundle $(if $(wildcard $(DOCS)),--documents build/site) $(if $(BUNDLE_KEY),--key '$(BUNDLE_KEY)') $(ARGS)
+
+# The tool has an environment of its own, so that it does not list itself.
+$(SBOM): constraints.txt | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)/sbom
 	$(VENV)/sbom/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom
-	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.cdx.json $(BIN)/python
+	@touch $@
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Wardround needs Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import socket
 import subprocess
 from pathlib import Path
@@ -13,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.installation import built_wheel, environment_of
-
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
-BLOCK = re.compile(r"(?:Save this as `([^`]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.M | re.S)
-ADDRESS = "127.0.0.1:8000"
+from tests.factories.tutorial import PAGE, tutorial_lines
 
 
 def _free_port() -> int:
@@ -26,16 +22,9 @@ def _free_port() -> int:
 
 
 def _script(port: int) -> str:
-    """Everything that a reader types and saves, in its order; the environment is there already."""
+    """Everything that a reader types and saves."""
     lines = ["set -euo pipefail", "trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT"]
-    for name, language, text in BLOCK.findall(PAGE):
-        if name:
-            lines += [f"cat > {name} <<'END_OF_FILE'", text.rstrip("\n"), "END_OF_FILE"]
-            continue
-        assert language == "console", "a block that is neither saved nor typed"
-        typed = [line.removeprefix("$ ") for line in text.splitlines()]
-        lines += [line for line in typed if "wardround-env" not in line and not line.startswith("pip ")]
-    return "\n".join(lines).replace(ADDRESS, f"127.0.0.1:{port}") + "\n"
+    return "\n".join([*lines, *tutorial_lines(PAGE, port)]) + "\n"
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Makes one signed archive that installs Wardround on machines without a network (`docs/offline.md`)."""
