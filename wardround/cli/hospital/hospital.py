@@ -197,13 +197,12 @@ def join(
         source = named_records(data, patient_column, directory)
         read = partial(_read_mapped, context, options, stored_format(directory, dataset))
         records, mapping_counts = read(source, columns, lazy=lazy, ask=at_a_terminal() and not yes)
-        rules, weights = _policy_of(policy), backbone_file(backbone, backbone_program)
+        rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
-        take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights)
+        take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
         take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
-        origin, cache = source.origin(mapping_digest(records)), not no_feature_cache
-        take_part = partial(take_part, origin=origin, feature_cache=cache)
+        take_part = partial(take_part, origin=source.origin(mapping_digest(records)))
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)

@@ -7,7 +7,7 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
@@ -56,14 +56,19 @@ def typed_again(context: typer.Context, without: type[Any]) -> str:
     without: a dataclass. Options with the names of its fields are left out.
     """
     left_out = {option.name for option in fields(without)}
-    words = ["wardround", context.info_name or ""]
+    return shlex.join(["wardround", context.info_name or "", *typed_words(context, left_out)])
+
+
+def typed_words(context: typer.Context, left_out: Collection[str]) -> list[str]:
+    """Return the arguments and options of a context's command line. left_out: names of parameters."""
+    words: list[str] = []
     for option in context.command.params:
         name = option.name or ""
         source = context.get_parameter_source(name)
         if source is None or source.name != "COMMANDLINE" or name in left_out:
             continue
         words += _typed(option.opts, option.secondary_opts, context.params[name])
-    return shlex.join(words)
+    return words
 
 
 def _typed(names: list[str], negative_names: list[str], value: Any) -> list[str]:
