@@ -17,8 +17,8 @@ from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
 
 NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "audit", "try"}
-# They need the extra `client` in any case, which reads records and columns.
-NEEDS_TORCH |= {"data check", "data columns", "query columns"}
+# They need the extra `client` in any case, which reads records and columns, and which a service of `join` runs.
+NEEDS_TORCH |= {"data check", "data columns", "query columns", "site install"}
 # It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.
 OF_A_SYNTHESIS = {"synth"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
@@ -34,6 +34,7 @@ TYPED = [
     "study template --bayesian -o {home}/template.toml",
     "plan {home}/template.toml",
     "doctor",
+    "site network",
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
     "data list icu",
     "budget sepsis",
