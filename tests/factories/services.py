@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
+
+from client_sdk.identity import Identity, Membership
+from study_protocol.wire.signing import encode_public_key
+from tests.factories.commands import write_records
 
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+def enrolled_home(folder: Path, name: str = "mercy") -> Path:
+    """A hospital's directory that has enrolled in `sepsis`, and the table records.csv beside it."""
+    identity = Identity.create(folder / name)
+    key = encode_public_key(identity.key.public_key())
+    url = "https://study.example.org"
+    identity.remember(Membership(study="sepsis", client="mercy", url=url, origin=url, coordinator_key=key))
+    write_records(folder / "records.csv")
+    return identity.directory
 
 
 def settings_of(text: str) -> dict[str, list[str]]:

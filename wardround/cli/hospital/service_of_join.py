@@ -54,15 +54,14 @@ def service_of_join(
     if Path(values["data"]).exists():
         # Otherwise it is the name of a snapshot, whose digest is checked at every start.
         values["data"] = str(_whole(values["data"]))
-    read = [_whole(found.path), *(_replace_file(values, name) for name in ("columns", "backbone", "backbone_program"))]
-    policy = _replace_file(values, "policy")
-    events = None if values["events"] is None else _whole(values["events"])
-    values["events"] = events
+    files = [_replace_file(values, name) for name in ("columns", "backbone", "backbone_program", "policy")]
+    # A list of patients who objected lies beside the policy.
+    read = [_existing(found.path), *files[:-1], files[-1] and files[-1].parent]
+    if values["events"] is not None:
+        values["events"] = _whole(values["events"])
     environment = _environment(os.environ, has_file=environment_file is not None)
     if "WARDROUND_CA_FILE" in environment:
         read.append(_existing(environment["WARDROUND_CA_FILE"]))
-    # A list of patients who objected lies beside the policy.
-    read.append(None if policy is None else policy.parent)
     return Service(
         study=study,
         client=membership.client,
@@ -70,7 +69,7 @@ def service_of_join(
         program=_program(),
         program_folders=(_whole(sys.prefix), _whole(sys.base_prefix)),
         home=home,
-        written=() if events is None else (_existing(events.parent),),
+        written=() if values["events"] is None else (_existing(values["events"].parent),),
         read=tuple(path for path in read if path is not None),
         environment=environment,
         environment_file=None if environment_file is None else _secret_file(environment_file),

@@ -154,9 +154,11 @@ def quadlet(service: Service) -> str:
     """Return a container for Podman's generator, which needs Podman 4.5 or newer.
 
     Raises:
-        ConfigurationError: a path holds a character that separates parts of a mount.
+        ConfigurationError: a path holds a character that separates parts of a mount, or the image has no valid name.
     """
     _require_lasting(service.paths)
+    if re.fullmatch(r"[A-Za-z0-9._/:@-]+", service.image) is None:
+        raise ConfigurationError(f"{service.image!a} is no name of an image, such as localhost/wardround-client:1")
     for path in service.paths:
         if re.fullmatch(r"[\w./@+-]+", str(path)) is None:
             raise ConfigurationError(

@@ -123,6 +123,12 @@ def test_a_container_mounts_what_it_needs_and_no_more() -> None:
     assert (own["UserNS"], own["AddDevice"], "User" in own) == (["keep-id"], ["nvidia.com/gpu=all"], False)
 
 
+@pytest.mark.parametrize("image", ["a\nExec=sh", "a b", "", "a%h", "$HOME"])
+def test_an_image_has_a_name(image: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no name of an image"):
+        quadlet(service(image=image))
+
+
 @pytest.mark.parametrize("path", ["/srv/a:ro", "/srv/a b", "/srv/a,b", "/srv/a%h", "/srv/$HOME", '/srv/"a"'])
 def test_a_path_that_a_mount_would_split_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="rename it"):

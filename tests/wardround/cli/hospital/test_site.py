@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from client_sdk.identity import Identity, Membership
-from study_protocol.wire.signing import encode_public_key
 from tests.factories.commands import AS_WRITTEN, Run, opened, write_records
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
-from tests.factories.services import command_line, settings_of
+from tests.factories.services import command_line, enrolled_home, settings_of
 from wardround.cli.hospital import service_units
 from wardround.cli.main import build
 
@@ -34,14 +32,7 @@ def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A hospital's directory that has enrolled, and a table beside it."""
-    directory = tmp_path / "mercy 100% $HOME"
-    identity = Identity.create(directory)
-    key = encode_public_key(identity.key.public_key())
-    url = "https://study.example.org"
-    identity.remember(Membership(study="sepsis", client="mercy", url=url, origin=url, coordinator_key=key))
-    write_records(tmp_path / "records.csv")
-    return directory
+    return enrolled_home(tmp_path, "mercy 100% $HOME")
 
 
 def install(folder: Path, home: Path, *options: str, before: tuple[str, ...] = ("--user",), code: int = 0) -> Result:
@@ -173,7 +164,8 @@ def started(here: Live, words: list[str], variables: list[str]) -> subprocess.Co
     try:
         # Nothing of this shell, but where the packages under test are.
         few = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "PATH": "/usr/bin:/bin"}
-        environment = few | dict(shlex.split(each)[0].partition("=")[::2] for each in variables)
+        parts = [shlex.split(each)[0].partition("=") for each in variables]
+        environment = few | {name: value for name, _, value in parts}
         return subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=300)
     finally:
         ended.set()
@@ -181,9 +173,11 @@ def started(here: Live, words: list[str], variables: list[str]) -> subprocess.Co
 
 
 @pytest.mark.slow
-def test_the_written_line_takes_part_in_a_study(run: Run, here: Live, tmp_path: Path) -> None:
+def test_the_written_line_takes_part_in_a_study(
+    run: Run, here: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "mercy"
-    os.environ["WARDROUND_CLIENT_HOME"] = str(home)
+    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(home))
     opened(run, tmp_path)
     (home / "policy.toml").write_text(lax_toml())
     run("study", "start", "sepsis", operator=True)
