@@ -149,13 +149,11 @@ class Hospital:
         lasting = origin, one_round_within
         terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records, *lasting)
         computing = Computing(device, bfloat16, checkpoint_seconds, randomness, backbone, feature_cache)
-        listeners = Listeners(agree, on_round, on_wait)
         devices_of(device)
         self.erase_expired()
-        records = records_of(data)
+        listeners, records = Listeners(agree, on_round, on_wait), records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
-            joining = Joining(self.identity, membership, client, ledger, terms, computing, listeners)
-            return joining.run(task, records)
+            return Joining(self.identity, membership, client, ledger, terms, computing, listeners).run(task, records)
 
     def move(self, study: str, url: str) -> None:
         """Dial another address from now on, where the same coordinator answers. The same address again is no change.

@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import typer
+from typer.main import get_command
 
 from client_sdk.api.config import load as load_settings
 from client_sdk.errors import ConfigurationError
 from client_sdk.identity import Identity
 from client_sdk.study.snapshot_records import find_records
-from wardround.cli.commands import COMMANDS
+from wardround.cli.hospital.hospital import join
 from wardround.cli.hospital.service_units import Service
-from wardround.cli.lazy import LazyCommand
 from wardround.cli.shared.shared import typed_words
 
 # What a person decides once is no setting of a service that starts again and again.
@@ -81,7 +81,9 @@ def service_of_join(
 
 
 def _context(study: str, options: Sequence[str]) -> typer.Context:
-    context: typer.Context = LazyCommand(COMMANDS["join"], None).load().make_context("join", [study, *options])
+    app = typer.Typer(add_completion=False)
+    app.command("join")(join)
+    context: Any = get_command(app).make_context("join", [study, *options])
     for name, advice in _DECIDED_ONCE.items():
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
