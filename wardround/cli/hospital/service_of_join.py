@@ -47,21 +47,11 @@ def service_of_join(
     if sys.platform == "win32":
         raise ConfigurationError("Windows has no systemd. Start `wardround join` with the task scheduler")
     context = _context(study, options)
-    values = context.params
-    home = _whole(values["home"] or load_settings().client_home)
+    home = _whole(context.params["home"] or load_settings().client_home)
     membership = Identity.open(home).membership(study)
-    found = find_records(home, Path(values["data"]), values["patient_column"])
-    if Path(values["data"]).exists():
-        # Otherwise it is the name of a snapshot, whose digest is checked at every start.
-        values["data"] = str(_whole(values["data"]))
-    files = [_replace_file(values, name) for name in ("columns", "backbone", "backbone_program", "policy")]
-    # A list of patients who objected lies beside the policy.
-    read = [_existing(found.path), *files[:-1], files[-1] and files[-1].parent]
-    if values["events"] is not None:
-        values["events"] = _whole(values["events"])
+    read, written = _make_files_whole(context.params, home)
     environment = _environment(os.environ, has_file=environment_file is not None)
-    if "WARDROUND_CA_FILE" in environment:
-        read.append(_existing(environment["WARDROUND_CA_FILE"]))
+    read += [_existing(environment[name]) for name in _VARIABLES[:1] if name in environment]
     return Service(
         study=study,
         client=membership.client,
@@ -69,13 +59,13 @@ def service_of_join(
         program=_program(),
         program_folders=(_whole(sys.prefix), _whole(sys.base_prefix)),
         home=home,
-        written=() if values["events"] is None else (_existing(values["events"].parent),),
-        read=tuple(path for path in read if path is not None),
+        written=tuple(written),
+        read=tuple(read),
         environment=environment,
         environment_file=None if environment_file is None else _secret_file(environment_file),
         account=_account(home, of_user=of_user),
         of_user=of_user,
-        device=values["device"],
+        device=context.params["device"],
         image=image,
     )
 
@@ -91,12 +81,22 @@ def _context(study: str, options: Sequence[str]) -> typer.Context:
     return context
 
 
-def _replace_file(values: dict[str, Any], name: str) -> Path | None:
-    """Replace the path of an option by the whole one, and return it. None: the option is not given."""
-    if values[name] is None:
-        return None
-    values[name] = _existing(values[name])
-    return values[name]
+def _make_files_whole(values: dict[str, Any], home: Path) -> tuple[list[Path], list[Path]]:
+    """Replace the paths of options by whole ones. Return what is read, and the folders that are written to."""
+    found = find_records(home, Path(values["data"]), values["patient_column"])
+    if Path(values["data"]).exists():
+        # Otherwise it is the name of a snapshot, whose digest is checked at every start.
+        values["data"] = _whole(values["data"])
+    read = [_existing(found.path)]
+    for name in ("columns", "backbone", "backbone_program", "policy"):
+        if values[name] is not None:
+            values[name] = _existing(values[name])
+            # A list of patients who objected lies beside the policy.
+            read.append(values[name].parent if name == "policy" else values[name])
+    if values["events"] is None:
+        return read, []
+    values["events"] = _whole(values["events"])
+    return read, [_existing(values["events"].parent)]
 
 
 def _whole(path: str | Path) -> Path:

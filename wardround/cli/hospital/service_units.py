@@ -93,8 +93,12 @@ class Service:
     @property
     def paths(self) -> tuple[Path, ...]:
         """Every path that the service needs."""
-        files = () if self.environment_file is None else (self.environment_file,)
-        return (self.home, *self.written, *self.read, *files)
+        return (self.home, *self.written, *self.read, *self.environment_files)
+
+    @property
+    def environment_files(self) -> tuple[Path, ...]:
+        """The file of further variables, if there is one."""
+        return () if self.environment_file is None else (self.environment_file,)
 
 
 def quoted(value: str, *, variables: bool = False) -> str:
@@ -131,20 +135,20 @@ def systemd_unit(service: Service) -> str:
     system, protected = not service.of_user, "read-only" if _below(needed, _HOMES) else "yes"
     lines = [
         *_head(service),
-        *(["Wants=network-online.target", "After=network-online.target"] if system else []),
-        *([f"RequiresMountsFor={_list(service.paths)}"] if system else []),
+        *_when(system, "Wants=network-online.target", "After=network-online.target"),
+        *_when(system, f"RequiresMountsFor={_list(service.paths)}"),
         "",
         "[Service]",
-        *([f"User={service.account[0]}"] if system else []),
+        *_when(system, f"User={service.account[0]}"),
         f"ExecStart={_command((*service.program, *service.words))}",
         *(f"Environment={quoted(f'{name}={value}')}" for name, value in service.environment.items()),
-        *([] if service.environment_file is None else [f"EnvironmentFile={_whole_line(service.environment_file)}"]),
+        *(f"EnvironmentFile={_whole_line(path)}" for path in service.environment_files),
         _RESTART,
         _HARDENING,
         f"ProtectHome={protected}",
         f"ReadWritePaths={_list((service.home, *service.written))}",
-        *([f"ReadOnlyPaths={_list(service.read)}"] if service.read else []),
-        *(["PrivateDevices=yes"] if service.device == "cpu" and system else []),
+        *_when(service.read, f"ReadOnlyPaths={_list(service.read)}"),
+        *_when(system and service.device == "cpu", "PrivateDevices=yes"),
         _SYSTEM_HARDENING if system else "PrivateUsers=yes",
     ]
     return "\n".join([*lines, *_install(service)])
@@ -165,8 +169,6 @@ def quadlet(service: Service) -> str:
                 f"{str(path)!a}: a container mounts paths of letters, digits and . / @ + - _ alone: rename it"
             )
     _, user, group = service.account
-    mounts = [f"Volume={path}:{path}:rw,Z" for path in _outermost((service.home, *service.written))]
-    shared = [path for path in _outermost(service.read) if not _below((path,), (service.home, *service.written))]
     lines = [
         *_head(service),
         "",
@@ -174,15 +176,14 @@ def quadlet(service: Service) -> str:
         f"Image={service.image}",
         f"Exec={_command(service.words)}",
         *(["UserNS=keep-id"] if service.of_user else [f"User={user}", f"Group={group}"]),
-        *mounts,
-        *(f"Volume={path}:{path}:ro" for path in shared),
+        *_mounts(service),
         *(f"Environment={_command((f'{name}={value}',))}" for name, value in _container_variables(service).items()),
-        *([] if service.environment_file is None else [f"EnvironmentFile={service.environment_file}"]),
+        *(f"EnvironmentFile={path}" for path in service.environment_files),
         "NoNewPrivileges=true",
         "DropCapability=all",
         "ReadOnly=true",
         "PodmanArgs=--umask=0077",
-        *(["AddDevice=nvidia.com/gpu=all"] if service.device.startswith("cuda") else []),
+        *_when(service.device.startswith("cuda"), "AddDevice=nvidia.com/gpu=all"),
         "",
         "[Service]",
         _RESTART,
@@ -203,6 +204,16 @@ def _head(service: Service) -> list[str]:
 def _install(service: Service) -> list[str]:
     target = "default.target" if service.of_user else "multi-user.target"
     return ["", "[Install]", f"WantedBy={target}", ""]
+
+
+def _when(condition: object, *lines: str) -> tuple[str, ...]:
+    return lines if condition else ()
+
+
+def _mounts(service: Service) -> list[str]:
+    written = _outermost((service.home, *service.written))
+    read = [path for path in _outermost(service.read) if not _below((path,), written)]
+    return [*(f"Volume={path}:{path}:rw,Z" for path in written), *(f"Volume={path}:{path}:ro" for path in read)]
 
 
 def _container_variables(service: Service) -> dict[str, str]:

@@ -46,7 +46,7 @@ def install(
     with plain_errors():
         service = service_of_join(study, join_options, of_user=user, image=container, environment_file=environment_file)
         text, suffix = (systemd_unit(service), "service") if kind == "systemd" else (quadlet(service), "container")
-        path = (folder or _default_folder(kind, user)).absolute() / f"wardround-{study}.{suffix}"
+        path = (folder or default_folder(kind, user)).absolute() / f"wardround-{study}.{suffix}"
         _write(path, text, replace=replace)
         say(f"written: {path}\nnext:")
         for line in _next_steps(f"wardround-{study}.service", kind, user):
@@ -68,7 +68,8 @@ def network(server: Server = None, home: Home = None, as_json: AsJson = False) -
         say(f"- {remark}")
 
 
-def _default_folder(kind: str, user: bool) -> Path:
+def default_folder(kind: str, user: bool) -> Path:
+    """Return the folder from which systemd reads services of this kind."""
     folder = "systemd/user" if kind == "systemd" else "containers/systemd"
     if user:
         return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / folder

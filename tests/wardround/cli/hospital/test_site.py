@@ -17,6 +17,7 @@ from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
 from tests.factories.services import command_line, enrolled_home, settings_of
 from wardround.cli.hospital import service_units
+from wardround.cli.hospital.site import default_folder
 from wardround.cli.main import build
 
 WIDE = {"COLUMNS": "200", "TERM": "dumb"}
@@ -93,6 +94,14 @@ def test_a_service_is_not_overwritten_without_a_word(tmp_path: Path, home: Path)
 def test_what_a_service_cannot_hold_is_refused(tmp_path: Path, home: Path, options: list[str], text: str) -> None:
     assert text in install(tmp_path / "units", home, *options, code=1).stderr
     assert not (tmp_path / "units").exists()
+
+
+def test_services_are_written_where_systemd_looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert default_folder("systemd", user=True) == tmp_path / "systemd" / "user"
+    assert default_folder("quadlet", user=True) == tmp_path / "containers" / "systemd"
+    assert default_folder("systemd", user=False) == Path("/etc/systemd/system")
+    assert default_folder("quadlet", user=False) == Path("/etc/containers/systemd")
 
 
 def test_join_checks_its_own_options(tmp_path: Path, home: Path) -> None:
