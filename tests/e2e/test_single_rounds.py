@@ -14,8 +14,11 @@ import pytest
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.hospital import Hospital
-from study_protocol.study.any_settings import AnySettings
+from private_learning import tasks
+from private_learning.training.weights import weights_of
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import EXIT_CODE
+from study_protocol.wire.tensors import encode
 from tests.factories.commands import AS_WRITTEN, write_records
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live, live
@@ -66,9 +69,11 @@ def here(tmp_path: Path) -> Iterator[Live]:
         yield running
 
 
-def driven(here: Live, tmp_path: Path, chosen: AnySettings, failpoint: str) -> list[Looping]:
+def driven(here: Live, tmp_path: Path, chosen: StudySettings, failpoint: str) -> list[Looping]:
     """A study that all hospitals drive to its end. The first one is killed at the failpoint."""
-    here.open_study("sepsis", chosen)
+    here.open_study("sepsis", chosen, model=False)
+    initial = encode(weights_of(tasks.load(chosen.training.task, chosen.training.task_parameters).model()))
+    assert here.operator("PUT", "/v1/studies/sepsis/models/0", content=initial).status_code == 201
     hospitals = [Looping(here, tmp_path, name, failpoint if name == NAMES[0] else None) for name in NAMES]
     for each in hospitals:
         each.enrol()
@@ -82,10 +87,7 @@ def driven(here: Live, tmp_path: Path, chosen: AnySettings, failpoint: str) -> l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("masked", "failpoint"),
-    [(False, "hospital.after-charge"), (True, "hospital.after-octets"), (True, "hospital.after-unmask")],
-)
+@pytest.mark.parametrize(("masked", "failpoint"), [(False, "hospital.after-charge"), (True, "hospital.after-unmask")])
 def test_a_loop_of_single_rounds_ends_the_study_and_spends_once(
     here: Live, tmp_path: Path, masked: bool, failpoint: str
 ) -> None:
@@ -93,7 +95,7 @@ def test_a_loop_of_single_rounds_ends_the_study_and_spends_once(
     slow = {"masking": MASKING | {"step_deadline_seconds": 120}} if masked else {}
     chosen = settings(masked=masked, max_steps=3, schedule={"min_clients": 4, "round_deadline_seconds": 600}, **slow)
     hospitals = driven(here, tmp_path, chosen, failpoint)
-    assert hospitals[0].codes[0] == EXIT_CODE, "the kill has come"
+    assert hospitals[0].codes[0] == EXIT_CODE, hospitals[0].errors
     for each in hospitals:
         assert each.codes[-1] == ExitCode.DONE, (each.name, each.codes, each.errors)
         assert set(each.codes[:-1]) <= {ExitCode.MORE_TO_COME, EXIT_CODE}
