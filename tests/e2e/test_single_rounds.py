@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_loop_of_single_rounds_ends_the_study_and_spends_once(
     here: Live, tmp_path: Path, masked: bool, failpoint: str
 ) -> None:
     # Long enough for a process that starts anew on a slow machine.
-    slow = {"masking": MASKING | {"step_deadline_seconds": 120}} if masked else {}
+    slow: dict[str, Any] = {"masking": MASKING | {"step_deadline_seconds": 120}} if masked else {}
     chosen = settings(masked=masked, max_steps=3, schedule={"min_clients": 4, "round_deadline_seconds": 600}, **slow)
     hospitals = driven(here, tmp_path, chosen, failpoint)
     assert hospitals[0].codes[0] == EXIT_CODE, hospitals[0].errors

@@ -46,7 +46,6 @@ ProtectControlGroups=yes
 ProtectClock=yes
 ProtectHostname=yes
 ProtectProc=invisible
-RemoveIPC=yes
 """.strip()
 _RESTART = f"""
 Restart=on-failure

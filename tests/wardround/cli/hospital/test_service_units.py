@@ -150,6 +150,16 @@ def test_systemd_finds_no_fault(tmp_path: Path, of_user: bool) -> None:
     assert (done.returncode, done.stdout, re.sub(r".*sysinit.*\n", "", done.stderr)) == (0, "", "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_rates_the_service_as_little_exposed(tmp_path: Path) -> None:
+    unit = tmp_path / "wardround-sepsis.service"
+    unit.write_text(systemd_unit(service(device="cpu", account=("daemon", 1, 1))))
+    # In tenths: 2 of 10.
+    words = ["systemd-analyze", "--no-pager", "security", "--offline=true", "--threshold=20", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+
+
 def _generator() -> str | None:
     places = ("/usr/libexec/podman/quadlet", "/usr/lib/systemd/system-generators/podman-system-generator")
     return next((place for place in places if Path(place).exists()), None)
