@@ -97,6 +97,7 @@ def test_a_refusal_ends_the_one_round(tmp_path: Path) -> None:
     assert other.refusals[2]["mercy"].code == "own-budget-exceeded"
 
 
+@pytest.mark.quick("hospital.after-settle")
 @pytest.mark.parametrize("name", ["hospital.after-charge", "hospital.after-settle", "hospital.after-send"])
 def test_killed_in_its_round_and_repeated_it_spends_once(tmp_path: Path, name: str) -> None:
     other = coordinator(settings(bayesian=True))
