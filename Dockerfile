@@ -3,8 +3,11 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eea
 
 FROM ${PYTHON_IMAGE} AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PATH=/opt/wardround/bin:$PATH
+# Group 0 may write to the home, because OpenShift runs containers as any user of that group, without a name.
+ENV HOME=/var/lib/wardround
 RUN groupadd --gid 10001 wardround \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/wardround --create-home --shell /usr/sbin/nologin wardround \
+ && chgrp 0 /var/lib/wardround && chmod g=u /var/lib/wardround \
  && python -m venv /opt/wardround
 COPY constraints.txt /src/
 COPY deploy/locks /src/deploy/locks

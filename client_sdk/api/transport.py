@@ -14,14 +14,17 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from client_sdk.api.config import Connection
 from client_sdk.errors import ConfigurationError, ConnectionFailed, UnexpectedAnswer
 
 T = TypeVar("T")
 NO_COORDINATOR = "this is no Wardround coordinator. Check the address and the port (--server, WARDROUND_SERVER)"
+NOT_TRUSTED_HERE = "its certificate is not trusted here"
 _KINDS: Mapping[type[BaseException], str] = {
-    ssl.SSLCertVerificationError: "its certificate is not trusted here",
+    ssl.SSLCertVerificationError: NOT_TRUSTED_HERE,
     ssl.SSLError: "no TLS is spoken there: is it https, and the right port?",
     socket.gaierror: "no host has this name: check the address",
     ConnectionRefusedError: "nothing listens there: check address and port, and whether it runs",
@@ -265,7 +268,7 @@ class Transport:
     """
 
     def __init__(self, connection: Connection, *, handler: httpx.BaseTransport | None = None) -> None:
-        self._connection = connection
+        self._connection, self._handler = connection, handler
         self._http = httpx.Client(transport=handler, **_options(connection))
 
     def send(self, call: Call[Any], headers: Mapping[str, str]) -> HttpAnswer:
@@ -277,8 +280,39 @@ class Transport:
                     _add(body, part, call)
             return _answer(response, body)
 
+    def certificate_issuer(self) -> str | None:
+        """Return who issued the certificate that is shown under the coordinator's address, trusted or not.
+
+        One request for `/livez` without credentials is sent. None: no TLS is spoken, or no answer came.
+        """
+        context = trust(self._connection)
+        # The name of an issuer that is not trusted is what a person has to see. No secret is sent here.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        options: dict[str, Any] = {**_options(self._connection), "verify": context}
+        unverified = httpx.Client(transport=self._handler, **options)
+        request = _request(self._connection, Call("GET", "/livez", lambda _: None), {})
+        try:
+            with unverified, unverified.stream(**request) as response:
+                stream = response.extensions.get("network_stream")
+                tls = None if stream is None else stream.get_extra_info("ssl_object")
+                der = None if tls is None else tls.getpeercert(True)
+        except httpx.HTTPError:
+            return None
+        return None if der is None else _issuer_in_words(der)
+
     def close(self) -> None:
         self._http.close()
+
+
+def _issuer_in_words(der: bytes) -> str:
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        issuer, is_own = certificate.issuer, certificate.issuer == certificate.subject
+    except ValueError:
+        return "unknown: the certificate cannot be read"
+    kinds = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+    names = [str(entry.value) for kind in kinds for entry in issuer.get_attributes_for_oid(kind)]
+    return f"{', '.join(names) or issuer.rfc4514_string() or 'no name'}{' (the certificate itself)' if is_own else ''}"
 
 
 class AsyncTransport:

@@ -8,6 +8,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import ClientSettings, Connection
-from client_sdk.api.transport import DOCTOR_HINT, Transport, proxy_of, require_safe_url
+from client_sdk.api.transport import DOCTOR_HINT, NOT_TRUSTED_HERE, Transport, proxy_of, require_safe_url
 from client_sdk.errors import ApiError, ConfigurationError, LedgerInUse, ServerFailure, WardroundError
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
@@ -75,7 +76,7 @@ def examine(
     ]
     try:
         # One attempt: a person waits for the answer.
-        connection = settings.connection(server or _enrolled_server(directory), patience_seconds=0)
+        connection = settings.connection(server or enrolled_server(directory), patience_seconds=0)
         require_safe_url(connection)
     except WardroundError as error:
         return [*findings, Finding("address", "bad", str(error))]
@@ -83,10 +84,11 @@ def examine(
     reached = _coordinator(connection, transport, clock)
     # Without an answer, what it knows of this hospital is no further finding.
     studies = _studies(directory, connection, transport) if reached[0].verdict == "good" else []
-    return [*findings, *reached, *studies]
+    return [*findings, *reached, *_certificate(connection, transport, reached[0]), *studies]
 
 
-def _enrolled_server(directory: Path) -> str | None:
+def enrolled_server(directory: Path) -> str | None:
+    """Return the address of the coordinator of the first study, or None in a directory that has not enrolled."""
     try:
         return next((membership.url for membership in Identity.open(directory).memberships()), None)
     except ConfigurationError:
@@ -215,6 +217,20 @@ def _coordinator(
     kind = "over TLS" if connection.url.startswith("https:") else "over plain HTTP"
     # The date was written somewhere between asking and hearing: the middle errs least.
     return [Finding("coordinator", "good", f"ready, {kind}"), _clock(headers.get("date"), (before + clock()) / 2)]
+
+
+def _certificate(
+    connection: Connection, transport: Callable[[Connection], Transport], reached: Finding
+) -> list[Finding]:
+    """Return who issued the certificate, one finding at most, so that a person recognises a proxy that opens TLS."""
+    if reached.verdict == "bad" and NOT_TRUSTED_HERE not in reached.text:
+        return []
+    with closing(transport(connection)) as dialled:
+        issuer = dialled.certificate_issuer()
+    if issuer is None:
+        return []
+    text = f"issued by {issuer}. If that is your own firewall or proxy, it reads this traffic: ask IT for an exception"
+    return [Finding("certificate", "good" if reached.verdict == "good" else "note", text)]
 
 
 def _studies(directory: Path, connection: Connection, transport: Callable[[Connection], Transport]) -> list[Finding]:

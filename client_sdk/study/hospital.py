@@ -126,8 +126,9 @@ class Hospital:
         feature_cache: bool = True,
         slot: float | None = None,
         origin: RecordsOrigin | None = None,
+        one_round_within: float | None = None,
     ) -> Outcome:
-        """Take part in `study` until it ends.
+        """Take part in `study` until it ends, or in at most one round.
 
         task  the name that the study must use, a Task of this hospital's own, or None: the task that the study names
         data  Table, Examples, or what `records_of` takes, such as a data frame whose rows are patients of their own. Of
@@ -145,15 +146,14 @@ class Hospital:
         from private_learning.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records, origin)
+        lasting = origin, one_round_within
+        terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records, *lasting)
         computing = Computing(device, bfloat16, checkpoint_seconds, randomness, backbone, feature_cache)
-        listeners = Listeners(agree, on_round, on_wait)
         devices_of(device)
         self.erase_expired()
-        records = records_of(data)
+        listeners, records = Listeners(agree, on_round, on_wait), records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
-            joining = Joining(self.identity, membership, client, ledger, terms, computing, listeners)
-            return joining.run(task, records)
+            return Joining(self.identity, membership, client, ledger, terms, computing, listeners).run(task, records)
 
     def move(self, study: str, url: str) -> None:
         """Dial another address from now on, where the same coordinator answers. The same address again is no change.

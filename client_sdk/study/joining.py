@@ -119,6 +119,7 @@ class LocalTerms:
     accepts_records     asked when these are other records than studies on the data set have used. None: the policy says
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
     origin              how the records were made: snapshot, query and mapping. None: it is not known
+    one_round_within    take part in at most one round, and wait so many seconds for it. None: until the study ends
     """
 
     policy: SitePolicy
@@ -128,6 +129,7 @@ class LocalTerms:
     slot: float | None
     accepts_records: OnChangedRecords | None = None
     origin: RecordsOrigin | None = None
+    one_round_within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class Joining:
     listeners: Listeners
 
     def run(self, task: str | Task | None, data: Records) -> Outcome:
-        """Take part in the study until it ends. Raises as `Hospital.join`."""
+        """Take part in the study. Raises as `Hospital.join`."""
         # Torch, which only training needs: enrolling, rotating and asking start in a third of the time without.
         from client_sdk.study.lacking import tell
         from client_sdk.study.participation import Participation
@@ -184,6 +186,7 @@ class Joining:
             self.listeners.on_round,
             watch,
             slot_seconds,
+            self.terms.one_round_within,
         ).run()
 
     def _agree(self) -> AnySettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from datetime import datetime
 
 from client_sdk.api.client import Client, ServerClock
 from client_sdk.errors import ConfigurationError
@@ -38,6 +39,18 @@ class Pace:
     def ends_by(self, seconds: float) -> bool:
         """Whether a slot that begins now has ended in so many seconds."""
         return self.slot is None or self.slot < seconds
+
+    def lateness(self, deadline: datetime, round_seconds: float) -> str | None:
+        """Return why an answer would leave after the round's deadline, or None if it would not.
+
+        round_seconds  the longest that a round lasts
+        """
+        seconds_left = deadline.timestamp() - self._client.clock.read()
+        if seconds_left <= 0:
+            return too_late(self._client.clock)
+        if self.ends_by(min(seconds_left, round_seconds)):
+            return None
+        return f"the slot of {self.slot:g} s ends after its deadline, nothing is charged"
 
     def wait(self, subject: str, since: float | None = None) -> None:
         """Sleep until the next multiple.

@@ -44,12 +44,13 @@ from client_sdk.study.delivery import Capabilities, delivery_of
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
 from client_sdk.study.models import StudyModels
-from client_sdk.study.pace import Pace, too_late
+from client_sdk.study.pace import Pace
 from client_sdk.study.permission import Permission
 from client_sdk.study.single_installation import SingleInstallation
+from client_sdk.study.stay import Stay
 from client_sdk.study.synthesis import rule_of
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
-from client_sdk.study.waiting import Watch, awaited
+from client_sdk.study.waiting import Watch, awaited, last_statement
 from client_sdk.study.work import Make, RoundCharges, TrainingWork, Work
 from study_protocol.study.messages import (
     Assignment,
@@ -59,13 +60,13 @@ from study_protocol.study.messages import (
     SignedParameters,
     WitnessedHead,
 )
+from study_protocol.study.reasons import MORE_TO_COME
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_SECONDS = 2.0
 _FIRST_WAIT_SECONDS = 1.0
-_REASON_ATTEMPTS = 5
 
 register(
     "hospital.after-send",
@@ -80,21 +81,26 @@ register(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a participation ended. `statement`: the coordinator's last budget, whose ledger was followed to its head."""
+    """How a participation ended. `more_to_come`: the study goes on, without this hospital for now.
+
+    statement  the coordinator's last budget. Of a study that has ended, its ledger was followed to its head
+    """
 
     study: str
     reason: str
     rounds_sent: int
     rounds_refused: int
     statement: BudgetStatement
+    more_to_come: bool = False
 
 
 class Participation:
-    """One hospital in one study. `run` returns when the study has ended.
+    """One hospital in one study. `run` returns when the study has ended, or earlier as `one_round_within` says.
 
     able       what this hospital can do in the study: train, answer, or both
     directory  of the hospital: finished bytes and checkpoints are in its outbox, proofs against the coordinator beside
     slot       seconds at whose multiples this hospital answers. None: as soon as it can
+    one_round_within  of `Stay`
     """
 
     def __init__(
@@ -109,6 +115,7 @@ class Participation:
         on_round: OnRound | None = None,
         watch: Watch | None = None,
         slot: float | None = None,
+        one_round_within: float | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
         self._policy, self._dataset = policy, dataset
@@ -131,16 +138,16 @@ class Participation:
         self._sent = self._refused = self._reported = 0
         self._single_installation = SingleInstallation()
         self._on_round, self._watch = on_round, watch or Watch()
-        self._pace = Pace(client, slot, self._watch.waits)
+        self._pace, self._stay = Pace(client, slot, self._watch.waits), Stay(one_round_within, client.clock.elapsed)
         # Their opening takes the longer the more patients there are, before anything is sent.
         self._opens_accounts = policy.individual is not None or (
             isinstance(able.settings, StudySettings) and able.settings.privacy.bayesian is not None
         )
 
     def run(self) -> Outcome:
-        """Take part until the study ends.
+        """Take part until the study ends, or in at most one round.
 
-        A round that the policy or the own budget refuses is answered with the refusal, and the hospital stays.
+        A round that the policy or the own budget refuses is answered with the refusal, which is no end.
 
         Raises:
             NotTrusted: the coordinator contradicts itself. It is told where possible, and no more messages are sent.
@@ -157,26 +164,32 @@ class Participation:
     def _rounds(self) -> Outcome:
         # Short before anything is known of why there may be nothing to do: nobody is left in silence.
         wait = _FIRST_WAIT_SECONDS
-        while True:
-            self._delivery.erase_expired()
-            self._outbox.keep(self._delivery.keeps)
-            if self._consents is not None:
-                wait = min(wait, self._consents.speak())
-            try:
-                assignment = self._client.assignment(self.study, wait)
-            except ConflictError as error:
-                if error.code == "study-finished":
-                    return self._finished()
-                self._client.sleep(_PAUSE_SECONDS)
-                continue
+        while not self._has_ended(wait):
+            if self._stay.is_over:
+                statement = self._client.budget(self.study)
+                return self._finished() if statement.stop_reason is not None else self._outcome(None, statement)
             wait = POLL_SECONDS
-            if assignment is not None:
-                self._watch.goes_on()
-                self._answer(assignment)
-            elif not self._client.budget(self.study).can_continue:
-                return self._finished()
-            else:
-                self._watch.waits(awaited(self._client, self._membership, self._policy, self._settings))
+        return self._finished()
+
+    def _has_ended(self, wait: float) -> bool:
+        """Wait for an assignment, and answer it. Return whether the study has ended."""
+        self._delivery.erase_expired()
+        self._outbox.keep(self._delivery.keeps)
+        wait = wait if self._consents is None else min(wait, self._consents.speak())
+        try:
+            assignment = self._client.assignment(self.study, self._stay.wait_at_most(wait))
+        except ConflictError as error:
+            if error.code != "study-finished":
+                self._client.sleep(self._stay.wait_at_most(_PAUSE_SECONDS))
+            return error.code == "study-finished"
+        if assignment is not None:
+            self._watch.goes_on()
+            self._answer(assignment)
+        elif not self._client.budget(self.study).can_continue:
+            return True
+        else:
+            self._watch.waits(awaited(self._client, self._membership, self._policy, self._settings))
+        return False
 
     def _answer(self, assignment: Assignment) -> None:
         """Take part in a round or say why not."""
@@ -202,17 +215,13 @@ class Participation:
         self._outbox.forget_before(assignment.round)
         try:
             # 2. Ask: the site policy, the own ledger, the study's own limits. Nothing is promised to anybody before.
-            require_allowed(
-                self._policy,
-                self.study,
-                self._dataset,
-                self._settings,
-                roster_pinned=self._membership.pinned is not None,
-            )
+            pinned = self._membership.pinned is not None
+            require_allowed(self._policy, self.study, self._dataset, self._settings, roster_pinned=pinned)
             self._verifier.require_witnesses(self._policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
-            late = self._lateness(assignment) if charged is None else None
+            round_seconds = self._settings.schedule.round_deadline_seconds
+            late = self._pace.lateness(assignment.deadline, round_seconds) if charged is None else None
             if late is not None:
                 self._pass(assignment.round, late)
                 return
@@ -238,15 +247,6 @@ class Participation:
         self._watch.waits_for_others(assignment, received.session)
         # 7. Send.
         self._send(assignment.round)
-
-    def _lateness(self, assignment: AssignmentBody) -> str | None:
-        """Return why the round would end after its deadline, or None if it would not."""
-        seconds_left = assignment.deadline.timestamp() - self._client.clock.read()
-        if seconds_left <= 0:
-            return too_late(self._client.clock)
-        if self._pace.ends_by(min(seconds_left, self._settings.schedule.round_deadline_seconds)):
-            return None
-        return f"the slot of {self._pace.slot:g} s ends after its deadline, nothing is charged"
 
     def _open(self, assignment: AssignmentBody, received: Assignment, charged: ChargedRound | None) -> Make | None:
         """Return the round's work, or None if it is finished. Raises BadAssignment, and Refused as `Work.open`."""
@@ -307,6 +307,7 @@ class Participation:
         failpoint("hospital.after-send")
         was_taken, digest = self._delivery.was_accepted, hashlib.sha256(body).hexdigest()
         self._ledger.mark_answered(self.study, round_number, digest, answer, accepted=was_taken)
+        self._stay.end_round()
         failpoint("hospital.after-answer")
         if ended is not None:
             self._single_installation.require(round_number, ended)
@@ -328,6 +329,7 @@ class Participation:
         except ConflictError as error:
             answer = error.code
         self._refused += 1
+        self._stay.end_round()
         failpoint("hospital.after-refusal")
         self._ledger.mark_answered(self.study, round_number, digest, answer)
 
@@ -369,13 +371,7 @@ class Participation:
             self._on_round(event)
 
     def _finished(self) -> Outcome:
-        statement = self._client.budget(self.study)
-        for _ in range(_REASON_ATTEMPTS):
-            if statement.stop_reason is not None:
-                break
-            # No round can follow, but the coordinator has not written the end down yet.
-            self._client.sleep(_PAUSE_SECONDS)
-            statement = self._client.budget(self.study)
+        statement = last_statement(self._client, self.study, _PAUSE_SECONDS)
         try:
             self._verifier.statement(statement)
         except NotTrusted as error:
@@ -392,4 +388,7 @@ class Participation:
             self._outbox.keep(lambda _: False, checkpoint=False)
         reason = statement.stop_reason or "no further round fits"
         self._ledger.finish_study(self.study, reason)
-        return Outcome(self.study, reason, self._sent, self._refused, statement)
+        return self._outcome(reason, statement)
+
+    def _outcome(self, reason: str | None, statement: BudgetStatement) -> Outcome:
+        return Outcome(self.study, reason or MORE_TO_COME, self._sent, self._refused, statement, reason is None)

@@ -16,12 +16,13 @@ from client_sdk.api.client import Client
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.identity import Membership
 from study_protocol.study.any_settings import AnySettings
-from study_protocol.study.messages import AssignmentBody, Roster, SignedParameters, Study
+from study_protocol.study.messages import AssignmentBody, BudgetStatement, Roster, SignedParameters, Study
 from study_protocol.study.reasons import ANSWERING, QUESTIONS_FIRST, TAKES_QUESTIONS
 
 _LOG = logging.getLogger(__name__)
 # In a log, where nothing can renew itself: a change of words at most so often, and the same words again.
 _CHANGED_SECONDS, _SAME_SECONDS = 30.0, 600.0
+_REASON_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,18 @@ def _not_pinned(study: str, missing: list[str]) -> str:
         f"the roster is not pinned: masked rounds need it, and {', '.join(missing)} enrolled or changed keys since. "
         f"Compare the number anew (wardround roster show {study}), pin it (wardround roster pin), and start join again"
     )
+
+
+def last_statement(client: Client, study: str, pause_seconds: float) -> BudgetStatement:
+    """Return the budget of a study in which no round can follow, with the reason of its end if that comes soon."""
+    statement = client.budget(study)
+    for _ in range(_REASON_ATTEMPTS):
+        if statement.stop_reason is not None:
+            break
+        # The coordinator has not written the end down yet.
+        client.sleep(pause_seconds)
+        statement = client.budget(study)
+    return statement
 
 
 class Watch:

@@ -19,6 +19,8 @@ HOSPITALS_MISSING = (
     *("too-few-clients", "too-few-keys", "too-few-shares", "too-few-survivors", "too-sparse-survivors"),
     "too-few-replies",
 )
+# Of a hospital's participation alone: it left after one round, and the study goes on.
+MORE_TO_COME = "more-to-come"
 # Of a query alone.
 UNDECIDED = "undecided"
 REFUSED_BY_HOSPITALS = "refused-by-hospitals"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ def _containers(pod: Document) -> list[Document]:
 
 BASE = built(KUBERNETES / "base")
 EXAMPLE = built(KUBERNETES / "overlays" / "example")
+OPENSHIFT = built(KUBERNETES / "overlays" / "openshift")
 PODS = _pods(EXAMPLE)
 CONTAINERS = {f"{name}: {one['name']}": one for name, pod in PODS.items() for one in _containers(pod)}
 DOCUMENTS = [
@@ -222,3 +225,40 @@ def test_secrets_are_no_part_of_the_sources() -> None:
     assert (folder / ".gitignore").read_text().split() == ["*", "!.gitignore"]
     for secret in _named(EXAMPLE, "Secret").values():
         assert all(f"secrets/{key}" in OPERATIONS for key in secret["data"])
+
+
+def test_openshift_chooses_the_user_and_all_else_is_as_in_the_example() -> None:
+    for name, pod in _pods(OPENSHIFT).items():
+        context = pod.pop("securityContext")
+        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert pod == {key: value for key, value in PODS[name].items() if key != "securityContext"}
+    kinds = {"Ingress", "NetworkPolicy", "Deployment", "Job"}
+    assert [one for one in OPENSHIFT if one["kind"] not in kinds] == [
+        one for one in EXAMPLE if one["kind"] not in kinds
+    ]
+    example, openshift = _named(EXAMPLE, "NetworkPolicy"), _named(OPENSHIFT, "NetworkPolicy")
+    for name, policy in openshift.items():
+        assert policy["spec"]["podSelector"] == example[name]["spec"]["podSelector"]
+        let_in = [rule["ports"] for rule in policy["spec"]["ingress"]]
+        assert let_in == [rule["ports"] for rule in example[name]["spec"]["ingress"]]
+
+
+def test_any_user_of_group_0_may_write_where_the_image_writes() -> None:
+    home = _named(EXAMPLE, "ConfigMap")["wardround-settings"]["data"]["WARDROUND_HOME"]
+    assert f"chgrp 0 {home} && chmod g=u {home}" in re.sub(r"\s+", " ", DOCKERFILE.replace("\\\n", ""))
+    assert f"HOME={home}" in DOCKERFILE
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("overlay", ["example", "openshift"])
+def test_kubectl_prints_the_same(tmp_path: Path, overlay: str) -> None:
+    copied = shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    for name in ("database_password", "blobs_access_key_id", "blobs_secret_access_key", "coordinator.key"):
+        (copied / "overlays" / "example" / "secrets" / name).write_text("secret")
+    command = ["kubectl", "kustomize", str(copied / "overlays" / overlay)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def ordered(documents: list[Document]) -> list[Document]:
+        return sorted(documents, key=lambda one: (one["kind"], one["metadata"]["name"]))
+
+    assert ordered(list(yaml.safe_load_all(printed))) == ordered(built(KUBERNETES / "overlays" / overlay))

@@ -23,7 +23,8 @@ def built(folder: Path) -> list[Document]:
         path = folder / name
         documents += built(path) if path.is_dir() else [d for d in yaml.safe_load_all(path.read_text()) if d]
     for patch in wanted.get("patches", []):
-        _apply(documents, yaml.safe_load((folder / patch["path"]).read_text()))
+        for part in yaml.safe_load_all((folder / patch["path"]).read_text()):
+            _apply(documents, part)
     for generated in wanted.get("secretGenerator", []):
         assert wanted["generatorOptions"] == {"disableNameSuffixHash": True}
         data = {Path(file).name: "c2VjcmV0" for file in generated["files"]}
@@ -41,17 +42,19 @@ def built(folder: Path) -> list[Document]:
 
 
 def _apply(documents: list[Document], patch: Document) -> None:
-    """A strategic merge of mappings, which is all that is used."""
+    """A strategic merge of mappings, and of the lists of network policies, which a patch replaces."""
     key = (patch["kind"], patch["metadata"]["name"])
     (found,) = [one for one in documents if (one["kind"], one["metadata"]["name"]) == key]
-    _merge(found, patch)
+    _merge(found, patch, replaces_lists=patch["kind"] == "NetworkPolicy")
 
 
-def _merge(into: Document, patch: Document) -> None:
+def _merge(into: Document, patch: Document, *, replaces_lists: bool) -> None:
     for name, value in patch.items():
-        assert not isinstance(value, list), "lists are merged by keys that this does not know"
+        assert replaces_lists or not isinstance(value, list), "lists are merged by keys that this does not know"
         if isinstance(value, dict):
-            _merge(into.setdefault(name, {}), value)
+            _merge(into.setdefault(name, {}), value, replaces_lists=replaces_lists)
+        elif value is None:
+            del into[name]
         else:
             into[name] = value
 

@@ -31,6 +31,7 @@ class Command:
 # The groups of commands, such as `study create` and `study start`, and the line that lists show for each.
 GROUPS = {
     "data": "Freeze records, check their format, and try a study's settings on them.",
+    "site": "Run `join` as a service, and print what the network has to allow.",
     "roster": "Compare and pin the hospitals of a study.",
     "policy": "Write the rules of a hospital.",
     "ledger": "Check and export the ledger of a study.",
@@ -60,6 +61,8 @@ _HOSPITAL = (
     Command("roster show", ".hospital.hospital:show", "Show the hospitals of a study and the number to compare."),
     Command("roster pin", ".hospital.hospital:pin", "Pin the roster after its number was compared."),
     Command("join", ".hospital.hospital:join", "Take part in a study until it ends.", "client"),
+    Command("site install", ".hospital.site:install", "Write a service that runs `join`.", "client"),
+    Command("site network", ".hospital.site:network", "Print what a hospital's IT has to allow."),
     Command("own-budget", ".hospital.own_budget:own_budget", "Print this hospital's own budget over all its studies."),
     Command("egress-log", ".hospital.egress:egress_log", "List everything that left this hospital."),
     Command("withdraw", ".hospital.hospital:withdraw", "Leave a study for good, from the next round on."),

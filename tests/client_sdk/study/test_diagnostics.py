@@ -19,7 +19,9 @@ from study_protocol.versions import ProgramVersion
 from study_protocol.wire.signing import decode_public_key, fingerprint
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital
+from tests.factories.live_coordinator import live
 from tests.factories.snapshots import frozen, recorded
+from tests.factories.tls import certificate, issued_certificate, tls_server
 from tests.factories.wire_answers import problem, reply
 
 Meddle = Callable[[httpx.Request], httpx.Response | None]
@@ -137,6 +139,33 @@ def test_a_certificate_that_is_not_trusted_is_named_as_such(tmp_path: Path) -> N
     assert "WARDROUND_CA_FILE" in reported
 
 
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_the_issuer_of_a_certificate_is_named_trusted_or_not(tmp_path: Path, is_trusted: bool) -> None:
+    leaf, authority = issued_certificate(tmp_path, "Web Gateway CA", "St. Mercy IT")
+    with tls_server(leaf) as port:
+        settings = ClientSettings(
+            client_home=tmp_path, server=f"https://localhost:{port}", ca_file=authority if is_trusted else None
+        )
+        findings = {finding.check: finding for finding in examine(settings)}
+    assert findings["coordinator"].verdict == ("good" if is_trusted else "bad")
+    assert findings["certificate"].verdict == ("good" if is_trusted else "note")
+    assert findings["certificate"].text.startswith("issued by Web Gateway CA, St. Mercy IT. If that is your own")
+
+
+def test_a_certificate_that_issued_itself_is_named_so(tmp_path: Path) -> None:
+    with tls_server(certificate(tmp_path / "own.pem")) as port:
+        issuer = Transport(Connection(url=f"https://localhost:{port}")).certificate_issuer()
+    assert issuer == "localhost (the certificate itself)"
+
+
+def test_no_issuer_is_named_where_no_tls_is_spoken(tmp_path: Path) -> None:
+    with live(tmp_path / "coordinator") as here:
+        settings = ClientSettings(client_home=tmp_path, server=here.url)
+        findings = {finding.check: finding for finding in examine(settings)}
+    assert findings["coordinator"].text == "ready, over plain HTTP"
+    assert "certificate" not in findings
+
+
 def test_connections_of_the_doctor_do_not_wait(tmp_path: Path) -> None:
     seen: list[Connection] = []
 
@@ -145,7 +174,7 @@ def test_connections_of_the_doctor_do_not_wait(tmp_path: Path) -> None:
         return Transport(connection, handler=httpx.MockTransport(coordinator().answer))
 
     examine(ClientSettings(client_home=tmp_path, server="https://x"), transport=dial)
-    assert [connection.patience_seconds for connection in seen] == [0.0]
+    assert {connection.patience_seconds for connection in seen} == {0.0}
 
 
 def test_a_policy_for_laboratories_is_noted(tmp_path: Path) -> None:

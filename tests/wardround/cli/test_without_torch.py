@@ -17,8 +17,8 @@ from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
 
 NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "audit", "try"}
-# They need the extra `client` in any case, which reads records and columns.
-NEEDS_TORCH |= {"data check", "data columns", "query columns"}
+# They need the extra `client` in any case, which reads records and columns, and which a service of `join` runs.
+NEEDS_TORCH |= {"data check", "data columns", "query columns", "site install"}
 # It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.
 OF_A_SYNTHESIS = {"synth"}
 # It needs an MLflow server: tests/wardround/tracking/test_mlflow_server.py.
@@ -36,6 +36,7 @@ TYPED = [
     "study template --bayesian -o {home}/template.toml",
     "plan {home}/template.toml",
     "doctor",
+    "site network",
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
     "data list icu",
     "budget sepsis",

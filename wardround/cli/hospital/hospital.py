@@ -17,6 +17,7 @@ from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping, mapping_digest, mapping_words
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
+from wardround.cli.shared.exit_codes import ExitCode, codes_in_words
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from client_sdk.study.snapshot_records import FoundRecords
     from private_learning.records import MappingCounts, Records, TableFormat
     from study_protocol.study.site_versions import SiteVersions
+
+# With `--once`: to wait for a round, and to repeat a request at least, so that a short outage breaks no masked sum.
+_ONCE_SECONDS, _MIN_PATIENCE_SECONDS = 600, 60.0
 
 Token = Annotated[str, typer.Argument(help="invitation token. - reads it from standard input")]
 Data = Annotated[
@@ -111,6 +115,20 @@ Slot = Annotated[
         "for each 1,000 patients, rounded up. Default: as declared before, else as the study plans"
     ),
 ]
+Once = Annotated[
+    bool,
+    typer.Option(
+        "--once",
+        help="take part in at most one round. The exit code says whether more is to come. For cron and batch systems",
+    ),
+]
+WaitSeconds = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help=f"with --once: seconds to wait for a round. One that has begun is finished. Default: {_ONCE_SECONDS}",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="agree without a question. The site policy still applies")]
 Fingerprint = Annotated[
     list[str],
@@ -163,6 +181,8 @@ def join(
     no_feature_cache: NoFeatureCache = False,
     slot: Slot = None,
     server: NewServer = None,
+    once: Once = False,
+    wait: WaitSeconds = None,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -171,25 +191,35 @@ def join(
     from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
-    # A person at the hospital sees warnings and one line for each round.
-    console = show_log()
-    # An events file that cannot be written fails here, before any charge.
-    with plain_errors(), RoundsShown(study, console, events) as display:
-        joining_hospital = _at(server, study, home)
+    within = _one_round_within(once, wait)
+    # A person at the hospital sees warnings and a line for each round. A bad events file fails before any charge.
+    with plain_errors(), RoundsShown(study, show_log(), events) as display:
+        joining_hospital = _at(server, study, home, within)
         options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
         source = named_records(data, patient_column, directory)
         read = partial(_read_mapped, context, options, stored_format(directory, dataset))
         records, mapping_counts = read(source, columns, lazy=lazy, ask=at_a_terminal() and not yes)
-        rules, weights = _policy_of(policy), backbone_file(backbone, backbone_program)
+        rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
-        take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights)
-        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait)
+        take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
+        take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
         take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
-        origin, cache = source.origin(mapping_digest(records)), not no_feature_cache
-        take_part = partial(take_part, origin=origin, feature_cache=cache)
+        take_part = partial(take_part, origin=source.origin(mapping_digest(records)))
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
         outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
     _show_outcome(outcome, home, as_json)
+
+
+join.__doc__ = f"{join.__doc__}\n\n{codes_in_words()}"
+
+
+def _one_round_within(once: bool, wait: int | None) -> float | None:
+    """Return the seconds to wait for one round. None: take part until the study ends."""
+    if wait is not None and not once:
+        raise typer.BadParameter(
+            "it needs --once, because without it the command stays in the study", param_hint="--wait"
+        )
+    return float(_ONCE_SECONDS if wait is None else wait) if once else None
 
 
 def _read_mapped(
@@ -217,18 +247,30 @@ def _policy_of(file: Path | None) -> SitePolicy | None:
     return None if file is None else SitePolicy.read(file)
 
 
-def _at(server: str | None, study: str, home: Path | None) -> Hospital:
+def _at(server: str | None, study: str, home: Path | None, one_round_within: float | None) -> Hospital:
     """Return the hospital, once it has found its coordinator at a new address, if one is given."""
+    from client_sdk.study.hospital import PATIENCE_SECONDS
+
     if server is not None:
         hospital(home).move(study, server)
-    return hospital(home, patient=True)
+    patience = PATIENCE_SECONDS if one_round_within is None else max(one_round_within, _MIN_PATIENCE_SECONDS)
+    return hospital(home, patience_seconds=patience)
 
 
 def _show_outcome(outcome: Outcome, home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(dataclasses.asdict(outcome) | {"statement": outcome.statement.model_dump(mode="json")})
+    else:
+        say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
+        _show_end(outcome, home)
+    if outcome.more_to_come:
+        raise typer.Exit(ExitCode.MORE_TO_COME)
+
+
+def _show_end(outcome: Outcome, home: Path | None) -> None:
+    if outcome.more_to_come:
+        say("more is to come: run the same command again")
         return
-    say(f"{outcome.study}: {outcome.rounds_sent} updates sent, {outcome.rounds_refused} refused")
     say(f"the study has ended: {ending(outcome.reason)}")
     if outcome.rounds_sent:
         at = "" if home is None else f" --home {shlex.quote(str(home))}"

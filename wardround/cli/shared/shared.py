@@ -1,15 +1,4 @@
-"""The parts that every command shares: options, clients, and the printing of answers and errors.
-
-Exit codes:
-
-0  done
-1  not possible as requested
-2  wrong usage
-3  refused by this hospital's own rules
-4  the coordinator is not trusted
-5  the coordinator cannot be reached, or another service answers at its address
-6  training met NaN or an infinity
-"""
+"""The parts that every command shares: options, clients, and the printing of answers and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +7,7 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
@@ -31,6 +20,7 @@ import typer
 from client_sdk.api.config import load
 from study_protocol.wire.printable_text import escaped, printable
 from study_protocol.wire.rounded import number as number
+from wardround.cli.shared.exit_codes import ExitCode
 from wardround.cli.shared.terminal import output_is_closed
 
 if TYPE_CHECKING:
@@ -38,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from client_sdk.api.client import Client
+    from client_sdk.api.config import Connection
     from client_sdk.study.hospital import Hospital
 
 
@@ -68,14 +59,19 @@ def typed_again(context: typer.Context, without: type[Any]) -> str:
     without: a dataclass. Options with the names of its fields are left out.
     """
     left_out = {option.name for option in fields(without)}
-    words = ["wardround", context.info_name or ""]
+    return shlex.join(["wardround", context.info_name or "", *typed_words(context, left_out)])
+
+
+def typed_words(context: typer.Context, left_out: Collection[str]) -> list[str]:
+    """Return the arguments and options of a context's command line. left_out: names of parameters."""
+    words: list[str] = []
     for option in context.command.params:
         name = option.name or ""
         source = context.get_parameter_source(name)
         if source is None or source.name != "COMMANDLINE" or name in left_out:
             continue
         words += _typed(option.opts, option.secondary_opts, context.params[name])
-    return shlex.join(words)
+    return words
 
 
 def _typed(names: list[str], negative_names: list[str], value: Any) -> list[str]:
@@ -104,13 +100,18 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     return Client(settings.connection(server), ApiKey(key))
 
 
-def hospital(home: Path | None, *, patient: bool = False) -> Hospital:
-    """Return the hospital enrolled in the directory. patient: repeat requests for ever, as `join` needs it."""
-    from client_sdk.study.hospital import PATIENCE_SECONDS, Hospital
+def hospital(home: Path | None, *, patience_seconds: float | None = None) -> Hospital:
+    """Return the hospital enrolled in the directory.
+
+    patience_seconds: how long a request is repeated. None: as long as a person waits.
+    """
+    from client_sdk.study.hospital import Hospital
 
     settings = load()
-    dialled = partial(settings.connection, patience_seconds=PATIENCE_SECONDS, connect_seconds=10.0)
-    return Hospital.open(home or settings.client_home, connection=dialled if patient else settings.connection)
+    connection: Callable[[str], Connection] = settings.connection
+    if patience_seconds is not None:
+        connection = partial(settings.connection, patience_seconds=patience_seconds, connect_seconds=10.0)
+    return Hospital.open(home or settings.client_home, connection=connection)
 
 
 def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
@@ -164,19 +165,19 @@ def plain_errors() -> Generator[None]:
         if is_broken_pipe or not isinstance(error, _expected()):
             raise
         codes = {
-            Refused: 3,
-            RecordsChanged: 3,
-            NotTrusted: 4,
-            ConnectionFailed: 5,
-            UnexpectedAnswer: 5,
-            TrainingStopped: 6,
+            Refused: ExitCode.REFUSED,
+            RecordsChanged: ExitCode.REFUSED,
+            NotTrusted: ExitCode.NOT_TRUSTED,
+            ConnectionFailed: ExitCode.UNREACHABLE,
+            UnexpectedAnswer: ExitCode.UNREACHABLE,
+            TrainingStopped: ExitCode.NOT_FINITE,
         }
         print(f"wardround: {printable(_in_words(error))}", file=sys.stderr)
-        raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from error
+        kinds = (code for kind, code in codes.items() if isinstance(error, kind))
+        raise typer.Exit(next(kinds, ExitCode.NOT_POSSIBLE)) from error
     except KeyboardInterrupt:
         print("wardround: stopped. All that was sent or charged is on the disk", file=sys.stderr)
-        # 128 + SIGINT, as shells count.
-        raise typer.Exit(130) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _in_words(error: Exception) -> str:

@@ -12,6 +12,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.study.pinning import as_digits
 from study_protocol.versions import NAMED_MODELS, PROTOCOL, program_version
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records
+from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import TASK_PARAMETERS
 from wardround.cli.hospital.hospital import policy_in_force
@@ -34,6 +35,23 @@ def test_a_hospital_withdraws(here: Live, run: Run, tmp_path: Path) -> None:
     assert run("withdraw", "sepsis").stdout == "withdrawn from sepsis\n"
     members = here.operator("GET", "/v1/studies/sepsis/roster").json()["members"]
     assert [(member["client"], member["state"]) for member in members] == [("mercy", "withdrawn")]
+
+
+@pytest.mark.slow
+def test_one_round_at_most_ends_with_a_code_of_its_own(here: Live, run: Run, tmp_path: Path) -> None:
+    opened(run, tmp_path)
+    (tmp_path / "mercy" / "policy.toml").write_text(lax_toml())
+    data = ("--data", str(write_records(tmp_path / "records.csv")), "--patient-column", "patient", *AS_WRITTEN)
+    waited = run("join", "sepsis", "--once", "--wait", "0", *data, code=75)
+    assert waited.stdout.splitlines()[-1] == "more is to come: run the same command again"
+    # No operator has started the study, which is no error.
+    printed = json.loads(run("join", "sepsis", "--once", "--wait", "0", "--json", *data, code=75).stdout)
+    assert (printed["more_to_come"], printed["rounds_sent"]) == (True, 0)
+
+
+@pytest.mark.parametrize("words", [("--wait", "5"), ("--once", "--wait", "-1"), ("--once", "--wait", "nan")])
+def test_a_time_to_wait_needs_one_round_and_is_a_number(run: Run, words: tuple[str, ...]) -> None:
+    assert "--wait" in run("join", "sepsis", "--data", "records.csv", *words, code=2).stderr
 
 
 @pytest.mark.slow
