@@ -20,7 +20,9 @@ MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
 # Invisible, although Unicode counts them as letters, marks or symbols.
-_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,9 @@ def _visible(text: str, subject: str, max_length: int) -> str:
     """Return the text trimmed and in the form NFC. Raises ConfigurationError as `Person`."""
     trimmed = unicodedata.normalize("NFC", text.strip(" "))
     if not 1 <= len(trimmed) <= max_length:
-        raise ConfigurationError(f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given")
+        raise ConfigurationError(
+            f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
+        )
     for place, character in enumerate(trimmed, start=1):
         # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
         category = unicodedata.category(character)

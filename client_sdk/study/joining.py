@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
+from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.columns import readable
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
+from client_sdk.guard.people import Person
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
@@ -25,6 +27,7 @@ from client_sdk.study.agreed import (
     require_split_known,
     settings_shown,
 )
+from client_sdk.study.agreements import JoinAgreements, terms_of
 from client_sdk.study.events import OnRound
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.same_records import OnChangedRecords, checked
@@ -56,6 +59,7 @@ class StudyProposal:
     joined  this hospital agreed to these settings before
     hospitals  of a round, as many as take part or are invited now. None: each round draws some
     own_limit  the hospital's own limit in words, and what of it is spent after this study
+    sha256  digest (hex) of the terms, to which people here agree
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -68,6 +72,7 @@ class StudyProposal:
     require_allowed: Callable[[], None]
     hospitals: int | None
     own_limit: str
+    sha256: str
 
 
 Agree: TypeAlias = Callable[[StudyProposal], None]
@@ -119,6 +124,8 @@ class LocalTerms:
     accepts_records     asked when these are other records than studies on the data set have used. None: the policy says
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
     origin              how the records were made: snapshot, query and mapping. None: it is not known
+    person              who runs it and sees the terms. None: a program without a person. The account is kept, and
+                        counts only where one person decides alone
     """
 
     policy: SitePolicy
@@ -128,6 +135,7 @@ class LocalTerms:
     slot: float | None
     accepts_records: OnChangedRecords | None = None
     origin: RecordsOrigin | None = None
+    person: Person | None = None
 
 
 @dataclass(frozen=True)
@@ -151,8 +159,10 @@ class Joining:
         study, ledger, watch = self.membership.study, self.ledger, Watch(self.listeners.on_wait)
         records = as_declared(data, ledger.table_format)
         self.client.on_pause = watch.unreachable
-        # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
-        settings = self._agree()
+        # 1. See what the study asks for, and whether this hospital's rules and people allow it: before any round.
+        agreements = self._agreements(watch)
+        agreements.require_policy(accept_loss=self.terms.accept_lost_ledger)
+        settings = self._agree(agreements)
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
         mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
@@ -186,7 +196,12 @@ class Joining:
             slot_seconds,
         ).run()
 
-    def _agree(self) -> AnySettings:
+    def _agreements(self, watch: Watch) -> JoinAgreements:
+        home, terms = self.identity.directory, self.terms
+        subject = (home, self.membership, terms.dataset, self.ledger, terms.policy, terms.person)
+        return JoinAgreements(*subject, watch, self.client.sleep, DecisionReader(home))
+
+    def _agree(self, agreements: JoinAgreements) -> AnySettings:
         study, pinned = self.membership.study, self.membership.pinned is not None
         received_study = self.client.study(study)
         settings = settings_shown(received_study, self.ledger, self.membership)
@@ -201,8 +216,10 @@ class Joining:
             expected = None if draws else expected_hospitals(received_study)
             own_limit = own_limit_in_words(rules, self.ledger, study, settings)
             proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
-            self.listeners.agree(StudyProposal(*proposal, expected, own_limit))
+            sha256 = terms_of(self.membership, self.terms.dataset, settings.digest()).sha256
+            self.listeners.agree(StudyProposal(*proposal, expected, own_limit, sha256))
         check()
+        agreements.require_terms(settings.digest(), is_joined=opened is not None)
         require_schedule(self.terms.policy, settings, self.terms.data_version)
         return settings
 

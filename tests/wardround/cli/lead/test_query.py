@@ -184,7 +184,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     declined = run("query", "approve", "registry", "1", *home, code=1, input="n\n")
     assert "Answer it?" in declined.output
     assert "no decision was written" in declined.output
-    approvals = Approvals(registry[0].directory / "outbox" / "registry")
+    approvals = Approvals(registry[0].directory, "registry")
     digest = read_question(asked).digest()
     assert not approvals.has(digest)
     assert "approved" in run("query", "approve", "registry", "1", *home, input="y\n").stdout
@@ -201,7 +201,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
 def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Site], run: Run, asked: str) -> None:
     run("ask", "registry", asked, "--no-wait", operator=True)
     home = ("--home", str(registry[0].directory))
-    approvals = Approvals(registry[0].directory / "outbox" / "registry")
+    approvals = Approvals(registry[0].directory, "registry")
     digest = read_question(asked).digest()
     approving = ("query", "approve", "registry", "1", "--yes", *home)
     # As it was: whatever the coordinator shows at this moment.
