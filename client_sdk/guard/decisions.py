@@ -10,13 +10,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 from client_sdk.guard.standing import Standing, rule_in_force, standing_of
+
+if TYPE_CHECKING:
+    from study_protocol.study.queries import Query
 
 DECISIONS_FILE = "decisions.db"
 NOT_RECORDED = "not recorded"
@@ -48,6 +51,11 @@ class Subject:
     def of_policy(cls, policy: SitePolicy) -> Self:
         """Return the subject of a site policy."""
         return cls("policy", "", policy.digest(), "the site policy", policy.approval)
+
+    @classmethod
+    def of_question(cls, query: Query) -> Self:
+        """Return the subject of a question to this hospital, about its model where it has one."""
+        return cls("question", query.study, query.approved_digest, query.document.question.in_words())
 
     @property
     def has_one_in_force(self) -> bool:

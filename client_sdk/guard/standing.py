@@ -61,7 +61,7 @@ class Standing:
 
 
 def standing_of(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> Standing:
-    """Return how a subject stands. rule: of questions, terms and rosters. A site policy needs that of the one before."""
+    """Return how a subject stands. rule: of questions, terms and rosters. A policy needs the one before."""
     group = _Group(rule)
     for decision in decisions:
         if decision.subject.is_rival_of(subject):

@@ -1,4 +1,4 @@
-"""What people at this hospital have to agree to before it takes part: the site policy, the roster, the study's terms."""
+"""What people here agree to before the hospital takes part: the site policy, the roster, and the terms of a study."""
 
 from __future__ import annotations
 

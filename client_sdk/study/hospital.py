@@ -27,7 +27,7 @@ from client_sdk.identity import Identity, Membership
 from client_sdk.study.agreements import coordinator_of
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
-from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms
+from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms, StudyProposal, proposal_of
 from client_sdk.study.moving import moved
 from client_sdk.study.same_records import OnChangedRecords
 from client_sdk.study.waiting import OnWait
@@ -166,6 +166,20 @@ class Hospital:
             joining = Joining(self.identity, membership, client, ledger, terms, computing, listeners)
             return joining.run(task, records)
 
+    def proposal(self, study: str, dataset: str = "records", policy: SitePolicy | None = None) -> StudyProposal:
+        """Return what a study asks for, as `join` shows it to the person who runs it. `terms` is what to agree to.
+
+        Raises:
+            PolicyRefused, OwnBudgetExceeded: this hospital's rules say no.
+            ConfigurationError: there is no ledger of the data set yet. `join` and `data check --confirm` make it.
+        """
+        membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
+        path = ledger_path(self.directory, dataset)
+        with HospitalLedger.open(path, read_only=True) as ledger, self.client(study) as client:
+            proposal = proposal_of(client.study(study), membership, ledger, rules, dataset)
+            proposal.require_allowed()
+            return proposal
+
     def decisions(self) -> list[Decision]:
         """Return what people here decided, the oldest first. Raises LedgerDamaged: the chain is broken."""
         return decisions_in(self.directory)
@@ -173,8 +187,8 @@ class Hospital:
     def decide(self, subject: Subject, verdict: Verdict, person: Person, policy: SitePolicy | None = None) -> Standing:
         """Write a person's decision into the hospital's ledger, and return how its subject stands now.
 
-        subject  of a question, of a study's terms or of a site policy: `client_sdk.study.agreements`. A roster is
-                 pinned with `pin_roster`
+        subject  `proposal(…).terms`, `Subject.of_policy(policy)`, or `Subject.of_question(query)`. A roster is pinned
+                 with `pin_roster`
         verdict  "agree", "decline", or "withdraw": take an agreement back before enough people have agreed
         policy   the site policy at hand. None: as for `join`
 

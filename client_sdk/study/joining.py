@@ -12,6 +12,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
 from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.columns import readable
+from client_sdk.guard.decisions import Subject
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.people import Person
@@ -37,6 +38,7 @@ from private_learning.records import DataError, Records, Table, as_declared
 from study_protocol.randomness.source import HospitalRandomness, Randomness
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import largest_classical
+from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
 
@@ -59,7 +61,7 @@ class StudyProposal:
     joined  this hospital agreed to these settings before
     hospitals  of a round, as many as take part or are invited now. None: each round draws some
     own_limit  the hospital's own limit in words, and what of it is spent after this study
-    sha256  digest (hex) of the terms, to which people here agree
+    terms  what people here agree to, with its digest
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -72,7 +74,7 @@ class StudyProposal:
     require_allowed: Callable[[], None]
     hospitals: int | None
     own_limit: str
-    sha256: str
+    terms: Subject
 
 
 Agree: TypeAlias = Callable[[StudyProposal], None]
@@ -202,25 +204,17 @@ class Joining:
         return JoinAgreements(*subject, watch, self.client.sleep, DecisionReader(home))
 
     def _agree(self, agreements: JoinAgreements) -> AnySettings:
-        study, pinned = self.membership.study, self.membership.pinned is not None
-        received_study = self.client.study(study)
-        settings = settings_shown(received_study, self.ledger, self.membership)
-        opened = self.ledger.opened(study)
+        membership, ledger, policy, dataset = self.membership, self.ledger, self.terms.policy, self.terms.dataset
+        received_study = self.client.study(membership.study)
+        settings = settings_shown(received_study, ledger, membership)
+        opened = ledger.opened(membership.study)
         require_compatible(self.client.spoken, joined_with(opened, settings), settings)
-        check = partial(
-            require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
-        )
+        check = _check_of(received_study, membership, ledger, policy, dataset)
         if self.listeners.agree is not None:
-            is_joined, rules = opened is not None, self.terms.policy
-            draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
-            expected = None if draws else expected_hospitals(received_study)
-            own_limit = own_limit_in_words(rules, self.ledger, study, settings)
-            proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
-            sha256 = terms_of(self.membership, self.terms.dataset, settings.digest()).sha256
-            self.listeners.agree(StudyProposal(*proposal, expected, own_limit, sha256))
+            self.listeners.agree(proposal_of(received_study, membership, ledger, policy, dataset))
         check()
         agreements.require_terms(settings.digest(), is_joined=opened is not None)
-        require_schedule(self.terms.policy, settings, self.terms.data_version)
+        require_schedule(policy, settings, self.terms.data_version)
         return settings
 
     def _accepts_records(self) -> OnChangedRecords | None:
@@ -272,6 +266,36 @@ class Joining:
         if slot_seconds is not None:
             ledger.declare_slot(membership.study, slot_seconds)
             warn_of_slot(settings, slot_seconds, capabilities.records)
+
+
+def proposal_of(
+    received_study: Study, membership: Membership, ledger: HospitalLedger, policy: SitePolicy, dataset: str
+) -> StudyProposal:
+    """Return what a study asks of this hospital.
+
+    Raises:
+        BadAssignment: the coordinator shows other settings than this hospital joined under.
+    """
+    settings, study = settings_shown(received_study, ledger, membership), membership.study
+    draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
+    return StudyProposal(
+        study,
+        dataset,
+        settings,
+        policy,
+        membership.pinned is not None,
+        ledger.opened(study) is not None,
+        _check_of(received_study, membership, ledger, policy, dataset),
+        None if draws else expected_hospitals(received_study),
+        own_limit_in_words(policy, ledger, study, settings),
+        terms_of(membership, dataset, settings.digest()),
+    )
+
+
+def _check_of(
+    received_study: Study, membership: Membership, ledger: HospitalLedger, policy: SitePolicy, dataset: str
+) -> Callable[[], None]:
+    return partial(require_joinable, policy, received_study, dataset, ledger, pinned=membership.pinned is not None)
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:

@@ -41,7 +41,7 @@ def data(*arguments: str | Path, code: int = 0) -> Result:
 
 
 def taken(here: Path, name: str = "icu-1", code: int = 0) -> Result:
-    return data("snapshot", here / "source.toml", "-o", here / f"{name}.parquet", "--person", "ada", code=code)
+    return data("snapshot", here / "source.toml", "-o", here / f"{name}.parquet", "--as", "ada", code=code)
 
 
 def test_a_snapshot_holds_the_rows_of_the_query_and_its_entry_names_it(here: Path) -> None:
