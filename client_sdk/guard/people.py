@@ -17,6 +17,7 @@ from typing import Any, Self
 from client_sdk.errors import ConfigurationError
 
 MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
+_LOGIN_UID_FILE = Path("/proc/self/loginuid")
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
 # Invisible, although Unicode counts them as letters, marks or symbols.
@@ -145,7 +146,7 @@ def _visible(text: str, subject: str, max_length: int) -> str:
 
 def _login_uid() -> int | None:
     try:
-        uid = int(Path("/proc/self/loginuid").read_text())
+        uid = int(_LOGIN_UID_FILE.read_text())
     except (OSError, ValueError):
         return None
     return None if uid in _UNSET_UIDS else uid
