@@ -273,7 +273,7 @@ class SitePolicy(_Section):
         "laboratory: any, for tests",
     )
     approval: ApprovalRule = Field(
-        default=ApprovalRule(), description="people who decide here (wardround decision list shows what they decided)"
+        default=ApprovalRule(), description="people who decide here, and who are listed by `wardround decision list`"
     )
 
     # Entries of a file, which are the last ones of `excluded_patients`.
