@@ -24,12 +24,14 @@ class Standing:
     agreed     agreements that wait for others
     declined   the newest no. None: there is none, or a person agreed after it
     rule       the people whom it needs
+    replaced   it was in force, and another one took its place
     """
 
     effective: Decision | None
     agreed: tuple[Decision, ...]
     declined: Decision | None
     rule: ApprovalRule
+    replaced: bool = False
 
     @property
     def missing(self) -> int:
@@ -40,9 +42,11 @@ class Standing:
     def in_words(self) -> str:
         """Return who has decided and what lacks, in one or two sentences."""
         if self.effective is not None:
-            return f"approved by {self.effective.who}{_on(self.effective)}"
+            return f"approved by {_who(self.effective)}"
         if self.declined is not None:
-            return f"declined by {self.declined.who}{_on(self.declined)}"
+            return f"declined by {_who(self.declined)}"
+        if not self.agreed and self.replaced:
+            return "replaced by a later one"
         if not self.agreed:
             needed = f": {self.rule.people} people have to agree" if self.rule.people > 1 else ""
             return f"not decided{needed}"
@@ -61,24 +65,16 @@ class Standing:
 
 
 def standing_of(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> Standing:
-    """Return how a subject stands. rule: of questions, terms and rosters. A policy needs the one before."""
-    group = _Group(rule)
-    for decision in decisions:
-        if decision.subject.is_rival_of(subject):
-            group.add(decision)
-    # Of a new site policy, the people of both count.
-    needed = rule if subject.rule is None else group.rule_before.stricter(subject.rule)
+    """Return how a subject stands. rule: of questions, terms and rosters. A policy also needs that of before."""
+    group = _group_of(decisions, subject, rule)
     sha256 = subject.sha256
-    return Standing(group.effective.get(sha256), group.agreed.get(sha256, ()), group.declined.get(sha256), needed)
+    agreed, declined = group.agreed.get(sha256, ()), group.declined.get(sha256)
+    return Standing(group.effective.get(sha256), agreed, declined, group.rule_of(subject), sha256 in group.replaced)
 
 
 def in_force(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> str | None:
     """Return the digest that is in force of those of the subject's kind and study, or None before the first."""
-    group = _Group(rule)
-    for decision in decisions:
-        if decision.subject.is_rival_of(subject):
-            group.add(decision)
-    return next(iter(group.effective), None)
+    return next(iter(_group_of(decisions, subject, rule).effective), None)
 
 
 def rule_in_force(decisions: Iterable[Decision]) -> ApprovalRule:
@@ -90,6 +86,14 @@ def rule_in_force(decisions: Iterable[Decision]) -> ApprovalRule:
     return group.rule_before
 
 
+def _group_of(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> _Group:
+    group = _Group(rule)
+    for decision in decisions:
+        if decision.subject.is_rival_of(subject):
+            group.add(decision)
+    return group
+
+
 class _Group:
     """The decisions about subjects of one kind and study, one after the other."""
 
@@ -98,6 +102,14 @@ class _Group:
         self.effective: dict[str, Decision] = {}
         self.agreed: dict[str, tuple[Decision, ...]] = {}
         self.declined: dict[str, Decision] = {}
+        self.replaced: set[str] = set()
+
+    def rule_of(self, subject: Subject) -> ApprovalRule:
+        """Return the people whom a subject needs now."""
+        # The terms of a study hold the coordinator's key: people agree to it with them.
+        if subject.kind == "coordinator":
+            return ApprovalRule()
+        return self._rule if subject.rule is None else self.rule_before.stricter(subject.rule)
 
     def add(self, decision: Decision) -> None:
         sha256, agreed = decision.subject.sha256, self.agreed.get(decision.subject.sha256, ())
@@ -115,11 +127,12 @@ class _Group:
 
     def _agree(self, decision: Decision, agreed: tuple[Decision, ...]) -> None:
         subject = decision.subject
-        rule = self._rule if subject.rule is None else self.rule_before.stricter(subject.rule)
+        rule = self.rule_of(subject)
         if _count(agreed, rule) < rule.people:
             self.agreed[subject.sha256] = agreed
             return
         if subject.has_one_in_force:
+            self.replaced = (self.replaced | self.effective.keys()) - {subject.sha256}
             self.effective.clear()
             self.agreed.clear()
         self.agreed.pop(subject.sha256, None)
@@ -143,5 +156,6 @@ def _without(agreed: Sequence[Decision], decision: Decision) -> tuple[Decision, 
     return tuple(each for each in agreed if each.person is None or not each.person.is_same(person))
 
 
-def _on(decision: Decision) -> str:
-    return f" on {decision.at[:10]}" if decision.at else ""
+def _who(decision: Decision) -> str:
+    who = "a person who is not recorded," if decision.person is None else str(decision.person)
+    return f"{who} on {decision.at[:10]}" if decision.at else who.rstrip(",")

@@ -81,7 +81,7 @@ def test_an_approval_of_an_earlier_version_counts_where_one_person_decides(tmp_p
             DecisionLedger.open_in(tmp_path).close()
         reader = approvals(tmp_path)
         assert (reader.has(DIGEST), reader.identity(DIGEST)) == (True, "0123")
-        assert reader.standing(DIGEST).in_words == "approved by not recorded on 2026-01-01"
+        assert reader.standing(DIGEST).in_words == "approved by a person who is not recorded, on 2026-01-01"
         assert not approvals(tmp_path, TWO).has(DIGEST)
 
 

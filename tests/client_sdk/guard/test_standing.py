@@ -88,7 +88,11 @@ def test_another_digest_needs_both_anew_and_one_roster_is_in_force() -> None:
     assert in_force(decisions(*steps), first, TWO) == "aa"
     steps += [(second, "agree", BOB)]
     assert in_force(decisions(*steps), first, TWO) == "bb"
-    assert standing_of(decisions(*steps), first, TWO).effective is None
+    assert standing_of(decisions(*steps), first, TWO).in_words == "replaced by a later one"
+
+
+def test_a_coordinator_s_key_is_agreed_to_with_the_terms_that_hold_it() -> None:
+    assert standing(TWO, ("agree", ADA), kind="coordinator").effective is not None
 
 
 def policy(sha256: str, rule: ApprovalRule) -> Subject:

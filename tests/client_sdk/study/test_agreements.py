@@ -15,6 +15,7 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint
+from client_sdk.study.waiting import Waiting
 from tests.factories.coordinator_in_process import Coordinator
 from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of
@@ -29,17 +30,24 @@ Step = Callable[[], object]
 class Scene:
     """A hospital whose people act while `join` waits: each wait takes the next of `steps`."""
 
-    def __init__(self, home: Path, *steps: Step) -> None:
-        self.steps, self.said = list(steps), list[str]()
+    def __init__(self, home: Path) -> None:
+        self.steps, self.said = list[Step](), list[str]()
         self.other: Coordinator = coordinator(settings(max_steps=1))
         self.here = hospital(self.other, home, sleep=self._sleep)
+
+    def during(self, *steps: Step) -> None:
+        """Set what people do while `join` waits."""
+        self.steps = list(steps)
 
     def _sleep(self, _: float) -> None:
         assert self.steps, f"join waits for people who never come: {self.said[-1:]}"
         self.steps.pop(0)()
 
     def join(self, policy: SitePolicy = TWO, **options: Any) -> Any:
-        return join(self.here, policy=policy, on_wait=lambda each: each and self.said.append(each.text), **options)
+        return join(self.here, policy=policy, on_wait=self._on_wait, **options)
+
+    def _on_wait(self, waiting: Waiting | None) -> None:
+        self.said += [] if waiting is None else [waiting.text]
 
     def agree_to_policy(self, policy: SitePolicy, *people: Person) -> None:
         for person in people:
@@ -83,7 +91,7 @@ def test_one_person_joins_as_before_and_stands_in_the_ledger(tmp_path: Path) -> 
 
 def test_join_waits_for_the_second_person_and_says_what_lacks(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.steps = [lambda: None, lambda: scene.agree_to_terms(EVE), lambda: scene.agree_to_terms(BOB)]
+    scene.during(lambda: None, lambda: scene.agree_to_terms(EVE), lambda: scene.agree_to_terms(BOB))
     scene.agree_to_policy(TWO, ADA, BOB)
     assert scene.join(person=ADA).rounds_sent == 1
     assert scene.said[0] == (
@@ -96,7 +104,7 @@ def test_join_waits_for_the_second_person_and_says_what_lacks(tmp_path: Path) ->
 def test_a_program_without_a_person_is_none_of_the_two(tmp_path: Path) -> None:
     # A service that agrees by itself would make one person two.
     scene = Scene(tmp_path)
-    scene.steps = [lambda: scene.agree_to_terms(ADA), lambda: None, lambda: scene.agree_to_terms(BOB)]
+    scene.during(lambda: scene.agree_to_terms(ADA), lambda: None, lambda: scene.agree_to_terms(BOB))
     scene.agree_to_policy(TWO, ADA, BOB)
     assert scene.join().rounds_sent == 1
     assert "2 people have to agree" in scene.said[0]
@@ -104,7 +112,7 @@ def test_a_program_without_a_person_is_none_of_the_two(tmp_path: Path) -> None:
 
 def test_a_no_of_one_ends_the_waiting_and_nothing_is_joined(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.steps = [lambda: scene.here.decide(scene.terms(), "decline", BOB, TWO)]
+    scene.during(lambda: scene.here.decide(scene.terms(), "decline", BOB, TWO))
     scene.agree_to_policy(TWO, ADA, BOB)
     with pytest.raises(NotAgreed, match="declined by Bob"):
         scene.join(person=ADA)
@@ -114,11 +122,11 @@ def test_a_no_of_one_ends_the_waiting_and_nothing_is_joined(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_an_agreement_that_is_taken_back_does_not_count(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.steps = [
+    scene.during(
         lambda: scene.here.decide(scene.terms(), "withdraw", ADA, TWO),
         lambda: scene.agree_to_terms(BOB),
         lambda: scene.agree_to_terms(ADA),
-    ]
+    )
     scene.agree_to_policy(TWO, ADA, BOB)
     assert scene.join(person=ADA).rounds_sent == 1
     assert not scene.steps
@@ -127,14 +135,14 @@ def test_an_agreement_that_is_taken_back_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_another_data_set_is_another_agreement(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.steps = [lambda: scene.agree_to_terms(BOB)]
+    scene.during(lambda: scene.agree_to_terms(BOB))
     scene.agree_to_policy(TWO, ADA, BOB)
     scene.join(person=ADA)
     agreed = scene.terms()
-    scene.steps = [
+    scene.during(
         lambda: scene.here.decide(agreed, "agree", BOB, TWO),
         lambda: scene.here.decide(scene.terms("other"), "decline", BOB, TWO),
-    ]
+    )
     with pytest.raises(NotAgreed):
         scene.join(person=ADA, dataset="other")
 
@@ -142,12 +150,12 @@ def test_another_data_set_is_another_agreement(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_policy_for_two_waits_for_two_before_anything_is_asked(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.steps = [
+    scene.during(
         lambda: scene.agree_to_policy(TWO, ADA),
         lambda: scene.agree_to_policy(TWO, EVE),
         lambda: scene.agree_to_policy(TWO, BOB),
         lambda: scene.agree_to_terms(BOB),
-    ]
+    )
     asked: list[Any] = []
     scene.join(person=ADA, agree=asked.append)
     assert not scene.steps
@@ -160,21 +168,21 @@ def test_an_edited_policy_needs_both_anew_also_for_fewer_people(tmp_path: Path) 
     scene.agree_to_policy(TWO, ADA, BOB)
     edited, alone = plain_policy(approval={"people": 2}, min_witnesses=1), plain_policy()
     for policy in (edited, alone):
-        scene.steps = [
+        scene.during(
             lambda policy=policy: scene.agree_to_policy(policy, ADA, EVE),
             lambda policy=policy: scene.here.decide(Subject.of_policy(policy), "decline", BOB, policy),
-        ]
+        )
         with pytest.raises(NotAgreed, match="the site policy is declined by Bob"):
             scene.join(policy, person=ADA)
         assert not scene.steps
     # The one that both agreed to is still in force.
-    scene.steps = [lambda: scene.agree_to_terms(BOB)]
+    scene.during(lambda: scene.agree_to_terms(BOB))
     assert scene.join(person=ADA).rounds_sent == 1
 
 
 def test_another_policy_that_takes_effect_meanwhile_ends_the_waiting(tmp_path: Path) -> None:
     scene, other = Scene(tmp_path), plain_policy(approval={"people": 2}, witness_window=9)
-    scene.steps = [lambda: scene.agree_to_policy(other, ADA, BOB)]
+    scene.during(lambda: scene.agree_to_policy(other, ADA, BOB))
     with pytest.raises(NotAgreed, match="start join again"):
         scene.join(person=ADA)
 
@@ -194,7 +202,7 @@ def test_a_roster_is_pinned_by_two_and_a_file_that_was_edited_is_no_pin(tmp_path
         scene.join(person=ADA)
     # Written again from the ledger, where it is in force.
     assert pin(scene.here, ADA)
-    scene.steps = [lambda: scene.agree_to_terms(BOB)]
+    scene.during(lambda: scene.agree_to_terms(BOB))
     assert scene.join(person=ADA).rounds_sent == 1
 
 
