@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from client_sdk.errors import LedgerDamaged
-from client_sdk.guard.decisions import DECISIONS_FILE, Decision, Subject, Verdict, decide, decisions_in
+from client_sdk.guard.decision import Decision, Subject, Verdict
+from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.guard.standing import Standing, rule_in_force, standing_of

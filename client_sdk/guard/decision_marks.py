@@ -9,7 +9,7 @@ from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 
 if TYPE_CHECKING:
-    from client_sdk.guard.decisions import Decision
+    from client_sdk.guard.decision import Decision
     from client_sdk.guard.policy import ApprovalRule
 
 # Stands where a study's name does, and can be none.

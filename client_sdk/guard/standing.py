@@ -13,7 +13,7 @@ from client_sdk.guard.people import count_people
 from client_sdk.guard.policy import ApprovalRule
 
 if TYPE_CHECKING:
-    from client_sdk.guard.decisions import Decision, Subject
+    from client_sdk.guard.decision import Decision, Subject
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, NotAgreed
 from client_sdk.guard.approvals import DecisionReader
-from client_sdk.guard.decisions import DecisionLedger, Subject
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DecisionLedger
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import SitePolicy

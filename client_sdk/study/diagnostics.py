@@ -18,7 +18,8 @@ from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import DOCTOR_HINT, Transport, proxy_of, require_safe_url
 from client_sdk.errors import ApiError, ConfigurationError, LedgerInUse, ServerFailure, WardroundError
-from client_sdk.guard.decisions import DECISIONS_FILE, Subject, decisions_in
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy

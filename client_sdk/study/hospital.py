@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
-from client_sdk.guard.decisions import Decision, Subject, Verdict, decide, decisions_in
+from client_sdk.guard.decision import Decision, Subject, Verdict
+from client_sdk.guard.decisions import decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsOrigin

@@ -12,7 +12,7 @@ from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
 from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.columns import readable
-from client_sdk.guard.decisions import Subject
+from client_sdk.guard.decision import Subject
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
 from client_sdk.guard.people import Person

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import LedgerDamaged
-from client_sdk.guard.decisions import DECISIONS_FILE, Subject, decide, decisions_in
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.people import Account, Person
 from client_sdk.guard.policy import ApprovalRule

@@ -11,15 +11,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged
-from client_sdk.guard.decisions import (
-    DECISIONS_FILE,
-    DecisionLedger,
-    Subject,
-    SubjectKind,
-    decide,
-    decision_numbered,
-    decisions_in,
-)
+from client_sdk.guard.decision import Subject, SubjectKind
+from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger, decide, decision_numbered, decisions_in
 from client_sdk.guard.people import Account, Person
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_sdk.guard.decisions import Decision, Subject, SubjectKind, Verdict
+from client_sdk.guard.decision import Decision, Subject, SubjectKind, Verdict
 from client_sdk.guard.people import Account, Person
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.guard.standing import Standing, in_force, rule_in_force, standing_of

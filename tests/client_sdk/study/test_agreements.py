@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, NotAgreed
-from client_sdk.guard.decisions import DECISIONS_FILE, Subject
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE
 from client_sdk.guard.people import Account, Person
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.hospital import Hospital

@@ -15,7 +15,7 @@ from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import AsJson, Home, StudyName, hospital, plain_errors, print_json, say, table
 
 if TYPE_CHECKING:
-    from client_sdk.guard.decisions import Decision, Verdict
+    from client_sdk.guard.decision import Decision, Verdict
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.guard.standing import Standing
 
@@ -54,7 +54,8 @@ def policy_agree(
     policy: PolicyFile = None, digest: Digest = None, home: Home = None, yes: Yes = False, *, person: PersonOptions
 ) -> None:
     """Agree to the site policy, if several people have to. Until they have, `join` waits."""
-    from client_sdk.guard.decisions import Subject, decide
+    from client_sdk.guard.decision import Subject
+    from client_sdk.guard.decisions import decide
 
     with plain_errors():
         directory = home or load_settings().client_home

@@ -213,7 +213,7 @@ def _decide(
 
     read: digest of the question that the person has read. None: the question that is shown now.
     """
-    from client_sdk.guard.decisions import Subject
+    from client_sdk.guard.decision import Subject
     from wardround.cli.hospital.decisions import require_read, show_standing
 
     with plain_errors():
