@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load as load_settings
-from wardround.cli.hospital.agreement import at_a_terminal, terms
+from wardround.cli.hospital import agreement
 from wardround.cli.hospital.hospital import Dataset, PolicyFile, policy_in_force
 from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import AsJson, Home, StudyName, hospital, plain_errors, print_json, say, table
@@ -41,7 +41,7 @@ def agree(
         here = hospital(home)
         rules = policy_in_force(policy, here.directory)
         proposal = here.proposal(study, dataset, rules)
-        table(f"Study {study}", ["", ""], [["data set", dataset], *terms(proposal)])
+        table(f"Study {study}", ["", ""], [["data set", dataset], *agreement.terms(proposal)])
         if proposal.joined:
             say(f"this hospital takes part in {study} already. No decision was written")
             return
@@ -116,7 +116,7 @@ def require_read(subject: str, digest: str, read: str | None, *, yes: bool, ques
             f"{subject} is another one than the one that you read: the digest is {digest}. No decision was written or "
             "sent"
         )
-    if not yes and not at_a_terminal():
+    if not yes and not agreement.at_a_terminal():
         raise ConfigurationError(
             f"there is no terminal to confirm at. Read {subject}, then add --yes and --digest {digest}"
         )

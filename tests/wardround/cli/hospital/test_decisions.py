@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import client_sdk.guard.people as people
-import wardround.cli.hospital.decisions as decisions
+import wardround.cli.hospital.agreement as agreement
 from client_sdk.guard.decisions import decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
@@ -96,7 +96,7 @@ def test_a_second_person_agrees_to_the_terms_of_a_study(
         "[approval]\npeople = 2\n"
     )
     HospitalLedger.open(ledger_path(home, "records")).close()
-    monkeypatch.setattr(decisions, "at_a_terminal", lambda: True)
+    monkeypatch.setattr(agreement, "at_a_terminal", lambda: True)
     as_account(1_000_001)
     declined = run("agree", "sepsis", "--as", "Ada", code=1, input="n\n")
     assert "Take part under these terms?" in declined.output
