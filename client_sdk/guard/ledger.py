@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from accounting.budget.ledger import Kind
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
-from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
+from client_sdk.guard.decision_marks import DecisionMarks
+from client_sdk.guard.ledger_chain import DECLARED
 from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound, RecordsMark
 from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
 from client_sdk.guard.seen_ledger import SeenLedger
@@ -33,7 +34,7 @@ _INDIVIDUAL, _FORMAT, _SLOT, _TERMS, _RECORDS = "/individual", "/format", "/slot
 _SENT = ("settled", "charged-in-full")
 
 
-class HospitalLedger(LedgerChain):
+class HospitalLedger(DecisionMarks):
     """The charges of all studies on one data set."""
 
     def opened(self, study: str) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
-from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritten
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
 from client_sdk.guard import ledger_file
 
 # A kind that the coordinator's ledger does not have: what a person here, or the policy, has declared.
 DECLARED = cast(Kind, "declared")
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.1
 
 
 class LedgerChain:
@@ -67,6 +69,24 @@ class LedgerChain:
             if isinstance(error, sqlite3.DatabaseError):
                 raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
             raise
+
+    @classmethod
+    def wait_for(cls, path: Path, patience: float = _PATIENCE_SECONDS) -> Self:
+        """Return the ledger at `path` once no other process writes to it.
+
+        patience  seconds to wait while another process writes its entry
+
+        Raises:
+            LedgerInUse, LedgerDamaged, LedgerNotWritten: as `open`.
+        """
+        end = time.monotonic() + patience
+        while True:
+            try:
+                return cls.open(path)
+            except LedgerInUse:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     @property
     def entries(self) -> tuple[Entry, ...]:

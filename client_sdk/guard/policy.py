@@ -5,6 +5,7 @@ The policy is a file that the hospital owns. It is checked before anything else.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan, agre
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
 from study_protocol.study.limits import LevelName
+from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Name, Positive, Probability, Sha256
 from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
@@ -170,6 +172,29 @@ class QueryRules(_Section):
         return self.queries == "allow" and (self.by_hospital == "allow" or not by_hospital)
 
 
+class ApprovalRule(_Section):
+    """The people who have to agree to a question, a study's terms, a roster and a changed site policy."""
+
+    people: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=1, description="so many different people must agree to the very same digest before it takes effect"
+    )
+    distinct_accounts: bool = Field(
+        default=True,
+        description="with people above 1: they must also have different accounts of the operating system",
+    )
+    needs_reason: bool = Field(default=False, description="each of them must give a reason (--reason)")
+
+    def stricter(self, rule: ApprovalRule) -> ApprovalRule:
+        """Return the rule that asks for all that both ask for."""
+        # Alone, a person has no second account.
+        distinct = any(each.distinct_accounts for each in (self, rule) if each.people > 1)
+        return ApprovalRule(
+            people=max(self.people, rule.people),
+            distinct_accounts=distinct,
+            needs_reason=self.needs_reason or rule.needs_reason,
+        )
+
+
 class SitePolicy(_Section):
     """The rules of this hospital. An entry that is left out has the strict value."""
 
@@ -247,6 +272,9 @@ class SitePolicy(_Section):
         description="studies without a compared and pinned roster. refused: none. unmasked: those without masks. "
         "laboratory: any, for tests",
     )
+    approval: ApprovalRule = Field(
+        default=ApprovalRule(), description="people who decide here, and who are listed by `wardround decision list`"
+    )
 
     # Entries of a file, which are the last ones of `excluded_patients`.
     _listed: tuple[ExclusionEntry, ...] = PrivateAttr(default=())
@@ -302,6 +330,13 @@ class SitePolicy(_Section):
         path = directory / POLICY_FILE
         return cls.read(path) if path.exists() else cls()
 
+    def digest(self) -> str:
+        """Return SHA-256 (hex) over the written entries with all excluded patients, without comments and their order.
+
+        An entry with its default counts as written: some others depend on what is written.
+        """
+        return hashlib.sha256(canonical_json(_sorted(self.model_dump(mode="json", exclude_unset=True)))).hexdigest()
+
     @property
     def in_words(self) -> str:
         """Return what a refusal calls it: there may be no file."""
@@ -336,6 +371,13 @@ class _AsWritten(SitePolicy):
     """Every entry that the file may have."""
 
     excluded_patients_file: str | None = None
+
+
+def _sorted(value: Any) -> Any:
+    """Return a JSON value with every list in order: all lists of a policy are sets."""
+    if isinstance(value, dict):
+        return {key: _sorted(item) for key, item in cast("dict[str, Any]", value).items()}
+    return sorted(cast("list[str]", value)) if isinstance(value, list) else value
 
 
 def _text(path: Path, subject: str) -> str:

@@ -6,20 +6,18 @@ never leaves the hospital.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from client_sdk.errors import ConfigurationError, LedgerInUse, RecordsChanged
+from client_sdk.errors import ConfigurationError, RecordsChanged
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from record_sources.snapshot.record import SnapshotRecord, digests_of
 
 LEDGER_FILE = "snapshots.db"
 # Stands where a study's name does in the ledger of a data set.
 _SNAPSHOT = "/snapshot"
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.1
 _MISSING = "missing"
 
 
@@ -100,22 +98,9 @@ class SnapshotLedger(LedgerChain):
     """The snapshots of a hospital. It is opened for one entry at a time."""
 
     @classmethod
-    def wait_for(cls, home: Path, patience: float = _PATIENCE_SECONDS) -> Self:
-        """Return the ledger in the hospital's directory, a new one if there is none.
-
-        patience  seconds to wait while another process writes its entry
-
-        Raises:
-            LedgerInUse, LedgerDamaged, LedgerNotWritten: as `LedgerChain.open`.
-        """
-        end = time.monotonic() + patience
-        while True:
-            try:
-                return cls.open(home / LEDGER_FILE)
-            except LedgerInUse:
-                if time.monotonic() >= end:
-                    raise
-            time.sleep(_PAUSE_SECONDS)
+    def open_in(cls, home: Path) -> Self:
+        """Return the ledger in the hospital's directory, a new one if there is none. Raises as `wait_for`."""
+        return cls.wait_for(home / LEDGER_FILE)
 
     def snapshots(self) -> list[Snapshot]:
         """Return all snapshots, the oldest first."""

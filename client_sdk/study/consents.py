@@ -37,6 +37,7 @@ class HospitalConsents:
         """Answer every query that waits for this hospital's word. Return the seconds until it should be asked again."""
         if self._able.settings.statistics is None:
             return POLL_SECONDS
+        self._permission.keep_decisions()
         for query in self._client.queries(self._membership.study, state="waiting").queries:
             # What the coordinator shows of this hospital's word is no secret, and another one replaces it.
             consents = [entry.consent for entry in query.consents or () if entry.client == self._membership.client]
@@ -59,17 +60,20 @@ class HospitalConsents:
         return YES if decided else NO
 
     def _tell(self, query: Query) -> None:
-        if query.sha256 in self._announced:
+        standing = self._permission.approvals.standing(query.approved_digest)
+        lack = f" {standing.lack_in_words}." if standing.agreed else ""
+        # Once more when a further person has agreed.
+        if (announced := f"{query.sha256}{lack}") in self._announced:
             return
-        self._announced.add(query.sha256)
-        used = self._permission.approvals.has(query.approved_digest)
+        self._announced.add(announced)
+        used = standing.effective is not None
         remark = " It was approved, and that many sums of it have come to nothing since." if used else ""
         _LOG.warning(
             "query %d of study %s waits for a person here: %s%s Approve it with `wardround query approve %s %d`",
             query.number,
             query.study,
             query.document.question.in_words(),
-            remark,
+            remark + lack,
             query.study,
             query.number,
         )

@@ -19,10 +19,13 @@ from client_sdk.api.client import Client, Signature
 from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import DOCTOR_HINT, NOT_TRUSTED_HERE, Transport, proxy_of, require_safe_url
 from client_sdk.errors import ApiError, ConfigurationError, LedgerInUse, ServerFailure, WardroundError
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
+from client_sdk.guard.standing import standing_of
 from client_sdk.identity import KEY_FILE, Identity, Membership
 from client_sdk.study.sites import find_site_versions
 from study_protocol.study.site_versions import SiteVersions
@@ -73,6 +76,7 @@ def examine(
         _policy(directory),
         _ledger(directory, dataset),
         *_snapshots(directory),
+        *_decisions(directory),
     ]
     try:
         # One attempt: a person waits for the answer.
@@ -184,6 +188,23 @@ def _checked_state(snapshot: Snapshot) -> str:
     if state == "there" and sum(snapshot.sizes.values()) <= _LARGEST_DIGESTED_BYTES:
         snapshot.require_unchanged()
     return state
+
+
+def _decisions(directory: Path) -> list[Finding]:
+    """Return whether the chain of decisions is whole, and what people still have to agree to for the site policy."""
+    if not (directory / DECISIONS_FILE).exists():
+        return []
+    try:
+        decisions, policy = decisions_in(directory), SitePolicy.in_force(directory)
+    except ConfigurationError:
+        # Of the policy, which has a finding of its own.
+        return []
+    except WardroundError as error:
+        return [Finding("decisions", "bad", str(error))]
+    standing = standing_of(decisions, Subject.of_policy(policy), policy.approval)
+    if standing.effective is None and standing.rule.people > 1:
+        return [Finding("decisions", "note", f"the site policy: {standing.in_words} (wardround policy agree)")]
+    return [Finding("decisions", "good", f"{len(decisions)} of people here, each chained to the one before")]
 
 
 def _proxy(connection: Connection) -> Finding:

@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, Any, Self
 from client_sdk.api.client import Client, ServerClock, Signature
 from client_sdk.api.config import Connection
 from client_sdk.api.transport import Transport
+from client_sdk.guard.decision import Decision, Subject, Verdict
+from client_sdk.guard.decisions import decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsOrigin
-from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.people import Person
+from client_sdk.guard.policy import ApprovalRule, SitePolicy
+from client_sdk.guard.standing import Standing
 from client_sdk.identity import Identity, Membership
+from client_sdk.study.agreements import coordinator_of
 from client_sdk.study.enrolment import enrol, rotate
 from client_sdk.study.events import OnRound
-from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms
+from client_sdk.study.joining import Agree, Computing, Joining, Listeners, LocalTerms, StudyProposal, proposal_of
 from client_sdk.study.moving import moved
 from client_sdk.study.same_records import OnChangedRecords
 from client_sdk.study.waiting import OnWait
@@ -86,8 +91,11 @@ class Hospital:
         directory: str | Path,
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
+        person: Person | None = None,
     ) -> Self:
         """Exchange an invitation token for a membership. It makes the identity key if there is none. Repeatable.
+
+        person  who pins the coordinator's key with it. None: the account of this process
 
         Raises:
             ConfigurationError: not a token.
@@ -96,7 +104,9 @@ class Hospital:
         """
         hospital = cls(Identity.create(Path(directory)), connection=connection, transport=transport)
         with hospital._client(url) as client:
-            hospital.identity.remember(enrol(client, hospital.identity, token))
+            membership = enrol(client, hospital.identity, token)
+        decide(hospital.directory, coordinator_of(membership), "agree", person or Person.acting(), ApprovalRule())
+        hospital.identity.remember(membership)
         return hospital
 
     def client(self, study: str) -> Client:
@@ -127,6 +137,7 @@ class Hospital:
         slot: float | None = None,
         origin: RecordsOrigin | None = None,
         one_round_within: float | None = None,
+        person: Person | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends, or in at most one round.
 
@@ -139,6 +150,7 @@ class Hospital:
         Raises:
             PolicyRefused, OwnBudgetExceeded: the site policy forbids the study, or leaves no room for a first round.
             ConfigurationError, DataError, TaskError: before anything is sent or computed.
+            NotAgreed: a person here declined the study's terms or the site policy.
             RecordsChanged: they are not those that studies on this data set have used, and that is not accepted.
             LedgerInUse: another process works on this data set.
             WardroundError: and as `Participation.run` raises.
@@ -146,7 +158,7 @@ class Hospital:
         from private_learning.training.devices import devices_of
 
         membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
-        lasting = origin, one_round_within
+        lasting = origin, one_round_within, person
         terms = LocalTerms(rules, dataset, data_version, accept_lost_ledger, slot, accepts_records, *lasting)
         computing = Computing(device, bfloat16, checkpoint_seconds, randomness, backbone, feature_cache)
         devices_of(device)
@@ -154,6 +166,39 @@ class Hospital:
         listeners, records = Listeners(agree, on_round, on_wait), records_of(data)
         with HospitalLedger.open(ledger_path(self.directory, dataset)) as ledger, self.client(study) as client:
             return Joining(self.identity, membership, client, ledger, terms, computing, listeners).run(task, records)
+
+    def proposal(self, study: str, dataset: str = "records", policy: SitePolicy | None = None) -> StudyProposal:
+        """Return what a study asks for, as `join` shows it to the person who runs it. `terms` is what to agree to.
+
+        Raises:
+            PolicyRefused, OwnBudgetExceeded: this hospital's rules say no.
+            ConfigurationError: there is no ledger of the data set yet. `join` and `data check --confirm` make it.
+        """
+        membership, rules = self.identity.membership(study), policy or SitePolicy.in_force(self.directory)
+        path = ledger_path(self.directory, dataset)
+        with HospitalLedger.open(path, read_only=True) as ledger, self.client(study) as client:
+            proposal = proposal_of(client.study(study), membership, ledger, rules, dataset)
+            proposal.require_allowed()
+            return proposal
+
+    def decisions(self) -> list[Decision]:
+        """Return what people here decided, the oldest first. Raises LedgerDamaged: the chain is broken."""
+        return decisions_in(self.directory)
+
+    def decide(self, subject: Subject, verdict: Verdict, person: Person, policy: SitePolicy | None = None) -> Standing:
+        """Write a person's decision into the hospital's ledger, and return how its subject stands now.
+
+        subject  `proposal(…).terms`, `Subject.of_policy(policy)`, or `Subject.of_question(query)`. A roster is pinned
+                 with `pin_roster`
+        verdict  "agree", "decline", or "withdraw": take an agreement back before enough people have agreed
+        policy   the site policy at hand. None: as for `join`
+
+        Raises:
+            ConfigurationError: there is nothing to decline or to withdraw, or the policy asks for a reason.
+            LedgerInUse, LedgerDamaged, LedgerNotWritten: no decision is written.
+        """
+        rules = policy or SitePolicy.in_force(self.directory)
+        return decide(self.directory, subject, verdict, person, rules.approval)
 
     def move(self, study: str, url: str) -> None:
         """Dial another address from now on, where the same coordinator answers. The same address again is no change.

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from client_sdk.api.client import Client
 from client_sdk.guard.admission import own_limit_in_words
+from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.columns import readable
+from client_sdk.guard.decision import Subject
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
+from client_sdk.guard.people import Person
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
@@ -25,6 +28,7 @@ from client_sdk.study.agreed import (
     require_split_known,
     settings_shown,
 )
+from client_sdk.study.agreements import JoinAgreements, terms_of
 from client_sdk.study.events import OnRound
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.same_records import OnChangedRecords, checked
@@ -34,6 +38,7 @@ from private_learning.records import DataError, Records, Table, as_declared
 from study_protocol.randomness.source import HospitalRandomness, Randomness
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import largest_classical
+from study_protocol.study.messages import Study
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
 
@@ -56,6 +61,7 @@ class StudyProposal:
     joined  this hospital agreed to these settings before
     hospitals  of a round, as many as take part or are invited now. None: each round draws some
     own_limit  the hospital's own limit in words, and what of it is spent after this study
+    terms  what people here agree to, with its digest
     require_allowed  raises PolicyRefused or OwnBudgetExceeded where this hospital's rules say no
     """
 
@@ -68,6 +74,7 @@ class StudyProposal:
     require_allowed: Callable[[], None]
     hospitals: int | None
     own_limit: str
+    terms: Subject
 
 
 Agree: TypeAlias = Callable[[StudyProposal], None]
@@ -120,6 +127,8 @@ class LocalTerms:
     slot                of the study's, at whose multiples this hospital answers, in seconds: `client_sdk.study.pace`
     origin              how the records were made: snapshot, query and mapping. None: it is not known
     one_round_within    take part in at most one round, and wait so many seconds for it. None: until the study ends
+    person              who runs it and sees the terms. None: a program without a person. The account is kept, and
+                        counts only where one person decides alone
     """
 
     policy: SitePolicy
@@ -130,6 +139,7 @@ class LocalTerms:
     accepts_records: OnChangedRecords | None = None
     origin: RecordsOrigin | None = None
     one_round_within: float | None = None
+    person: Person | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +163,10 @@ class Joining:
         study, ledger, watch = self.membership.study, self.ledger, Watch(self.listeners.on_wait)
         records = as_declared(data, ledger.table_format)
         self.client.on_pause = watch.unreachable
-        # 1. See what the study asks for, and whether this hospital's rules allow it: before anything is waited for.
-        settings = self._agree()
+        # 1. See what the study asks for, and whether this hospital's rules and people allow it: before any round.
+        agreements = self._agreements(watch)
+        agreements.require_policy(accept_loss=self.terms.accept_lost_ledger)
+        settings = self._agree(agreements)
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
         mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
@@ -189,24 +201,23 @@ class Joining:
             self.terms.one_round_within,
         ).run()
 
-    def _agree(self) -> AnySettings:
-        study, pinned = self.membership.study, self.membership.pinned is not None
-        received_study = self.client.study(study)
-        settings = settings_shown(received_study, self.ledger, self.membership)
-        opened = self.ledger.opened(study)
+    def _agreements(self, watch: Watch) -> JoinAgreements:
+        home, terms = self.identity.directory, self.terms
+        subject = (home, self.membership, terms.dataset, self.ledger, terms.policy, terms.person)
+        return JoinAgreements(*subject, watch, self.client.sleep, DecisionReader(home))
+
+    def _agree(self, agreements: JoinAgreements) -> AnySettings:
+        membership, ledger, policy, dataset = self.membership, self.ledger, self.terms.policy, self.terms.dataset
+        received_study = self.client.study(membership.study)
+        settings = settings_shown(received_study, ledger, membership)
+        opened = ledger.opened(membership.study)
         require_compatible(self.client.spoken, joined_with(opened, settings), settings)
-        check = partial(
-            require_joinable, self.terms.policy, received_study, self.terms.dataset, self.ledger, pinned=pinned
-        )
+        check = _check_of(received_study, membership, ledger, policy, dataset)
         if self.listeners.agree is not None:
-            is_joined, rules = opened is not None, self.terms.policy
-            draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
-            expected = None if draws else expected_hospitals(received_study)
-            own_limit = own_limit_in_words(rules, self.ledger, study, settings)
-            proposal = (study, self.terms.dataset, settings, rules, pinned, is_joined, check)
-            self.listeners.agree(StudyProposal(*proposal, expected, own_limit))
+            self.listeners.agree(proposal_of(received_study, membership, ledger, policy, dataset))
         check()
-        require_schedule(self.terms.policy, settings, self.terms.data_version)
+        agreements.require_terms(settings.digest(), is_joined=opened is not None)
+        require_schedule(policy, settings, self.terms.data_version)
         return settings
 
     def _accepts_records(self) -> OnChangedRecords | None:
@@ -258,6 +269,36 @@ class Joining:
         if slot_seconds is not None:
             ledger.declare_slot(membership.study, slot_seconds)
             warn_of_slot(settings, slot_seconds, capabilities.records)
+
+
+def proposal_of(
+    received_study: Study, membership: Membership, ledger: HospitalLedger, policy: SitePolicy, dataset: str
+) -> StudyProposal:
+    """Return what a study asks of this hospital.
+
+    Raises:
+        BadAssignment: the coordinator shows other settings than this hospital joined under.
+    """
+    settings, study = settings_shown(received_study, ledger, membership), membership.study
+    draws = isinstance(settings, StudySettings) and settings.privacy.client_sampling_rate < 1
+    return StudyProposal(
+        study,
+        dataset,
+        settings,
+        policy,
+        membership.pinned is not None,
+        ledger.opened(study) is not None,
+        _check_of(received_study, membership, ledger, policy, dataset),
+        None if draws else expected_hospitals(received_study),
+        own_limit_in_words(policy, ledger, study, settings),
+        terms_of(membership, dataset, settings.digest()),
+    )
+
+
+def _check_of(
+    received_study: Study, membership: Membership, ledger: HospitalLedger, policy: SitePolicy, dataset: str
+) -> Callable[[], None]:
+    return partial(require_joinable, policy, received_study, dataset, ledger, pinned=membership.pinned is not None)
 
 
 def _warn(rules: SitePolicy, settings: AnySettings, *, records: int, pinned: bool) -> None:

@@ -132,7 +132,8 @@ class Participation:
             self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
         if able.patients is not None or able.evaluated is not None:
             rule = rule_of(client, membership, able.settings)
-            permission = Permission(self.study, able.settings, policy, Approvals(outbox), ledger, rule)
+            approvals = Approvals(directory, self.study, policy.approval)
+            permission = Permission(self.study, able.settings, policy, approvals, ledger, rule)
             self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
             self._consents = HospitalConsents(client, membership, policy, able, permission)
         self._sent = self._refused = self._reported = 0

@@ -9,6 +9,7 @@ from client_sdk.errors import PolicyRefused
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.standing import rule_in_force
 from client_sdk.study.synthesis import NOT_BY_RULE, SynthesisRule
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.queries import Query, QueryAsked, QueryDocument
@@ -56,6 +57,12 @@ class Permission:
         ):
             return True
         return True if self._is_agreed(query.document, except_round) else None
+
+    def keep_decisions(self) -> None:
+        """Mark the newest decision in the data set's ledger. Raises LedgerDamaged: one was removed."""
+        decisions = self.approvals.reader.read()
+        self.ledger.require_decisions(decisions)
+        self.ledger.mark_decisions(decisions, rule_in_force(decisions))
 
     def is_used_up(self, digest: str, *, except_round: int | None = None) -> bool:
         """Return whether an approval covers no further session. Each may have been opened, for any report of it."""

@@ -11,12 +11,14 @@ import re
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, RosterNotPinned
+from client_sdk.guard.people import Person
+from client_sdk.study.agreements import roster_of
 from client_sdk.study.verifier import active_fingerprint
 from study_protocol.wire.signing import ROSTER_DIGITS, as_digits
 
 if TYPE_CHECKING:
+    from client_sdk.guard.standing import Standing
     from client_sdk.study.hospital import Hospital
-    from study_protocol.study.messages import RosterEntry
 
 
 def as_qr_code(digits: str) -> str:
@@ -51,8 +53,12 @@ def _joined(text: str) -> str:
     return re.sub(r"[\s.,-]", "", text).lower()
 
 
-def pin_roster(hospital: Hospital, study: str, text: str) -> tuple[RosterEntry, ...]:
-    """Pin the active members that the coordinator shows, if they are those whose number was compared.
+def pin_roster(hospital: Hospital, study: str, text: str, person: Person | None = None) -> Standing:
+    """Agree to the active members that the coordinator shows, if they are those whose number was compared.
+
+    The roster is pinned once enough people here have agreed to it.
+
+    person  who compared the number. None: the account of this process
 
     Raises:
         ConfigurationError: `text` is no whole number.
@@ -67,5 +73,8 @@ def pin_roster(hospital: Hospital, study: str, text: str) -> tuple[RosterEntry, 
             "not a mishearing, do not take part"
         )
     active = tuple(member for member in roster.members if member.state == "active")
-    hospital.identity.remember(hospital.identity.membership(study).model_copy(update={"pinned": active}))
-    return active
+    standing = hospital.decide(roster_of(study, active), "agree", person or Person.acting())
+    # Another roster may be in force meanwhile, and this one waits for its people.
+    if standing.effective is not None:
+        hospital.identity.remember(hospital.identity.membership(study).model_copy(update={"pinned": active}))
+    return standing

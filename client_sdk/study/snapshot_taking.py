@@ -58,7 +58,7 @@ def take_snapshot(
     target = target.expanduser().absolute()
     name, description = snapshot_name(target), read_description(source)
     # Opened for writing: a ledger that cannot be written is known before hours of reading.
-    with SnapshotLedger.wait_for(home) as ledger:
+    with SnapshotLedger.open_in(home) as ledger:
         earlier = snapshot_named(ledger.snapshots(), name)
     if earlier is not None and finish(earlier):
         return TakenSnapshot(earlier, (), is_new=False)
@@ -71,7 +71,7 @@ def take_snapshot(
         written = sizes_of(prepared.part.written(name, len(prepared.record.tables) > 1))
         text = "" if cohort is None or prepared.record.cohort_sha256 is None else cohort_json(cohort)
         files = (prepared.target.resolve(), written, source.absolute(), query_files)
-        with SnapshotLedger.wait_for(home) as ledger:
+        with SnapshotLedger.open_in(home) as ledger:
             snapshot = ledger.record(Snapshot(prepared.record, *files, text, person))
     except BaseException:
         # It may come between the entry and this line. Then the next command puts the files into their place.

@@ -31,7 +31,7 @@ def here(tmp_path: Path) -> Iterator[Live]:
 
 def decide(sites: Sequence[Site], *, approved: bool) -> None:
     for site in sites:
-        Approvals(site.directory / "outbox" / "registry").decide(COUNT.digest(), approved=approved, words="a count")
+        Approvals(site.directory, "registry").decide(COUNT.digest(), approved=approved, words="a count")
 
 
 def charged(site: Site) -> int:

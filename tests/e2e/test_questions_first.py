@@ -88,7 +88,7 @@ class Scene(Stage):
         query = operator.ask_query(STUDY, question(title))
         for place, hospital in enumerate(self.hospitals.values(), 1):
             seconds = DECIDE_SECONDS * place / len(self.hospitals)
-            approvals = Approvals(hospital.home / "outbox" / STUDY)
+            approvals = Approvals(hospital.home, STUDY)
             thread = threading.Thread(target=decide, args=(approvals, query, seconds), daemon=True)
             thread.start()
             self.threads.append(thread)

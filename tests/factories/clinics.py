@@ -45,7 +45,7 @@ def start_snapshot(
     code = f"{heeding}\n{before}\nfrom wardround.cli.main import main\nmain()"
     arguments = ["data", "snapshot", str(folder / "source.toml"), "-o", str(folder / f"{name}.parquet")]
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments, "--home", str(folder / "home"), "--person", "ada"],
+        [sys.executable, "-c", code, *arguments, "--home", str(folder / "home"), "--as", "ada"],
         env=os.environ | {"WARDROUND_FAILPOINT": failpoint},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -30,4 +30,4 @@ def document(model: int = 2, version: str = "1", **entries: Any) -> QueryDocumen
 def permission(directory: Path, ledger: HospitalLedger, queries: str = "ask") -> Permission:
     """What was decided in `directory`, under a policy that asks people unless `queries` says otherwise."""
     policy = plain_policy(statistics={"queries": queries})
-    return Permission("sepsis", STUDY, policy, Approvals(directory), ledger)
+    return Permission("sepsis", STUDY, policy, Approvals(directory, "sepsis"), ledger)

@@ -30,7 +30,7 @@ def frozen_folder(folder: Path, name: str) -> Snapshot:
 
 def recorded(home: Path, snapshot: Snapshot) -> Snapshot:
     """Write the entry into the ledger of the hospital's directory."""
-    with SnapshotLedger.wait_for(home) as ledger:
+    with SnapshotLedger.open_in(home) as ledger:
         return ledger.record(snapshot)
 
 

@@ -19,7 +19,7 @@ from tests.factories.snapshots import frozen, frozen_folder, recorded
 def test_a_snapshot_is_read_as_it_was_written_while_another_process_holds_the_ledger(tmp_path: Path) -> None:
     assert snapshots_in(tmp_path) == []
     first, second = recorded(tmp_path, frozen(tmp_path, "icu-1")), recorded(tmp_path, frozen_folder(tmp_path, "icu-2"))
-    with SnapshotLedger.wait_for(tmp_path):
+    with SnapshotLedger.open_in(tmp_path):
         assert snapshots_in(tmp_path) == [first, second]
     assert first.at
     assert (second.record.rows, second.record.patients, len(second.record.files)) == (7, 3, 2)
@@ -28,8 +28,8 @@ def test_a_snapshot_is_read_as_it_was_written_while_another_process_holds_the_le
 def test_an_entry_waits_for_another_one_and_for_no_study(tmp_path: Path) -> None:
     with HospitalLedger.open(ledger_path(tmp_path, "records")):
         recorded(tmp_path, frozen(tmp_path, "icu-1"))
-    with SnapshotLedger.wait_for(tmp_path), pytest.raises(LedgerInUse):
-        SnapshotLedger.wait_for(tmp_path, patience=0.2)
+    with SnapshotLedger.open_in(tmp_path), pytest.raises(LedgerInUse):
+        SnapshotLedger.wait_for(tmp_path / LEDGER_FILE, patience=0.2)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def consents(
     other: Coordinator, directory: Path, ledger: HospitalLedger, study: Any = STUDY, **rules: Any
 ) -> HospitalConsents:
     policy = plain_policy(statistics=rules)
-    permission = Permission("registry", study, policy, Approvals(directory), ledger)
+    permission = Permission("registry", study, policy, Approvals(directory, "registry"), ledger)
     client: Any = other
     able: Any = SimpleNamespace(settings=study, data_version="1")
     membership: Any = SimpleNamespace(study="registry", client="mercy")
@@ -92,7 +92,7 @@ def test_a_person_is_told_once_and_then_waited_for(
 @pytest.mark.parametrize(("approved", "word"), [(True, YES), (False, NO)])
 def test_what_a_person_decided_is_said(tmp_path: Path, ledger: HospitalLedger, approved: bool, word: Consent) -> None:
     other = Coordinator(shown(ASKED))
-    Approvals(tmp_path).decide(ASKED.digest(), approved=approved, words="")
+    Approvals(tmp_path, "registry").decide(ASKED.digest(), approved=approved, words="")
     consents(other, tmp_path, ledger).speak()
     assert other.put == [(1, word)]
 
@@ -104,7 +104,7 @@ def test_a_word_that_stands_there_is_not_said_again_and_another_replaces_it(
     other = Coordinator(shown(ASKED, consents=entries))
     consents(other, tmp_path, ledger, queries="allow").speak()
     assert other.put == []
-    Approvals(tmp_path).decide(ASKED.digest(), approved=False, words="")
+    Approvals(tmp_path, "registry").decide(ASKED.digest(), approved=False, words="")
     consents(other, tmp_path, ledger).speak()
     assert other.put == [(1, NO)]
 

@@ -102,8 +102,9 @@ def test_an_approval_covers_two_sessions_and_then_a_person_is_asked_again(
 
 def test_an_approval_of_an_earlier_version_covers_two_sessions_too(tmp_path: Path, ledger: HospitalLedger) -> None:
     asks, asked = permission(tmp_path, ledger), QueryAsked(number=1, document=document(where=[FROM_FIFTY]))
-    (tmp_path / "queries").mkdir()
-    (tmp_path / "queries" / f"{asked.approved_digest}.json").write_text('{"approved": true, "question": "", "at": ""}')
+    folder = tmp_path / "outbox" / "sepsis" / "queries"
+    folder.mkdir(parents=True)
+    (folder / f"{asked.approved_digest}.json").write_text('{"approved": true, "question": "", "at": ""}')
     for round in (3, 4):
         assert asks.of(asked) is True
         pay(ledger, round, asked.document)

@@ -262,7 +262,7 @@ def test_a_snapshot_is_taken_while_a_study_runs_on_another(tmp_path: Path) -> No
     def take(_: object) -> None:
         name = f"icu-{2 + len(done)}"
         command = ["data", "snapshot", source, "-o", tmp_path / f"{name}.parquet", "--home", tmp_path / "mercy"]
-        result = CliRunner().invoke(app, [*map(str, command), "--person", "ada"])
+        result = CliRunner().invoke(app, [*map(str, command), "--as", "ada"])
         assert result.exit_code == 0, result.output
         done.append(result.exit_code)
 

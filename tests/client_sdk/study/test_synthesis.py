@@ -84,7 +84,7 @@ def ledger(tmp_path: Path) -> Iterator[HospitalLedger]:
 def permission(other: Coordinator, directory: Path, ledger: HospitalLedger, **rules: Any) -> Permission:
     client: Any = other
     rule = SynthesisRule(client, "registry", PUBLIC, section())
-    return Permission("registry", STUDY, plain_policy(statistics=rules), Approvals(directory), ledger, rule)
+    return Permission("registry", STUDY, plain_policy(statistics=rules), Approvals(directory, "registry"), ledger, rule)
 
 
 def pay(ledger: HospitalLedger, asks: Permission, round: int, document: QueryDocument) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from client_sdk.guard.policy import SitePolicy
 from tests.factories.commands import Run, finished, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING
@@ -30,11 +31,16 @@ OF_THE_COORDINATOR = {
 }
 # An auditor's key has to stand in the study's settings: tests/wardround/cli/test_witnesses.py.
 OF_AN_AUDITOR = {"witness sign"}
+FOR_TWO = SitePolicy.model_validate({"approval": {"people": 2}})
 # {last}: what the command before has printed. {number}, {digest}: the roster's number and a question's digest in it.
 TYPED = [
     "policy template",
     "study template --bayesian -o {home}/template.toml",
     "plan {home}/template.toml",
+    f"policy agree --yes --digest {FOR_TWO.digest()} --as Ada --home {{home}}/two",
+    "decision withdraw 1 --as Ada --home {home}/two",
+    "decision list --home {home}/two",
+    "agree sepsis",
     "doctor",
     "site network",
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
@@ -84,6 +90,7 @@ TYPED = [
     "query list registry --key-file {home}/operator.key",
     "query template table",
     "query deny registry 1 --home {home}/city",
+    "decision decline 4 --home {home}/city",
     "query show registry 1 --home {home}/city",
     "query approve registry 1 --yes --digest {digest} --home {home}/city",
     "withdraw stroke --home {home}/city",
@@ -145,6 +152,8 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     entries = {"kind": "sql", "url": "sqlite:///clinic.db", "query": "cohort.sql", "patient_column": "patient"}
     lines = (f"{name} = {json.dumps(entry)}" for name, entry in entries.items())
     (tmp_path / "source.toml").write_text("\n".join(["[source]", *lines]))
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "policy.toml").write_text("[approval]\npeople = 2\n")
     (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):
         assert code == 0, f"{line}: {said}"

@@ -100,4 +100,9 @@ def terms(proposal: StudyProposal) -> list[list[str]]:
 
     roster = "pinned" if proposal.pinned else "not pinned: this hospital has not compared who the other hospitals are"
     words = in_words(proposal.settings, mine=True, hospitals=proposal.hospitals)
-    return [*map(list, words), ["own limit", proposal.own_limit], ["roster", roster]]
+    return [
+        *map(list, words),
+        ["own limit", proposal.own_limit],
+        ["roster", roster],
+        ["digest of these terms", proposal.terms.sha256],
+    ]

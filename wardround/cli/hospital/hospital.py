@@ -18,6 +18,7 @@ from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mappi
 from wardround.cli.hospital.named_records import named_records
 from wardround.cli.hospital.table_format import FormatOptions, read_declared, stored_format
 from wardround.cli.shared.exit_codes import ExitCode, codes_in_words
+from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
@@ -136,7 +137,8 @@ Fingerprint = Annotated[
 ]
 
 
-def enrol(token: Token, server: Server = None, home: Home = None) -> None:
+@with_person
+def enrol(token: Token, server: Server = None, home: Home = None, *, person: PersonOptions) -> None:
     """Enrol this hospital in a study with an invitation token, and create its key. Safe to run again."""
     from client_sdk.study.hospital import Hospital
 
@@ -149,6 +151,7 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
             given_token,
             directory=home or settings.client_home,
             connection=settings.connection,
+            person=person.acting(),
         )
         memberships = enrolled.identity.memberships()
         say(f"enrolled: {', '.join(f'{m.study} as {m.client}' for m in memberships)}")
@@ -156,6 +159,7 @@ def enrol(token: Token, server: Server = None, home: Home = None) -> None:
         say(f"when all hospitals have enrolled, compare who they are: wardround roster show {study}", err=True)
 
 
+@with_person
 def join(
     context: typer.Context,
     study: StudyName,
@@ -186,6 +190,8 @@ def join(
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
+    *,
+    person: PersonOptions,
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
     from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
@@ -197,12 +203,16 @@ def join(
         joining_hospital = _at(server, study, home, within)
         options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
         source = named_records(data, patient_column, directory)
-        read = partial(_read_mapped, context, options, stored_format(directory, dataset))
-        records, mapping_counts = read(source, columns, lazy=lazy, ask=at_a_terminal() and not yes)
+        read, asks = (
+            partial(_read_mapped, context, options, stored_format(directory, dataset)),
+            at_a_terminal() and not yes,
+        )
+        records, mapping_counts = read(source, columns, lazy=lazy, ask=asks)
         rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
         take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
+        take_part = partial(take_part, person=person.attending(is_asked=asks))
         take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
         take_part = partial(take_part, origin=source.origin(mapping_digest(records)))
         take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
@@ -375,13 +385,15 @@ def _lacks_in_words(columns: list[str] | None) -> str:
     return "not told" if columns is None else ", ".join(columns) or "none"
 
 
-def pin(study: StudyName, number: Fingerprint, home: Home = None) -> None:
+@with_person
+def pin(study: StudyName, number: Fingerprint, home: Home = None, *, person: PersonOptions) -> None:
     """Pin the roster after you compared its number with the other hospitals. Hospitals that leave need no new pin."""
     from client_sdk.study.pinning import pin_roster
 
     with plain_errors():
-        pinned = pin_roster(hospital(home), study, "".join(number))
-        say(f"pinned: {', '.join(member.client for member in pinned)}")
+        standing = pin_roster(hospital(home), study, "".join(number), person.acting())
+        effective = standing.effective
+        say(f"not pinned: {standing.in_words}" if effective is None else f"pinned: {effective.subject.words}")
 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:

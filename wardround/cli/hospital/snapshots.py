@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from client_sdk.api.config import load as load_settings
+from wardround.cli.shared.person_options import As
 from wardround.cli.shared.settings_file import read_any_settings
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, table
 
@@ -32,7 +32,6 @@ Target = Annotated[
 StudyFile = Annotated[
     Path | None, typer.Option("--settings", help="the study's settings, for sources in OMOP or FHIR: their cohort")
 ]
-Person = Annotated[str | None, typer.Option(help="who takes the snapshot. Default: your login name")]
 SnapshotName = Annotated[str | None, typer.Argument(help="name of one snapshot, to see all of its entry")]
 
 _INTERRUPTED, _SECONDS_BETWEEN_LINES, _SHORT = 130, 10.0, 12
@@ -42,7 +41,7 @@ def take(
     source: SourceFile,
     target: Target,
     settings: StudyFile = None,
-    person: Person = None,
+    as_name: As = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,12 +49,14 @@ def take(
 
     The hospital's own ledger keeps time, person, query, counts and SHA-256. They never leave the hospital.
     """
+    from client_sdk.guard.people import Person
     from client_sdk.study.snapshot_taking import take_snapshot
 
     with plain_errors(), _stopped_in_words():
         cohort, directory = _cohort(settings), home or load_settings().client_home
+        person = str(Person.acting(as_name))
         with _progress() as progress:
-            snapshot = take_snapshot(directory, source, target, cohort, person or getpass.getuser(), progress)
+            snapshot = take_snapshot(directory, source, target, cohort, person, progress)
         _show_taken(snapshot, as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from wardround.cli.hospital.query_cost import cost_in_words
 from wardround.cli.lead.ask import Columns, Csv, Noise, TableName, hand_out
 from wardround.cli.shared.output import require_writable
+from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
@@ -86,16 +86,28 @@ def show(
         hand_out(received_query, as_json, csv_file, only, words=not at_home)
 
 
-def approve(study: StudyName, query: Number, digest: Digest = None, home: Home = None, yes: Yes = False) -> None:
+@with_person
+def approve(
+    study: StudyName,
+    query: Number,
+    digest: Digest = None,
+    home: Home = None,
+    yes: Yes = False,
+    *,
+    person: PersonOptions,
+) -> None:
     """Allow this hospital to answer a query. A running `wardround join` tells the coordinator."""
+    from wardround.cli.hospital.decisions import require_digest
+
     with plain_errors():
-        _require_digest(digest, yes)
-    _decide(study, query, home, approved=True, yes=yes, read=digest)
+        require_digest(digest, yes=yes)
+    _decide(study, query, home, person, approved=True, yes=yes, read=digest)
 
 
-def deny(study: StudyName, query: Number, home: Home = None) -> None:
+@with_person
+def deny(study: StudyName, query: Number, home: Home = None, *, person: PersonOptions) -> None:
     """Deny a query for this hospital."""
-    _decide(study, query, home, approved=False, yes=True)
+    _decide(study, query, home, person, approved=False, yes=True)
 
 
 def _require_believable(client: Client, query: Query, key_file: Path | None, home: Path | None) -> None:
@@ -141,15 +153,13 @@ def decided_here(home: Path | None, study: str, query: Query) -> str:
     from client_sdk.guard.query_rules import require_answerable
 
     directory = hospital(home).directory
+    policy = SitePolicy.in_force(directory)
     try:
         # Only `join` knows the version of the records.
-        require_answerable(SitePolicy.in_force(directory), query.document, query.document.data_version)
+        require_answerable(policy, query.document, query.document.data_version)
     except PolicyRefused as refused:
         return f"{refused}. No approval changes that"
-    approvals = Approvals(directory / "outbox" / study)
-    if approvals.has(query.approved_digest):
-        return "approved here"
-    return "denied here" if approvals.denied(query.approved_digest) else "not decided here"
+    return Approvals(directory, study, policy.approval).standing(query.approved_digest).in_words
 
 
 def _template(name: str, columns: Path | None, noise: float | None) -> str:
@@ -189,51 +199,30 @@ def _say_words(client: Client, home: Path | None, query: Query) -> None:
     say(f"at this hospital: {decided_here(home, query.study, query)}")
 
 
-def _require_digest(digest: str | None, yes: bool) -> None:
-    """Require a whole digest.
-
-    Raises:
-        ConfigurationError: it is no digest, or it is missing although no person sees the approved question.
-    """
-    from client_sdk.errors import ConfigurationError
-
-    if digest is None and yes:
-        raise ConfigurationError(
-            "--yes approves without showing the question. Name the question that you read with --digest, as "
-            "`wardround query show` prints it"
-        )
-    # An attacker can make two questions with digests that begin alike.
-    if digest is not None and re.fullmatch("[0-9a-f]{64}", digest) is None:
-        raise ConfigurationError("--digest takes all 64 digits 0 to 9 and a to f, as `wardround query show` prints")
-
-
-def _decide(study: str, query: int, home: Path | None, *, approved: bool, yes: bool, read: str | None = None) -> None:
+def _decide(
+    study: str,
+    query: int,
+    home: Path | None,
+    options: PersonOptions,
+    *,
+    approved: bool,
+    yes: bool,
+    read: str | None = None,
+) -> None:
     """Store the decision of a person.
 
     read: digest of the question that the person has read. None: the question that is shown now.
     """
-    from client_sdk.errors import ConfigurationError, NotAgreed
-    from client_sdk.guard.approvals import Approvals
-    from wardround.cli.hospital.agreement import at_a_terminal
+    from client_sdk.guard.decision import Subject
+    from wardround.cli.hospital.decisions import require_read, show_standing
 
     with plain_errors():
         deciding_hospital = hospital(home)
         with deciding_hospital.client(study) as client:
             received_query = client.query(study, query)
-            digest = received_query.approved_digest
             _say_words(client, home, received_query)
-        if read is not None and digest != read:
-            raise NotAgreed(
-                f"query {query} of {study} is another question than the one that you read: its digest is {digest}. "
-                "No decision was written or sent"
-            )
-        if not yes and not at_a_terminal():
-            raise ConfigurationError(
-                "there is no terminal to confirm at. Read the question with `wardround query show`, then add --yes and "
-                "--digest with the digest that it prints"
-            )
-        if not yes and not typer.confirm("Answer it?", default=False, err=True):
-            raise NotAgreed("not approved: no decision was written or sent")
-        words = received_query.document.question.in_words()
-        Approvals(deciding_hospital.directory / "outbox" / study).decide(digest, approved=approved, words=words)
-        say(f"query {query} of {study}: {'approved' if approved else 'denied'} for this hospital")
+        subject = Subject.of_question(received_query)
+        if approved:
+            require_read(f"query {query} of {study}", subject.sha256, read, yes=yes, question="Answer it?")
+        standing = deciding_hospital.decide(subject, "agree" if approved else "decline", options.acting())
+        show_standing(standing, f"query {query} of {study}")

@@ -128,6 +128,7 @@ POLICY: Mapping[str, Any] = {
     "backbone_programs": [],
     "changed_records": "stop",
     "unpinned_roster": "unmasked",
+    "approval": {"people": 1},
     "statistics": {"queries": "ask", "denied_columns": [], "least_noise_multiplier": 0.8},
     "limits": {"instance": {"epsilon": 8.0, "delta": 1e-6}},
     "individual": {"epsilon": 10.0, "delta": 1e-6, "every_norm": False},

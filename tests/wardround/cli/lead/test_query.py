@@ -176,7 +176,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     shown = run("query", "show", "registry", "1", *home).stdout
     assert shown.index("How many patients there are by age") < shown.index("4 numbers leave this hospital")
     assert shown.count("How many patients there are by age") == 1
-    assert "not decided here" in shown
+    assert "at this hospital: not decided" in shown
     # Of one Gaussian answer at noise multiplier 6 and δ = 1e-5: Balle and Wang 2018, Theorem 8.
     assert "cost for each patient in this study (instance classical): ε 0.000 → 0.595, at most 3" in shown
     assert "--yes" in run("query", "approve", "registry", "1", *home, code=1).output
@@ -184,13 +184,15 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
     declined = run("query", "approve", "registry", "1", *home, code=1, input="n\n")
     assert "Answer it?" in declined.output
     assert "no decision was written" in declined.output
-    approvals = Approvals(registry[0].directory / "outbox" / "registry")
+    approvals = Approvals(registry[0].directory, "registry")
     digest = read_question(asked).digest()
     assert not approvals.has(digest)
     assert "approved" in run("query", "approve", "registry", "1", *home, input="y\n").stdout
     assert approvals.has(digest)
-    assert "approved here" in run("query", "show", "registry", "1", *home).stdout
-    assert "denied" in run("query", "deny", "registry", "1", *home).stdout
+    assert "at this hospital: approved by" in run("query", "show", "registry", "1", *home).stdout
+    denied = run("query", "deny", "registry", "1", *home, "--as", "Ada", "--role", "privacy officer").stdout
+    assert "query 1 of registry: declined by Ada (account " in denied
+    assert "privacy officer" in denied
     assert approvals.denied(digest)
     assert digest in run("query", "show", "registry", "1", *home).stdout
     run("query", "approve", "registry", "1", "--yes", "--digest", digest, *home)
@@ -201,7 +203,7 @@ def test_a_hospital_reads_the_words_before_the_numbers_and_is_asked(
 def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Site], run: Run, asked: str) -> None:
     run("ask", "registry", asked, "--no-wait", operator=True)
     home = ("--home", str(registry[0].directory))
-    approvals = Approvals(registry[0].directory / "outbox" / "registry")
+    approvals = Approvals(registry[0].directory, "registry")
     digest = read_question(asked).digest()
     approving = ("query", "approve", "registry", "1", "--yes", *home)
     # As it was: whatever the coordinator shows at this moment.
@@ -211,7 +213,7 @@ def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Sit
         assert "all 64 digits" in " ".join(run(*approving, "--digest", wrong, code=1).output.split())
     other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
     refused = run(*approving, "--digest", other, code=1).output
-    assert "another question than the one that you read" in " ".join(refused.split())
+    assert "another one than the one that you read" in " ".join(refused.split())
     assert not approvals.has(digest)
     run(*approving, "--digest", digest)
     assert approvals.has(digest)

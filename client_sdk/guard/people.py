@@ -1,0 +1,162 @@
+"""The people at this hospital who decide: name, role and reason, and the account of the operating system beside them.
+
+How many people have agreed is counted by name and, where the site policy wants it, by account.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from client_sdk.errors import ConfigurationError
+
+MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
+_LOGIN_UID_FILE = Path("/proc/self/loginuid")
+# An unset login user, as the kernel writes it.
+_UNSET_UIDS = (-1, 2**32 - 1)
+# Invisible, although Unicode counts them as letters, marks or symbols.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account of the operating system.
+
+    identifier  number of the user, or on Windows the name. Accounts are compared by it
+    name        for people. Empty where the machine knows no name, as in many containers
+    """
+
+    identifier: str
+    name: str = ""
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the account that logged in or, where no login is known, the one that this process runs under.
+
+        The kernel tells it. Variables such as USER and SUDO_USER are not read, because each person can set them.
+        """
+        if sys.platform == "win32":
+            return cls(os.getlogin().casefold(), os.getlogin())
+        # Linux keeps the login user through `sudo` and `su`, so that people who share an account stay apart.
+        uid = _login_uid()
+        uid = os.getuid() if uid is None else uid
+        return cls(str(uid), _user_name(uid))
+
+    def __str__(self) -> str:
+        return self.name or f"user {self.identifier}"
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person who decides for this hospital.
+
+    name     1 to 100 visible characters, kept in the form NFC
+    role     such as "privacy officer", in free words of at most 100 characters. Empty: not given
+    reason   free words of at most 500 characters. Empty: not given
+    account  of the operating system. A given name does not replace it
+
+    Raises:
+        ConfigurationError: the name, the role or the reason has other characters or is too long.
+    """
+
+    name: str
+    role: str = ""
+    reason: str = ""
+    account: Account = field(default_factory=Account.current)
+
+    def __post_init__(self) -> None:
+        # A reason may be pasted with line ends.
+        reason = " ".join(self.reason.split())
+        object.__setattr__(self, "name", _visible(self.name, "name", MAX_NAME_LENGTH))
+        object.__setattr__(self, "role", _visible(self.role, "role", MAX_NAME_LENGTH) if self.role else "")
+        object.__setattr__(self, "reason", _visible(reason, "reason", MAX_REASON_LENGTH) if reason else "")
+
+    @classmethod
+    def acting(cls, name: str | None = None, role: str = "", reason: str = "") -> Self:
+        """Return the person who runs this process. name: None is the name of the account."""
+        account = Account.current()
+        return cls(str(account) if name is None else name, role, reason, account)
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Self:
+        """Return the person of an entry."""
+        account = Account(body["account"]["identifier"], body["account"]["name"])
+        return cls(body["name"], body["role"], body["reason"], account)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of an entry."""
+        account = {"identifier": self.account.identifier, "name": self.account.name}
+        return {"name": self.name, "role": self.role, "reason": self.reason, "account": account}
+
+    @property
+    def key(self) -> str:
+        """Return the form in which names are compared: compatibility caseless matching of Unicode, one blank a gap."""
+        folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", self.name).casefold())
+        return " ".join(unicodedata.normalize("NFKC", folded.casefold()).split())
+
+    def is_same(self, person: Person) -> bool:
+        """Return whether both have one name and one account."""
+        return self.key == person.key and self.account.identifier == person.account.identifier
+
+    def __str__(self) -> str:
+        role = f", {self.role}" if self.role else ""
+        return f"{self.name} (account {self.account}{role})"
+
+
+def count_people(people: Iterable[Person], *, distinct_accounts: bool) -> int:
+    """Return how many different people these are.
+
+    One name is one person. With `distinct_accounts` one account is one person, too, also under several names.
+    """
+    groups: list[set[str]] = []
+    for person in people:
+        marks = {f"name {person.key}", *([f"account {person.account.identifier}"] if distinct_accounts else [])}
+        linked = [group for group in groups if group & marks]
+        groups = [group for group in groups if not group & marks] + [marks.union(*linked)]
+    return len(groups)
+
+
+def _visible(text: str, subject: str, max_length: int) -> str:
+    """Return the text trimmed and in the form NFC. Raises ConfigurationError as `Person`."""
+    trimmed = unicodedata.normalize("NFC", text.strip(" "))
+    if not 1 <= len(trimmed) <= max_length:
+        raise ConfigurationError(
+            f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
+        )
+    for place, character in enumerate(trimmed, start=1):
+        # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
+        category = unicodedata.category(character)
+        if category[0] == "C" or category in ("Zl", "Zp") or _INVISIBLE.match(character):
+            raise ConfigurationError(
+                f"a person's {subject} has visible characters only, and number {place} of this one is "
+                f"U+{ord(character):04X}: leave it out"
+            )
+    if not any(character.isalnum() for character in trimmed):
+        raise ConfigurationError(f"a person's {subject} needs at least one letter or digit")
+    return trimmed
+
+
+def _login_uid() -> int | None:
+    try:
+        uid = int(_LOGIN_UID_FILE.read_text())
+    except (OSError, ValueError):
+        return None
+    return None if uid in _UNSET_UIDS else uid
+
+
+def _user_name(uid: int) -> str:
+    # Absent from Windows, and an image without a list of users has no entry.
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return ""
