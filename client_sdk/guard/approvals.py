@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 
 
 class Approvals:
@@ -44,7 +44,7 @@ class Approvals:
 
     def _read(self, sha256: str) -> dict[str, Any]:
         try:
-            document = json.loads((self._folder / f"{sha256}.json").read_text())
+            document = json.loads((self._folder / f"{sha256}.json").read_bytes())
         except (OSError, ValueError):
             return {}
         return cast("dict[str, Any]", document) if isinstance(document, dict) else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.identity import KEY_FILE, Identity, Membership
+from study_protocol.files.private import exposure
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
@@ -94,9 +94,8 @@ def _enrolled_server(directory: Path) -> str | None:
 def _directory(directory: Path) -> Finding:
     if not directory.is_dir():
         return Finding("directory", "bad", f"{directory} is not there: enrol first, or set WARDROUND_CLIENT_HOME")
-    mode = stat.S_IMODE(directory.stat().st_mode)
-    if mode & 0o077:
-        return Finding("directory", "note", f"{directory} may be entered by others (mode {mode:03o}): chmod 700 it")
+    if (others := exposure(directory)) is not None:
+        return Finding("directory", "note", f"{directory} may be entered by others {others}")
     if not os.access(directory, os.W_OK):
         return Finding("directory", "bad", f"{directory} cannot be written to")
     return Finding("directory", "good", str(directory))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 
 
 def test_a_file_is_replaced_whole_and_for_the_owner_alone(tmp_path: Path) -> None:
