@@ -21,8 +21,9 @@ from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
-from client_sdk.identity import KEY_FILE, Identity, Membership
+from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, NEXT_KEY_FILE, Identity, Membership
 from study_protocol.files.private import exposure
+from study_protocol.wire.variables import PREFIX
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
 
 Verdict = Literal["good", "note", "bad"]
@@ -65,6 +66,7 @@ def examine(
     findings = [
         _directory(directory),
         _key(directory),
+        *_key_files(directory),
         *_coordinator_keys(directory),
         _disk(directory),
         _policy(directory),
@@ -108,6 +110,20 @@ def _key(directory: Path) -> Finding:
     except ConfigurationError as error:
         return Finding(KEY_FILE, "bad", str(error))
     return Finding(KEY_FILE, "good", f"key {fingerprint(identity.key.public_key())[:16]}…, enrolled in {names}")
+
+
+def _key_files(directory: Path) -> list[Finding]:
+    """Return a finding for every other file of a key that other users may read, also an operator's."""
+    # The last is of `feature_cache`, which loads torch.
+    files = [directory / name for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
+    if operator := os.environ.get(f"{PREFIX}OPERATOR_KEY_FILE"):
+        files.append(Path(operator))
+    return [
+        # Some systems that hand an operator's key out cannot set a mode.
+        Finding(path.name, "bad" if path.is_relative_to(directory) else "note", f"{path} may be read by others {others}")
+        for path in files
+        if path.is_file() and (others := exposure(path)) is not None
+    ]
 
 
 def _coordinator_keys(directory: Path) -> list[Finding]:

@@ -85,9 +85,9 @@ def exposure(path: Path, others: int = 0o077) -> str | None:
         return f"(mode {mode:03o}): {remedy}" if mode & others else None
     if _users_in(path) <= _PRIVATE | {_own_sid()}:
         return None
-    return "(access list): run " + ", then ".join(
-        subprocess.list2cmdline(["icacls", str(path), *step]) for step in _steps(path)
-    )
+    # In quotation marks, because PowerShell reads parentheses and stars.
+    commands = (" ".join(f'"{word}"' for word in (str(path), *step)) for step in _steps(path))
+    return "(access list): run " + ", then ".join(f"icacls {command}" for command in commands)
 
 
 def _steps(path: Path) -> list[list[str]]:

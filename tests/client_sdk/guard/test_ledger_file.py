@@ -19,7 +19,6 @@ from client_sdk.guard.ledger_file import (
     is_of_the_disk,
     ledger_path,
     none_at,
-    release,
     seen_in,
     take_lock,
 )
@@ -144,9 +143,9 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
     lock = take_lock(path)
     with pytest.raises(LedgerInUse, match="another process uses the ledger"):
         take_lock(path)
-    release(lock)
-    release(None)
-    release(take_lock(path))
+    lock.release()
+    lock.release()
+    take_lock(path).release()
 
 
 def test_only_errors_of_the_disk_are_no_evidence_about_the_file(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from study_protocol.files.durable import write_durably
+from study_protocol.files.durable import erase, move_durably, write_durably
+from tests.harness.windows.system import WINDOWS, System
 
 
+@pytest.mark.posix
 def test_a_file_is_replaced_whole_and_for_the_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write_durably(path, b"one, and longer")
@@ -37,6 +39,7 @@ def test_after_a_failure_the_old_file_stands_alone(tmp_path: Path, monkeypatch: 
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
+@pytest.mark.posix
 def test_bytes_are_synced_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,3 +68,61 @@ def test_nothing_half_written_stays_where_somebody_stops_it(tmp_path: Path, monk
     with pytest.raises(KeyboardInterrupt):
         write_durably(tmp_path / "predictions.csv", b"of patients")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_replaced_moved_and_erased_on_every_system(tmp_path: Path, system: System) -> None:
+    program = f"""
+from pathlib import Path
+from study_protocol.files.durable import erase, move_durably, unfinished_files, write_durably
+folder = Path({str(tmp_path)!r})
+write_durably(folder / "a", b"one, and longer")
+write_durably(folder / "a", bytes([10, 13]))
+write_durably(folder / "open", b"text", mode=0o644)
+(folder / ".a.1.tmp").touch()
+erase([*unfinished_files(folder), folder / "none"])
+(folder / "tables").mkdir()
+move_durably(folder / "tables", folder / "named")
+move_durably(folder / "open", folder / "moved")
+print(sorted(path.name for path in folder.iterdir()), (folder / "a").read_bytes())
+"""
+    assert system.output(program) == "['a', 'moved', 'named'] b'\\n\\r'\n"
+
+
+READER = """
+import threading, time
+from pathlib import Path
+from study_protocol.files.durable import write_durably
+path = Path({path!r})
+write_durably(path, b"old")
+reader = path.open("rb")
+threading.Timer({seconds}, reader.close).start()
+try:
+    write_durably(path, b"new")
+except PermissionError:
+    print("refused")
+print(path.read_bytes(), len(list(path.parent.iterdir())))
+"""
+
+
+def test_on_windows_a_reader_of_the_old_file_is_waited_for(tmp_path: Path) -> None:
+    assert WINDOWS.output(READER.format(path=str(tmp_path / "a"), seconds=0.3)) == "b'new' 1\n"
+
+
+@pytest.mark.slow
+def test_on_windows_a_reader_that_stays_leaves_the_old_file(tmp_path: Path) -> None:
+    assert WINDOWS.output(READER.format(path=str(tmp_path / "a"), seconds=20)) == "refused\nb'old' 1\n"
+
+
+def test_on_windows_a_new_name_is_synced_with_its_file(tmp_path: Path) -> None:
+    program = f"""
+import os
+from pathlib import Path
+from study_protocol.files import durable
+done = []
+fsync, replace = durable.os.fsync, durable.os.replace
+durable.os.fsync = lambda descriptor: done.append("file") or fsync(descriptor)
+durable.os.replace = lambda *paths: done.append("rename") or replace(*paths)
+durable.write_durably(Path({str(tmp_path / "a")!r}), b"x")
+print(done)
+"""
+    assert WINDOWS.output(program) == "['file', 'rename', 'file']\n"

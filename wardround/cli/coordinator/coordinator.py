@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from study_protocol.files.private import open_private
+
 if TYPE_CHECKING:
     from server.config import Settings
     from server.services.coordinator import Coordinator
@@ -199,8 +201,8 @@ def _hand_over(make: Callable[[], OperatorKeyView], key_file: Path | None) -> No
         typer.echo(make().key or "")
         return
     try:
-        # O_EXCL with the mode: other users can never read the file, and no existing file is overwritten.
-        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # O_EXCL: no existing file is overwritten.
+        handle = open_private(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except OSError:
         _fail(f"{key_file} cannot be created as a new file. No key was created")
     with os.fdopen(handle, "w") as file:

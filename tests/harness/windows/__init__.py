@@ -1,0 +1,1 @@
+"""Windows as the hospital's programs see it, played on Linux."""

@@ -1,0 +1,13 @@
+"""Import this before packages of the hospital: it plays Windows here, and in every process that is started from here,
+if WARDROUND_TEST_WINDOWS is set."""
+
+from __future__ import annotations
+
+import os
+
+from tests.harness.windows import stand_in
+
+# Taken away, since the program refuses names that it does not know.
+if os.environ.pop("WARDROUND_TEST_WINDOWS", ""):
+    os.environ.update(stand_in.environment())
+    stand_in.install()

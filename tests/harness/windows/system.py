@@ -1,0 +1,45 @@
+"""Programs of the hospital's packages in processes of their own, on this system or on the stand-in for Windows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.harness.windows import stand_in
+
+# In front of a program, so that its own statements are of a package of the hospital.
+_OURS = "__package__ = 'client_sdk'\n"
+
+
+@dataclass(frozen=True)
+class System:
+    """A system that programs run on.
+
+    Attributes:
+        variables: of the environment, beside those of this process.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def start(self, program: str) -> subprocess.Popen[str]:
+        """Start a program whose input and output are pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _OURS + program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self.variables},
+        )
+
+    def output(self, program: str) -> str:
+        """Return what a program prints. It must succeed."""
+        process = self.start(program)
+        printed, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        return printed
+
+
+POSIX, WINDOWS = System(), System(stand_in.environment())
