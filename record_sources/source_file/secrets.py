@@ -34,8 +34,9 @@ def open_secrets(address: DatabaseAddress) -> tuple[str, ...]:
     """Return one sentence if every user of this machine may read the password file."""
     path = address.password_file
     # A group of the mode may be of administrators.
-    others = None if path is None else exposure(path, 0o007)
-    return () if others is None else (f"warning: other users may read the file with the password {others}",)
+    if path is None or (others := exposure(path, 0o007)) is None:
+        return ()
+    return (f"warning: every user of this machine may read {path.name} with the password {others}",)
 
 
 def _from_file(path: Path) -> str:

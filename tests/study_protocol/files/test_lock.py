@@ -50,7 +50,7 @@ import os
 from pathlib import Path
 from study_protocol.files.lock import FileInUse, FileLock
 folder, taken = Path({folder!r}), 0
-while taken < 60:
+while taken < 20:
     try:
         lock = FileLock(folder / "lock")
     except (FileInUse, PermissionError):
