@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from study_protocol.files.durable import move_durably, write_durably
+from study_protocol.files.names import is_device
 from study_protocol.files.private import exposure, make_private_folder
 from study_protocol.study.messages import RosterEntry
 from study_protocol.wire.octets import EncodedKey
@@ -129,6 +130,11 @@ class Identity:
         # It becomes part of a path.
         if not re.fullmatch(NAME_PATTERN, study):
             raise ConfigurationError(f"{study!r} is not the name of a study")
+        if is_device(study):
+            raise ConfigurationError(
+                f"study {study!r} has the name of a device on Windows, where a file of this name keeps nothing: take "
+                "part from another system"
+            )
         return self.directory / "studies" / f"{study}.json"
 
     def __repr__(self) -> str:

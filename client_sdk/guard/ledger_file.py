@@ -10,6 +10,7 @@ from pathlib import Path
 from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen_ledger import SCHEMA as SEEN_SCHEMA
 from study_protocol.files.lock import FileInUse, FileLock
+from study_protocol.files.names import is_device
 from study_protocol.files.private import make_private_folder, open_private
 from study_protocol.wire.values import NAME_PATTERN
 
@@ -69,10 +70,15 @@ def ledger_path(directory: Path, dataset: str) -> Path:
     """Return the path of a data set's ledger.
 
     Raises:
-        ConfigurationError: not a name.
+        ConfigurationError: not a name, or one of a device.
     """
     if not re.fullmatch(NAME_PATTERN, dataset):
         raise ConfigurationError(f"dataset: {dataset!r} is not a name of lower-case letters, digits and hyphens")
+    if is_device(dataset):
+        raise ConfigurationError(
+            f"dataset: {dataset!r} is the name of a device on Windows, where a file of this name keeps nothing: take "
+            "another name"
+        )
     return directory / "ledgers" / f"{dataset}.db"
 
 

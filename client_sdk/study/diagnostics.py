@@ -23,8 +23,8 @@ from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, NEXT_KEY_FILE, Identity, Membership
 from study_protocol.files.private import exposure
-from study_protocol.wire.variables import PREFIX
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
+from study_protocol.wire.variables import PREFIX
 
 Verdict = Literal["good", "note", "bad"]
 # Larger snapshots are looked at by names and sizes alone.
@@ -115,13 +115,14 @@ def _key(directory: Path) -> Finding:
 def _key_files(directory: Path) -> list[Finding]:
     """Return a finding for every other file of a key that other users may read, also an operator's."""
     # The last is of `feature_cache`, which loads torch.
-    files = [directory / name for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
+    files: list[tuple[Path, Verdict]]
+    files = [(directory / name, "bad") for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
     if operator := os.environ.get(f"{PREFIX}OPERATOR_KEY_FILE"):
-        files.append(Path(operator))
+        # Some systems that hand such a key out cannot set a mode.
+        files.append((Path(operator), "note"))
     return [
-        # Some systems that hand an operator's key out cannot set a mode.
-        Finding(path.name, "bad" if path.is_relative_to(directory) else "note", f"{path} may be read by others {others}")
-        for path in files
+        Finding(path.name, verdict, f"{path} may be read by others {others}")
+        for path, verdict in files
         if path.is_file() and (others := exposure(path)) is not None
     ]
 

@@ -21,6 +21,7 @@ from record_sources.source_file.description import SourceDescription
 from record_sources.sources import RecordSource, source_of
 from record_sources.working.workspace import RowProgress, Workspace, no_progress, quoted
 from study_protocol.files.durable import sync_directory, sync_file
+from study_protocol.files.names import is_device
 from study_protocol.study.cohort import PATIENTS, Cohort
 from study_protocol.wire.failpoints import failpoint, register
 from study_protocol.wire.signing import canonical_json
@@ -75,6 +76,8 @@ def snapshot_name(target: Path) -> str:
     name = target.name.removesuffix(_SUFFIX)
     if not _NAME.fullmatch(name):
         raise SourceError("a snapshot's name has at most 100 letters a to z, digits, dots, hyphens and underscores")
+    if is_device(name) or name.endswith("."):
+        raise SourceError("a snapshot's name is no name of a device of Windows, such as nul, and ends with no dot")
     if (ending := target.suffix.lower()) in _OTHER_FORMATS:
         raise SourceError(f"a snapshot is a Parquet file: end its path with {_SUFFIX} in place of {ending}")
     return name

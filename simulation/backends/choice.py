@@ -17,7 +17,7 @@ MANY_CLIENTS = 200
 
 
 def backend_called(name: str, workers: int | None = None, address: str | None = None) -> OpenBackend:
-    """How a backend is opened. auto: vectorised for many linear clients, else forked, or loop where the system does not fork.
+    """How a backend is opened. auto: vectorised for many linear clients, else forked (loop on Windows).
 
     address  of a running cluster, for the backend ray
 
@@ -41,7 +41,10 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
 
 
 def quickest(work: LocalWork) -> Backend:
-    """Return vectorised where the model allows it, else forked, or loop where the system does not fork. Bytes may be others than the service's."""
+    """Return vectorised where the model allows it, else forked or, on Windows, loop.
+
+    Bytes may be others than the service's.
+    """
     return Vectorised(work) if reason_against(work) is None else _one_by_one(work)
 
 
@@ -52,7 +55,7 @@ def _auto(work: LocalWork, workers: int | None) -> Backend:
 
 
 def _one_by_one(work: LocalWork, workers: int | None = None) -> Backend:
-    """Return the backend of the service's bytes: forked, or loop where the system does not fork, as Windows."""
+    """Return the backend of the service's bytes: forked, or loop where the system does not fork."""
     return Forked(work, workers) if hasattr(os, "fork") else Loop(work)
 
 

@@ -49,7 +49,7 @@ def test_a_key_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path) -
     home = tmp_path / "home"
     Identity.create(home)
     let_others_in(home / KEY_FILE)
-    with pytest.raises(KeyFileError, match="may be read by others .*(chmod 600|icacls).*, or enrol with a new key"):
+    with pytest.raises(KeyFileError, match=r"may be read by others .*(chmod 600|icacls).*, or enrol with a new key"):
         Identity.open(home)
 
 

@@ -5,7 +5,6 @@ The chosen values stand here. The descriptions come from the models that check t
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
