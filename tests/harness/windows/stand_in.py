@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.harness import windows
+
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[2]
 # The packages that a hospital runs. The coordinator, the tests and all libraries stay on Linux.
@@ -47,7 +49,6 @@ _NO_NAMES_OF_SIGNAL = {"SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SI
 # Modules between a package of the hospital and the system.
 _BETWEEN = {"contextlib", "os", "pathlib", "shutil", "tempfile", __name__}
 _O_BINARY = 1 << 29
-_installed = False
 
 
 def environment() -> dict[str, str]:
@@ -56,20 +57,14 @@ def environment() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "SYSTEMROOT": str(FOLDER)}
 
 
-def is_installed() -> bool:
-    """Return whether this process plays Windows."""
-    return _installed
-
-
 def install() -> None:
     """Play Windows for the hospital's packages that are imported from now on."""
-    global _installed
-    if _installed:
+    if windows.is_played:
         return
     early = sorted(name for name in sys.modules if name.partition(".")[0] in HOSPITAL)
     if early:
         raise RuntimeError(f"{early[0]} was imported before the stand-in for Windows")
-    _installed = True
+    windows.is_played = True
     original, modules = (
         builtins.__import__,
         {"os": _Os(), "signal": _Signal(), "ctypes": _Ctypes(), "msvcrt": _Msvcrt()},

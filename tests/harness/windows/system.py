@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.harness.windows import stand_in
+from tests.harness import windows
 
 # In front of a program, so that its own statements are of a package of the hospital.
 _OURS = "__package__ = 'client_sdk'\n"
@@ -43,13 +43,21 @@ class System:
         return printed
 
 
-POSIX, WINDOWS = System(), System(stand_in.environment())
+def windows_system() -> System:
+    """Return Windows: this system, or the stand-in for it."""
+    if os.name == "nt" or windows.is_played:
+        return System()
+    from tests.harness.windows import stand_in
+
+    return System(stand_in.environment())
 
 
 def let_others_in(path: Path) -> None:
-    """Let all users of this machine read a file or folder, on the system that this process plays."""
-    if os.name == "nt" or stand_in.is_installed():
+    """Let all users of this machine read a file or a folder with all that is made in it."""
+    if os.name == "nt" or windows.is_played:
         icacls = Path(os.environ["SYSTEMROOT"], "System32", "icacls.exe")
-        subprocess.run([icacls, path, "/grant", "*S-1-5-32-545:R"], stdout=subprocess.DEVNULL, check=True)
+        rights = "(OI)(CI)R" if path.is_dir() else "R"
+        subprocess.run([icacls, path, "/grant", f"*S-1-5-32-545:{rights}"], stdout=subprocess.DEVNULL, check=True)
     else:
-        path.chmod(path.stat().st_mode | 0o044)
+        # The stand-in takes a mode that lets all users write as such an access list.
+        path.chmod(path.stat().st_mode | 0o066)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.harness.windows.system import POSIX, WINDOWS, System
+from tests.harness import windows
+from tests.harness.windows.system import System, windows_system
 
 
 @pytest.fixture(params=["posix", "windows"])
 def system(request: pytest.FixtureRequest) -> System:
-    return POSIX if request.param == "posix" else WINDOWS
+    if request.param == "windows":
+        return windows_system()
+    if os.name == "nt" or windows.is_played:
+        pytest.skip("this is Windows")
+    return System()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from study_protocol.files.durable import write_durably
-from tests.harness.windows.system import WINDOWS, System
+from tests.harness.windows.system import System, windows_system
 
 
 @pytest.mark.posix
@@ -108,11 +108,11 @@ print(path.read_bytes(), len(list(path.parent.iterdir())), len(waited))
 
 
 def test_on_windows_a_reader_of_the_old_file_is_waited_for(tmp_path: Path) -> None:
-    assert WINDOWS.output(READER.format(path=str(tmp_path / "a"), attempts=3)) == "b'new' 1 3\n"
+    assert windows_system().output(READER.format(path=str(tmp_path / "a"), attempts=3)) == "b'new' 1 3\n"
 
 
 def test_on_windows_a_reader_that_stays_leaves_the_old_file(tmp_path: Path) -> None:
-    assert WINDOWS.output(READER.format(path=str(tmp_path / "a"), attempts=None)) == "refused\nb'old' 1 20\n"
+    assert windows_system().output(READER.format(path=str(tmp_path / "a"), attempts=None)) == "refused\nb'old' 1 20\n"
 
 
 def test_on_windows_a_new_name_is_synced_with_its_file(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ durable.os.replace = lambda *paths: done.append("rename") or replace(*paths)
 durable.write_durably(Path({str(tmp_path / "a")!r}), b"x")
 print(done)
 """
-    assert WINDOWS.output(program) == "['file', 'rename', 'file']\n"
+    assert windows_system().output(program) == "['file', 'rename', 'file']\n"

@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.guard.ledger_file import ledger_path
 from study_protocol.files.names import is_device
-from tests.harness.windows.system import WINDOWS
+from tests.harness.windows.system import windows_system
 
 NAMES = """
 from pathlib import Path
@@ -26,7 +26,7 @@ for use in (lambda: ledger_path(Path(), "nul"), lambda: Identity(Path(), None).m
 
 
 def test_names_of_devices_are_refused_on_windows() -> None:
-    assert WINDOWS.output(NAMES).splitlines() == [
+    assert windows_system().output(NAMES).splitlines() == [
         "['nul', 'Con.parquet', 'com1', 'aux.db']",
         "dataset: 'nul' is the name of a device on Windows, where a file of this name keeps nothing: take another name",
         "study 'aux' has the name of a device on Windows, where a file of this name keeps nothing: take part from "

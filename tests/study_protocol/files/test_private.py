@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from study_protocol.files.private import exposure, make_private, make_private_folder, open_private
-from tests.harness.windows import stand_in
-from tests.harness.windows.system import WINDOWS, System
+from tests.harness import windows
+from tests.harness.windows.system import System, let_others_in, windows_system
 
+SCRIPTS = Path(windows.__file__).parent / "System32"
 PRIVATE = """
 import os
 from pathlib import Path
@@ -26,7 +27,7 @@ def top(tmp_path: Path) -> Path:
     """A folder that all users may enter and whose access list is inherited."""
     folder = tmp_path / "open"
     folder.mkdir()
-    folder.chmod(0o777)
+    let_others_in(folder)
     return folder
 
 
@@ -77,10 +78,11 @@ make_private_folder(top / "home")
 key = top / "home" / "identity.key"
 os.close(open_private(key, os.O_WRONLY | os.O_CREAT))
 print(exposure(key))
-os.system(f"$SYSTEMROOT/System32/icacls.exe {key} /grant *S-1-5-32-545:R >&2")
+from tests.harness.windows.system import let_others_in
+let_others_in(key)
 print(exposure(key))
 """
-    first, second = WINDOWS.output(PRIVATE.format(top=str(top)) + program).splitlines()
+    first, second = windows_system().output(PRIVATE.format(top=str(top)) + program).splitlines()
     key = top / "home" / "identity.key"
     assert first == "None"
     assert second == (
@@ -89,6 +91,7 @@ print(exposure(key))
     )
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("entries", "private"),
     [
@@ -108,20 +111,21 @@ def test_lists_in_sddl_are_read(tmp_path: Path, entries: str, private: bool) -> 
     system = tmp_path / "System32"
     system.mkdir()
     (system / "icacls.exe").write_text(f"#!/bin/sh\nprintf '%s\\r\\n' key '{entries}' | iconv -t UTF-16LE >\"$3\"\n")
-    (system / "whoami.exe").write_text((stand_in.FOLDER / "System32" / "whoami.exe").read_text())
+    (system / "whoami.exe").write_text((SCRIPTS / "whoami.exe").read_text())
     for path in system.iterdir():
         path.chmod(0o755)
-    here = System({**stand_in.environment(), "SYSTEMROOT": str(tmp_path)})
+    here = System({**windows_system().variables, "SYSTEMROOT": str(tmp_path)})
     assert here.output(PRIVATE.format(top=str(tmp_path)) + "print(exposure(top) is None)\n") == f"{private}\n"
 
 
+@pytest.mark.posix
 def test_a_disk_without_access_lists_is_named(tmp_path: Path) -> None:
     system = tmp_path / "System32"
     system.mkdir()
     for name in ("icacls", "whoami"):
         (system / f"{name}.exe").write_text('#!/bin/sh\n[ "$2" != /save ] || : >"$3"\n')
         (system / f"{name}.exe").chmod(0o755)
-    here = System({**stand_in.environment(), "SYSTEMROOT": str(tmp_path)})
+    here = System({**windows_system().variables, "SYSTEMROOT": str(tmp_path)})
     program = """
 try:
     make_private(top)
@@ -148,6 +152,7 @@ def test_modes_say_who_else_may_use_a_file(tmp_path: Path) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (key, folder)] == [0o600, 0o700]
 
 
+@pytest.mark.posix
 def test_the_scripts_of_the_stand_in_fail_as_the_programs_do(tmp_path: Path) -> None:
-    icacls = stand_in.FOLDER / "System32" / "icacls.exe"
+    icacls = SCRIPTS / "icacls.exe"
     assert subprocess.run([icacls, tmp_path / "none", "/reset"], stdout=subprocess.DEVNULL).returncode
