@@ -24,6 +24,7 @@ from tests.harness.windows import stand_in
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+FOLDERS = ("tests/client_sdk/guard", "tests/client_sdk/secure_sum", "tests/record_sources/snapshot")
 RECORDS = ("--patient-column", "patient", *AS_WRITTEN)
 
 
@@ -136,6 +137,16 @@ def test_a_killed_hospital_lets_go_of_its_ledger_and_two_never_hold_it(
         first.wait()
     request.getfixturevalue("working")
     assert json.loads(command(*words, "--json").stdout)["reason"] == "max-steps-reached"
+
+
+def test_the_tests_of_ledgers_and_secure_sums_pass(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}", *FOLDERS],
+        env={**os.environ, "WARDROUND_TEST_WINDOWS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_snapshot_is_taken_and_listed(command: Command, tmp_path: Path) -> None:

@@ -27,20 +27,18 @@ class System:
 
     def start(self, program: str) -> subprocess.Popen[str]:
         """Start a program whose input and output are pipes."""
-        return subprocess.Popen(
-            [sys.executable, "-c", _OURS + program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **self.variables},
-        )
+        command, environment = self._command(program)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
-    def output(self, program: str) -> str:
-        """Return what a program prints. It must succeed."""
-        process = self.start(program)
-        printed, _ = process.communicate(timeout=120)
-        assert process.returncode == 0
-        return printed
+    def output(self, program: str, given: str = "") -> str:
+        """Return what a program prints that is given a text. It must succeed."""
+        command, environment = self._command(program)
+        return subprocess.run(
+            command, input=given, stdout=subprocess.PIPE, text=True, env=environment, check=True
+        ).stdout
+
+    def _command(self, program: str) -> tuple[list[str], dict[str, str]]:
+        return [sys.executable, "-c", _OURS + program], {**os.environ, **self.variables}
 
 
 def windows_system() -> System:
