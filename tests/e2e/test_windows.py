@@ -149,6 +149,10 @@ def test_the_tests_of_ledgers_and_secure_sums_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_what_needs_another_system_is_refused(command: Command) -> None:
+    assert "needs Linux or macOS" in command("demo", code=2).stderr
+
+
 def test_a_snapshot_is_taken_and_listed(command: Command, tmp_path: Path) -> None:
     clinic(tmp_path)
     command("data", "snapshot", "source.toml", "-o", "icu.parquet", "--person", "ada")
