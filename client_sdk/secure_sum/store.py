@@ -229,7 +229,7 @@ class FileStore:
         except OSError as error:
             raise StateRefused("state-in-use", f"the secure-sum state cannot be locked: {error.strerror}") from error
         try:
-            stayed = (directory / "place").read_text(encoding="ascii") == self._place()
+            stayed = (directory / "place").read_bytes() == self._place().encode()
         except FileNotFoundError:
             stayed = False
         # An empty directory cannot be an older state.

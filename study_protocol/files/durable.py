@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from study_protocol.files.private import open_private
 
-# Of attempts to replace a file on Windows: a virus scanner or another reader may have it open for a moment.
+# On Windows a file cannot be replaced or removed as long as a virus scanner or another reader has it open.
 _ATTEMPTS, _SECONDS_BETWEEN = 20, 0.1
 
 
@@ -52,7 +53,7 @@ def replacing(path: Path, *, mode: int = 0o600) -> Generator[IO[bytes]]:
 
 def move_durably(source: Path, target: Path) -> None:
     """Give a synced file or folder its name, in the place of a file of that name. Raises OSError."""
-    _replace(source, target)
+    _persistently(partial(os.replace, source, target))
     if os.name == "nt" and target.is_file():
         sync_file(target)
     sync_directory(target.parent)
@@ -83,7 +84,7 @@ def erase(paths: Iterable[Path]) -> None:
     """Remove these files of one directory, durably. One that is not there is no error."""
     present = [path for path in paths if path.exists()]
     for path in present:
-        path.unlink(missing_ok=True)
+        _persistently(partial(path.unlink, missing_ok=True))
     if present:
         sync_directory(present[0].parent)
 
@@ -93,12 +94,12 @@ def unfinished_files(directory: Path) -> list[Path]:
     return list(directory.glob(".*.tmp"))
 
 
-def _replace(source: Path, target: Path) -> None:
+def _persistently(change: Callable[[], None]) -> None:
     for _ in range(_ATTEMPTS if os.name == "nt" else 0):
         try:
-            os.replace(source, target)
+            change()
         except PermissionError:
             time.sleep(_SECONDS_BETWEEN)
         else:
             return
-    os.replace(source, target)
+    change()

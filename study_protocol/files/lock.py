@@ -11,12 +11,18 @@ if os.name == "nt":
     import msvcrt
 
     _HELD = {errno.EACCES, errno.EDEADLK}
-    # Others can not read locked bytes. This one lies behind all that stands in the file.
+    # No other process can read a locked byte. This one lies behind all that stands in the file.
     _LOCKED_BYTE = 1 << 30
 
     def _lock(descriptor: int) -> None:
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _close(descriptor: int) -> None:
+        # A lock that is left to the system may stay for a while.
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        os.close(descriptor)
 else:
     import fcntl
 
@@ -24,6 +30,8 @@ else:
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    _close = os.close
 
 
 class FileInUse(Exception):
@@ -56,7 +64,7 @@ class FileLock:
     def release(self) -> None:
         """Let another process have it. A second time has no effect."""
         if self.is_held:
-            os.close(self.descriptor)
+            _close(self.descriptor)
         self.descriptor = -1
 
     def remove(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from study_protocol.files.lock import FileInUse, FileLock
-from tests.harness.windows.system import System
+from tests.harness.windows.system import System, windows_system
 
 HOLDER = """
 from pathlib import Path
@@ -109,3 +109,17 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         FileLock(tmp_path / "lock")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_windows_is_told_to_unlock_since_a_closed_file_may_stay_locked(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from study_protocol.files import lock
+done, locking = [], lock.msvcrt.locking
+lock.msvcrt.locking = lambda descriptor, mode, count: done.append((mode, count)) or locking(descriptor, mode, count)
+held = lock.FileLock(Path({str(tmp_path / "lock")!r}))
+held.release()
+print(done, lock.msvcrt.LK_NBLCK, lock.msvcrt.LK_UNLCK)
+"""
+    # Taken, refused to a second handle, and let go of.
+    assert windows_system().output(program) == "[(2, 1), (2, 1), (0, 1)] 2 0\n"
