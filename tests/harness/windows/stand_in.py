@@ -42,7 +42,19 @@ HOSPITAL = {
 _NO_MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios"}
 _NO_NAMES_OF_OS = {
     *("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_SYNC", "chown", "fchmod", "fork", "getegid", "geteuid", "getgid"),
-    *("getpgid", "getuid", "killpg", "mkfifo", "pread", "pwrite", "register_at_fork", "sched_getaffinity", "setsid"),
+    *(
+        "getpgid",
+        "getuid",
+        "killpg",
+        "mkfifo",
+        "pread",
+        "preadv",
+        "pwrite",
+        "pwritev",
+        "register_at_fork",
+        "sched_getaffinity",
+        "setsid",
+    ),
     *("statvfs", "sync", "sysconf", "uname"),
 }
 _NO_NAMES_OF_SIGNAL = {"SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "alarm", "pthread_sigmask"}
@@ -158,7 +170,7 @@ class _Msvcrt(ModuleType):
 
 
 class _Ctypes(ModuleType):
-    """`ctypes` with the one function of Windows that is called."""
+    """`ctypes` with the functions of Windows that are called."""
 
     def __init__(self) -> None:
         super().__init__("ctypes")
@@ -181,6 +193,13 @@ class _Kernel:
         assert (kind, size) == (0, 40)
         content = struct.pack("=qqqqI4x", 0, 0, 0, os.fstat(handle.value or 0).st_ctime_ns // 100, 0x80)
         ctypes.memmove(reference, content, size)
+        return 1
+
+    def GlobalMemoryStatusEx(self, reference: Any) -> int:  # noqa: N802
+        # MEMORYSTATUSEX: its own length, the share in use, and seven sizes, the first of them of the memory.
+        assert struct.unpack_from("=I", reference._obj)[0] == 64
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        ctypes.memmove(reference, struct.pack("=II7Q", 64, 50, total, *[0] * 6), 64)
         return 1
 
 
