@@ -42,20 +42,8 @@ HOSPITAL = {
 _NO_MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios"}
 _NO_NAMES_OF_OS = {
     *("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_SYNC", "chown", "fchmod", "fork", "getegid", "geteuid", "getgid"),
-    *(
-        "getpgid",
-        "getuid",
-        "killpg",
-        "mkfifo",
-        "pread",
-        "preadv",
-        "pwrite",
-        "pwritev",
-        "register_at_fork",
-        "sched_getaffinity",
-        "setsid",
-    ),
-    *("statvfs", "sync", "sysconf", "uname"),
+    *("getpgid", "getuid", "killpg", "mkfifo", "pread", "preadv", "pwrite", "pwritev", "register_at_fork"),
+    *("sched_getaffinity", "setsid", "statvfs", "sync", "sysconf", "uname"),
 }
 _NO_NAMES_OF_SIGNAL = {"SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "alarm", "pthread_sigmask"}
 # Modules between a package of the hospital and the system.
