@@ -21,7 +21,7 @@ from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live, live
 from tests.harness.windows import stand_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 FOLDERS = ("tests/client_sdk/guard", "tests/client_sdk/secure_sum", "tests/record_sources/snapshot")
