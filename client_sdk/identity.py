@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import stat
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
@@ -13,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 
 from client_sdk.errors import ConfigurationError, KeyFileError
-from private_learning.durable import sync_directory, write_durably
+from study_protocol.files.durable import move_durably, write_durably
+from study_protocol.files.names import is_device
+from study_protocol.files.private import exposure, make_private_folder
 from study_protocol.study.messages import RosterEntry
 from study_protocol.wire.octets import EncodedKey
 from study_protocol.wire.signing import encode_public_key, fingerprint
@@ -53,7 +53,7 @@ class Identity:
         Raises:
             KeyFileError: as `open`.
         """
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(directory)
         # Never a new key for an old one: this hospital would be a stranger to its studies.
         if not (directory / name).exists():
             key = Ed25519PrivateKey.generate()
@@ -73,13 +73,13 @@ class Identity:
         """
         path = directory / name
         try:
-            mode = stat.S_IMODE(os.stat(path).st_mode)
+            others = exposure(path)
             pem = path.read_bytes()
         except OSError as error:
             raise KeyFileError(f"{path} cannot be read: enrol first, or name the right directory") from error
         # Whoever could read it may have copied it, and could sign as this hospital.
-        if mode & 0o077:
-            raise KeyFileError(f"{path} may be read by others (mode {mode:03o}): chmod 600 it, or enrol with a new key")
+        if others is not None:
+            raise KeyFileError(f"{path} may be read by others {others}, or enrol with a new key")
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError) as error:
@@ -94,8 +94,7 @@ class Identity:
 
     def take_next_key(self) -> None:
         """Put the key in NEXT_KEY_FILE in the place of the old one, durably. This object keeps the old one."""
-        os.replace(self.directory / NEXT_KEY_FILE, self.directory / KEY_FILE)
-        sync_directory(self.directory)
+        move_durably(self.directory / NEXT_KEY_FILE, self.directory / KEY_FILE)
 
     def draw_secret(self) -> bytes:
         """Return 32 secret bytes for `HospitalRandomness`, new ones where there are none.
@@ -103,7 +102,7 @@ class Identity:
         Earlier draws do not need the old ones, so that a lost or damaged file is replaced.
         """
         path = self.directory / DRAW_KEY_FILE
-        if not path.exists() or path.stat().st_size != 32 or path.stat().st_mode & 0o077:
+        if not path.exists() or path.stat().st_size != 32 or exposure(path) is not None:
             write_durably(path, secrets.token_bytes(32))
         return path.read_bytes()
 
@@ -124,13 +123,18 @@ class Identity:
     def remember(self, membership: Membership) -> None:
         """Write it durably."""
         path = self._path(membership.study)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(path.parent)
         write_durably(path, membership.model_dump_json(indent=1).encode())
 
     def _path(self, study: str) -> Path:
         # It becomes part of a path.
         if not re.fullmatch(NAME_PATTERN, study):
             raise ConfigurationError(f"{study!r} is not the name of a study")
+        if is_device(study):
+            raise ConfigurationError(
+                f"study {study!r} has the name of a device on Windows, where a file of this name keeps nothing: take "
+                "part from another system"
+            )
         return self.directory / "studies" / f"{study}.json"
 
     def __repr__(self) -> str:

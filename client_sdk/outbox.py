@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from client_sdk.errors import LedgerDamaged
-from private_learning.durable import CHECKPOINT, erase, unfinished_files, write_durably
+from study_protocol.files.durable import erase, unfinished_files, write_durably
+from study_protocol.files.private import make_private_folder
 
 
 class Outbox:
@@ -16,9 +17,14 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @property
+    def checkpoint(self) -> Path:
+        """Return the path of the checkpoint of a round under way: `private_learning.training.checkpoint`."""
+        return self.folder / "checkpoint"
+
     def put(self, round_number: int, body: bytes) -> None:
         """Durable when this returns."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         write_durably(self._file(round_number), body)
 
     def take(self, round_number: int, sha256: str | None) -> bytes:
@@ -47,7 +53,7 @@ class Outbox:
         """
         finished = (path for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         useless = [path for path in finished if not is_needed(int(path.stem))]
-        erase([*useless, *unfinished_files(self.folder), *([] if checkpoint else [self.folder / CHECKPOINT])])
+        erase([*useless, *unfinished_files(self.folder), *([] if checkpoint else [self.checkpoint])])
 
     def _file(self, round_number: int) -> Path:
         return self.folder / f"{round_number}.safetensors"

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from client_sdk.errors import ConfigurationError
-from private_learning.durable import write_durably
 from simulation.local_work import Accounts
+from study_protocol.files.durable import write_durably
 from study_protocol.wire.tensors import Array
 
 _HEADER, _ACCOUNTS = "said", "accounts/"

@@ -19,8 +19,10 @@ import hypothesis
 import pytest
 from sqlalchemy import URL, create_engine, event, text
 
+import tests.harness.windows.asked  # noqa: F401
 from server.db.schema import migrate
 from server.db.session import Database, connect
+from tests.harness import windows
 from tests.harness.object_store import ObjectStore
 from tests.harness.quick_databases import share_compiled_statements
 from wardround.demo.processes import Processes
@@ -126,6 +128,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not _is_quick(item):
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("posix") and (os.name == "nt" or windows.is_played):
+            item.add_marker(pytest.mark.skip(reason="Windows has no counterpart"))
     if config.getoption("markexpr") == "not slow":
         _cap_examples(items)
 

@@ -17,6 +17,7 @@ from typing import Any, Self, cast
 from accounting.budget.ledger import Entry, Kind, LedgerError, append, verify_chain
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerInUse, LedgerNotWritten
 from client_sdk.guard import ledger_file
+from study_protocol.files.lock import FileLock
 
 # A kind that the coordinator's ledger does not have: what a person here, or the policy, has declared.
 DECLARED = cast(Kind, "declared")
@@ -29,7 +30,7 @@ class LedgerChain:
     Raises LedgerInUse, LedgerDamaged, LedgerNotWritten (then the ledger is unchanged).
     """
 
-    def __init__(self, connection: sqlite3.Connection, lock: int | None, now: Callable[[], datetime]) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock: FileLock | None, now: Callable[[], datetime]) -> None:
         self._connection, self._lock, self._now = connection, lock, now
         rows = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
         try:
@@ -53,7 +54,7 @@ class LedgerChain:
         """
         if read_only and not path.exists():
             raise ConfigurationError(ledger_file.none_at(path))
-        lock: int | None = None
+        lock: FileLock | None = None
         connection: sqlite3.Connection | None = None
         try:
             # Reading goes on beside a hospital that takes part.
@@ -63,7 +64,8 @@ class LedgerChain:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            ledger_file.release(lock)
+            if lock is not None:
+                lock.release()
             if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
                 raise LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?") from error
             if isinstance(error, sqlite3.DatabaseError):
@@ -100,8 +102,8 @@ class LedgerChain:
     def close(self) -> None:
         """Let another process have it."""
         self._connection.close()
-        ledger_file.release(self._lock)
-        self._lock = None
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sqlite3
@@ -10,6 +9,9 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen_ledger import SCHEMA as SEEN_SCHEMA
+from study_protocol.files.lock import FileInUse, FileLock
+from study_protocol.files.names import is_device
+from study_protocol.files.private import make_private_folder, open_private
 from study_protocol.wire.values import NAME_PATTERN
 
 # An auditor has no data set. What it saw is kept beside those that hospitals have.
@@ -68,10 +70,15 @@ def ledger_path(directory: Path, dataset: str) -> Path:
     """Return the path of a data set's ledger.
 
     Raises:
-        ConfigurationError: not a name.
+        ConfigurationError: not a name, or one of a device.
     """
     if not re.fullmatch(NAME_PATTERN, dataset):
         raise ConfigurationError(f"dataset: {dataset!r} is not a name of lower-case letters, digits and hyphens")
+    if is_device(dataset):
+        raise ConfigurationError(
+            f"dataset: {dataset!r} is the name of a device on Windows, where a file of this name keeps nothing: take "
+            "another name"
+        )
     return directory / "ledgers" / f"{dataset}.db"
 
 
@@ -84,7 +91,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     # Made here with its mode. SQLite would leave that to the umask.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -97,26 +104,13 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def take_lock(path: Path) -> int:
-    """A descriptor that holds the ledger for this process alone. Raises LedgerInUse, OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+def take_lock(path: Path) -> FileLock:
+    """Return a lock that holds the ledger for this process alone. Raises LedgerInUse, OSError."""
+    make_private_folder(path.parent)
     try:
-        # The kernel lets go of it when the process dies, in whatever way.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        # A file system without locks is no other process.
-        if not isinstance(error, BlockingIOError):
-            raise
+        return FileLock(path.with_suffix(".lock"))
+    except FileInUse as error:
         raise LedgerInUse(f"another process uses the ledger {path}: stop it first") from error
-    return descriptor
-
-
-def release(lock: int | None) -> None:
-    """Let another process have it."""
-    if lock is not None:
-        os.close(lock)
 
 
 def is_of_the_disk(error: BaseException) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
@@ -13,7 +11,10 @@ from pydantic import Field, ValidationError
 
 from client_sdk.outbox import Outbox
 from client_sdk.secure_sum.refusals import StateRefused
-from private_learning.durable import erase, unfinished_files, write_durably
+from study_protocol.files.durable import erase, unfinished_files, write_durably
+from study_protocol.files.lock import FileInUse, FileLock
+from study_protocol.files.origin import origin_of
+from study_protocol.files.private import make_private_folder
 from study_protocol.secure_sum.messages import (
     ConsistencyMessage,
     Digest,
@@ -208,28 +209,27 @@ class FileStore:
     time.
 
     moved  the files were copied here from somewhere else, or put back: what was sent since then is not in them. It
-           shows by the lock's inode and change time, which no tool sets. A snapshot of the whole disk keeps both.
+           shows by the origin of the lock's file. A snapshot of the whole disk keeps it.
 
     Replacing the file frees the old blocks but does not overwrite them. A reader of the raw disk may find secrets of
     ended sessions, so the directory belongs on an encrypted volume.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises StateRefused when another process holds the directory."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Raises StateRefused when another process holds the directory, or its disk keeps no locks."""
+        make_private_folder(directory)
         self._directory = directory
         # Records that may hold secrets. None before somebody has looked.
         # Whether secrets are in it, by round. Nothing was looked at yet.
         self._holding: dict[tuple[str, int], bool] | None = None
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # The kernel lets go of it when the process dies, in whatever way.
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
+            self._lock = FileLock(directory / "lock")
+        except FileInUse as error:
             raise StateRefused("state-in-use", "another process uses this hospital's secure-sum state") from error
+        except OSError as error:
+            raise StateRefused("state-in-use", f"the secure-sum state cannot be locked: {error.strerror}") from error
         try:
-            stayed = (directory / "place").read_text() == self._place()
+            stayed = (directory / "place").read_bytes() == self._place().encode()
         except FileNotFoundError:
             stayed = False
         # An empty directory cannot be an older state.
@@ -293,7 +293,7 @@ class FileStore:
 
     def close(self) -> None:
         """Let another process take over."""
-        os.close(self._lock)
+        self._lock.release()
 
     def load(self, study: str, key: int | str) -> bytes | None:
         try:
@@ -308,8 +308,7 @@ class FileStore:
         write_durably(self._path(study, key), record)
 
     def _place(self) -> str:
-        status = os.fstat(self._lock)
-        return f"{status.st_ino} {status.st_ctime_ns}"
+        return origin_of(self._lock.descriptor)
 
     def _path(self, study: str, key: int | str) -> Path:
         return self._directory / f"{study}.{key}.json"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -26,10 +25,12 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.guard.standing import standing_of
-from client_sdk.identity import KEY_FILE, Identity, Membership
+from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, NEXT_KEY_FILE, Identity, Membership
 from client_sdk.study.sites import find_site_versions
+from study_protocol.files.private import exposure
 from study_protocol.study.site_versions import SiteVersions
 from study_protocol.wire.signing import TOKEN_LIFETIME_SECONDS, SigningError, decode_public_key, fingerprint
+from study_protocol.wire.variables import PREFIX
 
 Verdict = Literal["good", "note", "bad"]
 # Larger snapshots are looked at by names and sizes alone.
@@ -71,6 +72,7 @@ def examine(
     findings = [
         _directory(directory),
         _key(directory),
+        *_key_files(directory),
         *_coordinator_keys(directory),
         _disk(directory),
         _policy(directory),
@@ -102,9 +104,8 @@ def enrolled_server(directory: Path) -> str | None:
 def _directory(directory: Path) -> Finding:
     if not directory.is_dir():
         return Finding("directory", "bad", f"{directory} is not there: enrol first, or set WARDROUND_CLIENT_HOME")
-    mode = stat.S_IMODE(directory.stat().st_mode)
-    if mode & 0o077:
-        return Finding("directory", "note", f"{directory} may be entered by others (mode {mode:03o}): chmod 700 it")
+    if (others := exposure(directory)) is not None:
+        return Finding("directory", "note", f"{directory} may be entered by others {others}")
     if not os.access(directory, os.W_OK):
         return Finding("directory", "bad", f"{directory} cannot be written to")
     return Finding("directory", "good", str(directory))
@@ -117,6 +118,21 @@ def _key(directory: Path) -> Finding:
     except ConfigurationError as error:
         return Finding(KEY_FILE, "bad", str(error))
     return Finding(KEY_FILE, "good", f"key {fingerprint(identity.key.public_key())[:16]}…, enrolled in {names}")
+
+
+def _key_files(directory: Path) -> list[Finding]:
+    """Return a finding for every other file of a key that other users may read, also an operator's."""
+    # The last is of `feature_cache`, which loads torch.
+    files: list[tuple[Path, Verdict]]
+    files = [(directory / name, "bad") for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
+    if operator := os.environ.get(f"{PREFIX}OPERATOR_KEY_FILE"):
+        # Some systems that hand such a key out cannot set a mode.
+        files.append((Path(operator), "note"))
+    return [
+        Finding(path.name, verdict, f"{path} may be read by others {others}")
+        for path, verdict in files
+        if path.is_file() and (others := exposure(path)) is not None
+    ]
 
 
 def _coordinator_keys(directory: Path) -> list[Finding]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from client_sdk.errors import ConfigurationError, EvidenceKept, NotTrusted
 from client_sdk.identity import Membership
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
+from study_protocol.files.private import make_private_folder
 from study_protocol.study.messages import Name
 
 # Only what the coordinator signed and showed, and others' signatures: nothing of this hospital's records.
@@ -63,7 +64,7 @@ class Evidence:
         document |= {"at": datetime.now(UTC).isoformat(timespec="seconds"), "code": error.code, "said": message}
         # The first one stays: what follows from it proves less.
         if not self.path.exists():
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
             write_durably(self.path, json.dumps({**document, **error.proof}, indent=1).encode())
         call = _CALL.format(entry=entry, study=self._study, **(_AUDITOR if self._auditor else _HOSPITAL))
         place = f"The proof is in {self.path} (wardround evidence {self._study})"

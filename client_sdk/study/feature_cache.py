@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import secrets
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -26,10 +25,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from torch import Tensor
 
 from client_sdk.errors import KeyFileError
-from private_learning.durable import replacing, write_durably
 from private_learning.tasks import TaskDataset
 from private_learning.tasks.inputs import in_memory
 from private_learning.training.features import Features, in_chunks
+from study_protocol.files.durable import replacing, write_durably
+from study_protocol.files.private import exposure, make_private_folder
 from study_protocol.study.training import Training
 from study_protocol.wire.signing import canonical_json
 
@@ -78,12 +78,12 @@ class FeatureCache:
 
     def _key(self) -> bytes:
         """32 bytes, made where there are none yet."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         path = self.folder / KEY
         if not path.exists():
             # Features under a key that is gone cannot be read by anybody: they are replaced.
             write_durably(path, secrets.token_bytes(32))
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        if exposure(path) is not None:
             raise KeyFileError(f"{path} may be read by others: delete the folder {self.folder}, it is made anew")
         key = path.read_bytes()
         if len(key) != 32:

@@ -171,7 +171,7 @@ class TrainingWork:
             books.pay(round, price, model.sha256, attempt=assignment.attempt)
         # From where a round of several steps was interrupted.
         belonging = (books.study, str(round), model.sha256, self._training.settings.digest(), *accounts.saved)
-        checkpoints = self._training.checkpoints(books.outbox.folder, *belonging, repr(books.policy.individual))
+        checkpoints = self._training.checkpoints(books.outbox.checkpoint, *belonging, repr(books.policy.individual))
         contribution = self._training.contribution(
             weights,
             log_moments,

@@ -43,6 +43,24 @@ def require_size(task: Task, max_bytes: int, owner: str) -> None:
         )
 
 
-def memory_of_machine() -> int:
-    """Return the bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+if os.name == "nt":
+    import ctypes
+
+    class _MemoryStatus(ctypes.Structure):
+        _fields_ = (
+            *((name, ctypes.c_uint32) for name in ("length", "percent_used")),
+            *((name, ctypes.c_uint64) for name in ("total", "free", "commit_limit", "commit_free")),
+            *((name, ctypes.c_uint64) for name in ("virtual_total", "virtual_free", "virtual_extended")),
+        )
+
+    def memory_of_machine() -> int:
+        """Return the bytes of memory that this machine has."""
+        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
+        if not ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status)):
+            raise OSError("Windows does not say how much memory this machine has")
+        return status.total
+else:
+
+    def memory_of_machine() -> int:
+        """Return the bytes of memory that this machine has."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

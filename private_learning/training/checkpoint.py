@@ -19,7 +19,8 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
-from private_learning.durable import sync_directory, write_durably
+from study_protocol.files import durable
+from study_protocol.files.private import make_private_folder
 from study_protocol.wire.failpoints import failpoint, register
 
 register("hospital.after-checkpoint")
@@ -90,16 +91,14 @@ class Checkpoints:
         """
         buffer = io.BytesIO()
         torch.save({"round": self._round, **vars(checkpoint)}, buffer)
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._path, buffer.getvalue())
+        make_private_folder(self._path.parent)
+        durable.write_durably(self._path, buffer.getvalue())
         self._last = self._now()
         failpoint("hospital.after-checkpoint")
 
     def erase(self) -> None:
         """The round is finished, or is another."""
-        if self._path.exists():
-            self._path.unlink()
-            sync_directory(self._path.parent)
+        durable.erase([self._path])
 
     def _read(self) -> Checkpoint | None:
         try:

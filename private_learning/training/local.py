@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from private_learning.durable import CHECKPOINT
 from private_learning.errors import ConfigurationError, TrainingStopped
 from private_learning.gradients import DeviceLost, NonFiniteError, PerRecordGradients, UnsupportedLayer
 from private_learning.gradients.choice import GradientChoice
@@ -248,16 +247,17 @@ class LocalTraining:
         """Return this client's streams in one round, 0 for the time before the first."""
         return self.randomness.in_round(self.party, round_number)
 
-    def checkpoints(self, folder: Path, *belonging: str | bytes | None) -> Checkpoints | None:
+    def checkpoints(self, path: Path, *belonging: str | bytes | None) -> Checkpoints | None:
         """Return the checkpoints of a round's steps, or None for rounds of one step.
 
+        path       of the checkpoint's file
         belonging  all that the round depends on beside the records. A checkpoint of another round is erased.
         """
         if self.settings.steps_per_round == 1:
             return None
         # Patients who withdrew since are left out.
         patients = self.dataset.patients
-        return Checkpoints.open(folder / CHECKPOINT, *belonging, *patients, every_seconds=self.checkpoint_seconds)
+        return Checkpoints.open(path, *belonging, *patients, every_seconds=self.checkpoint_seconds)
 
     def update(
         self, weights: Mapping[str, Array], log_moments: SampleAccount | None, *, round_number: int = 1

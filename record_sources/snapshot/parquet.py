@@ -9,6 +9,7 @@ from typing import Any
 
 from record_sources.working.arrow import pa, pq
 from record_sources.working.workspace import Workspace, quoted
+from study_protocol.files.private import open_private
 
 # Fixed, because the bytes of a file depend on it, and a digest must not depend on the machine.
 ROW_GROUP = 100_000
@@ -30,7 +31,7 @@ def write_sorted(workspace: Workspace, table: str, patient_column: str, path: Pa
     rows: Any = workspace.connection.sql(f"SELECT * FROM {quoted(table)} ORDER BY {ordered}")  # noqa: S608
     reader = rows.to_arrow_reader(ROW_GROUP)
     # Private from its first byte, and never through a link that was put in its place.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "wb") as file, pq.ParquetWriter(file, reader.schema, compression="zstd") as writer:
         for group in _groups(reader):
             writer.write_table(group, row_group_size=ROW_GROUP)

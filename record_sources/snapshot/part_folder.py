@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from record_sources.errors import SourceError
+from study_protocol.files.durable import move_durably
+from study_protocol.files.lock import FileInUse, FileLock
+from study_protocol.files.private import make_private, make_private_folder
 
 _LOCK = "lock"
 _WRITTEN = "written"
@@ -21,9 +23,9 @@ class PartFolder:
         name: of the snapshot.
     """
 
-    def __init__(self, path: Path, name: str, lock: int) -> None:
+    def __init__(self, path: Path, name: str, lock: FileLock) -> None:
         self.path, self.name = path, name
-        self._lock: int | None = lock
+        self._lock = lock
 
     @classmethod
     def take(cls, parent: Path, name: str) -> PartFolder:
@@ -39,9 +41,7 @@ class PartFolder:
         part = cls(path, name, _locked(path, name, make=True))
         try:
             _require_free(parent, name)
-            for remnant in path.iterdir():
-                if remnant.name != _LOCK:
-                    shutil.rmtree(remnant) if remnant.is_dir() else remnant.unlink()
+            part._clear()
         except BaseException:
             part.remove()
             raise
@@ -60,7 +60,7 @@ class PartFolder:
     def folder(self, *, is_folder: bool) -> Path:
         """Return the new folder for the files of the snapshot."""
         folder = self.path / _WRITTEN / self.name if is_folder else self.path / _WRITTEN
-        folder.mkdir(parents=True, mode=0o700)
+        make_private_folder(folder)
         return folder
 
     def written(self, name: str, is_folder: bool) -> Path:
@@ -70,51 +70,49 @@ class PartFolder:
     def publish(self, target: Path) -> None:
         """Move what was written to its name, durably. Raises SourceError: the name is taken."""
         _require_free(target.parent, self.name)
-        self.written(self.name, not target.name.endswith(".parquet")).rename(target)
-        # Without it, the name may be gone after a loss of power, while the ledger has the entry.
-        sync(target.parent)
+        written = self.written(self.name, not target.name.endswith(".parquet"))
+        # Elsewhere it is so from its beginning. On Windows it would inherit from its new folder later.
+        make_private(written)
+        # Durably, so that the name is not gone after a loss of power, while the ledger has the entry.
+        move_durably(written, target)
 
     def remove(self) -> None:
         """Remove the folder and let go of it. A second time has no effect."""
-        # An error here must not hide the one that led here.
-        shutil.rmtree(self.path, ignore_errors=True)
+        if not self._lock.is_held:
+            return
+        # An error here must not hide the one that led here. The lock goes last, so that no other process is in it.
+        with suppress(OSError):
+            self._clear()
+            self._lock.remove()
+            self.path.rmdir()
         self.close()
 
     def close(self) -> None:
         """Let another process have the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
-
-def sync(path: Path) -> None:
-    """Make a file, or renames in a folder, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _clear(self) -> None:
+        for remnant in self.path.iterdir():
+            if remnant.name != _LOCK:
+                shutil.rmtree(remnant) if remnant.is_dir() else remnant.unlink()
 
 
 def _path(parent: Path, name: str) -> Path:
     return parent / f".{name}.part"
 
 
-def _locked(path: Path, name: str, *, make: bool) -> int:
+def _locked(path: Path, name: str, *, make: bool) -> FileLock:
     while True:
         if make:
-            path.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            make_private_folder(path)
         try:
-            # The kernel lets go of it when the process dies, in whatever way.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
+            return FileLock(path / _LOCK)
+        except FileInUse:
             raise SourceError(f"another process takes the snapshot {name}. Wait for it, or take another name") from None
-        # Another process may have removed the folder after it was opened here.
-        if (path / _LOCK).exists() and os.path.samestat(os.fstat(descriptor), (path / _LOCK).stat()):
-            return descriptor
-        os.close(descriptor)
+        except FileNotFoundError:
+            # The holder before removed the folder meanwhile.
+            if not make:
+                raise
 
 
 def _require_free(parent: Path, name: str) -> None:

@@ -15,11 +15,13 @@ import duckdb
 
 from record_sources.errors import SourceError
 from record_sources.snapshot.parquet import write_sorted
-from record_sources.snapshot.part_folder import PartFolder, sync
+from record_sources.snapshot.part_folder import PartFolder
 from record_sources.snapshot.record import QueryRecord, SnapshotRecord, TableRecord, cohort_json, digests_of
 from record_sources.source_file.description import SourceDescription
 from record_sources.sources import RecordSource, source_of
 from record_sources.working.workspace import RowProgress, Workspace, no_progress, quoted
+from study_protocol.files.durable import sync_directory, sync_file
+from study_protocol.files.names import is_device
 from study_protocol.study.cohort import PATIENTS, Cohort
 from study_protocol.wire.failpoints import failpoint, register
 from study_protocol.wire.signing import canonical_json
@@ -74,6 +76,8 @@ def snapshot_name(target: Path) -> str:
     name = target.name.removesuffix(_SUFFIX)
     if not _NAME.fullmatch(name):
         raise SourceError("a snapshot's name has at most 100 letters a to z, digits, dots, hyphens and underscores")
+    if is_device(name) or name.endswith("."):
+        raise SourceError("a snapshot's name is no name of a device of Windows, such as nul, and ends with no dot")
     if (ending := target.suffix.lower()) in _OTHER_FORMATS:
         raise SourceError(f"a snapshot is a Parquet file: end its path with {_SUFFIX} in place of {ending}")
     return name
@@ -177,8 +181,8 @@ def _write(
     for table, counts in tables.items():
         path = folder / f"{part.name if len(tables) == 1 else table}{_SUFFIX}"
         write_sorted(workspace, table, patient_column, path, one_row_each=counts.rows == counts.patients)
-        sync(path)
-    sync(folder)
+        sync_file(path)
+    sync_directory(folder)
     return digests_of(folder)
 
 

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from record_sources.errors import SourceError
 from record_sources.source_file.addresses import parsed
 from record_sources.source_file.description import DatabaseAddress
+from study_protocol.files.private import exposure
 
 
 def read_password(address: DatabaseAddress) -> SecretStr | None:
@@ -32,9 +33,10 @@ def read_password(address: DatabaseAddress) -> SecretStr | None:
 def open_secrets(address: DatabaseAddress) -> tuple[str, ...]:
     """Return one sentence if every user of this machine may read the password file."""
     path = address.password_file
-    if path is None or not path.stat().st_mode & 0o007:
+    # A group of the mode may be of administrators.
+    if path is None or (others := exposure(path, 0o007)) is None:
         return ()
-    return (f"warning: every user of this machine may read {path.name} with the password: set its mode to 0600",)
+    return (f"warning: every user of this machine may read {path.name} with the password {others}",)
 
 
 def _from_file(path: Path) -> str:

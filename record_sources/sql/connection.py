@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sqlite3
 import threading
@@ -271,5 +270,6 @@ def _interrupter(kind: str, connection: Any) -> Callable[[], None]:
 def _cut(descriptor: int) -> None:
     """End a connection whose server does not answer."""
     # A duplicate, because the driver still owns its descriptor and closes it.
-    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+    # On Windows it is no number of a file. The family has no meaning here.
+    with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

@@ -35,7 +35,7 @@ from research.benchmarks.watched_round import Way, run
 SHARED = (
     "study_protocol/",
     "client_sdk/errors.py",
-    "private_learning/durable.py",
+    "study_protocol/files/durable.py",
     "accounting/plan/",
     "accounting/errors.py",
     "accounting/units.py",

@@ -92,7 +92,8 @@ class ShadowStudies:
             ConfigurationError: too few patients to leave half of them out, or a process was ended from outside.
             ClientStopped, StudyPaused, TrainingStopped: as `Engine.run` and `fitted`.
         """
-        workers = min(workers or len(os.sched_getaffinity(0)), studies)
+        # Windows does not fork.
+        workers = min(workers or len(os.sched_getaffinity(0)), studies) if hasattr(os, "fork") else 1
         results = self._all(seed, range(studies), workers)
         inside, losses, other_losses, metrics, spent = zip(*results, strict=True)
         stated = [each for each in spent if each is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from client_sdk.errors import ConfigurationError
@@ -16,7 +17,7 @@ MANY_CLIENTS = 200
 
 
 def backend_called(name: str, workers: int | None = None, address: str | None = None) -> OpenBackend:
-    """How a backend is opened. auto: vectorised for many linear clients, else forked.
+    """How a backend is opened. auto: vectorised for many linear clients, else forked (loop on Windows).
 
     address  of a running cluster, for the backend ray
 
@@ -30,7 +31,7 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
     backends: dict[str, OpenBackend] = {
         "auto": partial(_auto, workers=workers),
         "loop": Loop,
-        "forked": partial(Forked, workers=workers),
+        "forked": partial(_forked, workers=workers),
         "ray": partial(Ray, workers=workers, address=address),
         "vectorised": Vectorised,
     }
@@ -40,11 +41,25 @@ def backend_called(name: str, workers: int | None = None, address: str | None = 
 
 
 def quickest(work: LocalWork) -> Backend:
-    """Return vectorised where the model allows it, else forked. Bytes may be others than the service's."""
-    return Vectorised(work) if reason_against(work) is None else Forked(work)
+    """Return vectorised where the model allows it, else forked or, on Windows, loop.
+
+    Bytes may be others than the service's.
+    """
+    return Vectorised(work) if reason_against(work) is None else _one_by_one(work)
 
 
 def _auto(work: LocalWork, workers: int | None) -> Backend:
     if len(work.population) >= MANY_CLIENTS and reason_against(work) is None:
         return Vectorised(work)
+    return _one_by_one(work, workers)
+
+
+def _one_by_one(work: LocalWork, workers: int | None = None) -> Backend:
+    """Return the backend of the service's bytes: forked, or loop where the system does not fork."""
+    return Forked(work, workers) if hasattr(os, "fork") else Loop(work)
+
+
+def _forked(work: LocalWork, workers: int | None) -> Backend:
+    if not hasattr(os, "fork"):
+        raise ConfigurationError("this system does not fork processes: take --backend loop")
     return Forked(work, workers)

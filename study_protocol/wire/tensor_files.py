@@ -99,10 +99,25 @@ def read_at(descriptor: int, into: Array, offset: int) -> None:
     """Fill an array with the bytes that begin at `offset`. TensorError `malformed`: the file ends before."""
     rest = into.reshape(-1).view(np.uint8).data
     while len(rest) > 0:
-        count = os.preadv(descriptor, [rest], offset)
+        count = _read_into(descriptor, rest, offset)
         if count == 0:
             raise TensorError("malformed", "the file ends early")
         rest, offset = rest[count:], offset + count
+
+
+def _read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    # Windows. There no two threads read one file here: only the coordinator does that.
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    content = os.read(descriptor, len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
+
+
+def _bytes_at(descriptor: int, count: int, offset: int) -> bytes:
+    buffer = bytearray(count)
+    return bytes(buffer[: _read_into(descriptor, memoryview(buffer), offset)])
 
 
 def pieces(spec: Spec, size: int = PIECE) -> Iterator[tuple[str, int, int]]:
@@ -191,10 +206,10 @@ def _read_header(
     descriptor: int, size: int
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, int], dict[str, str]]:
     """Return names → (shape, type code), names → where the numbers begin in the file, metadata. Raises ValueError."""
-    length = int.from_bytes(os.pread(descriptor, LENGTH_BYTES, 0), "little")
+    length = int.from_bytes(_bytes_at(descriptor, LENGTH_BYTES, 0), "little")
     if length > min(LONGEST_HEADER, size - LENGTH_BYTES):
         raise ValueError("the header is longer than the file, or than the library reads")
-    text = os.pread(descriptor, length, LENGTH_BYTES)
+    text = _bytes_at(descriptor, length, LENGTH_BYTES)
     header = load_json(text)
     if not text.startswith(b"{") or not isinstance(header, dict):
         raise ValueError("the header is no object")

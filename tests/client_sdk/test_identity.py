@@ -1,5 +1,4 @@
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import ConfigurationError, KeyFileError
 from client_sdk.identity import KEY_FILE, Identity, Membership
+from study_protocol.files.private import exposure
 from study_protocol.wire.signing import encode_public_key
+from tests.harness.windows.system import let_others_in
 
 
 def public() -> str:
@@ -30,17 +31,26 @@ def membership(**fields: object) -> Membership:
 def test_a_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     made = Identity.create(tmp_path / "home")
     assert Identity.create(tmp_path / "home").public_key == made.public_key
-    assert stat.S_IMODE((tmp_path / "home" / KEY_FILE).stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    assert exposure(tmp_path / "home" / KEY_FILE) is None
+    assert exposure(tmp_path / "home") is None
     assert [path.name for path in (tmp_path / "home").iterdir()] == [KEY_FILE]
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
-def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_key_of_every_mode_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     Identity.create(tmp_path)
     os.chmod(tmp_path / KEY_FILE, mode)
     with pytest.raises(KeyFileError, match="chmod 600"):
         Identity.open(tmp_path)
+
+
+def test_a_key_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    Identity.create(home)
+    let_others_in(home / KEY_FILE)
+    with pytest.raises(KeyFileError, match=r"may be read by others .*(chmod 600|icacls).*, or enrol with a new key"):
+        Identity.open(home)
 
 
 def test_a_missing_damaged_or_foreign_key_is_refused(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import stat
 from pathlib import Path
 
 import pytest
 
 from client_sdk.errors import LedgerDamaged
 from client_sdk.outbox import Outbox
+from study_protocol.files.private import exposure
 
 
 def digest(body: bytes) -> str:
@@ -20,8 +20,8 @@ def test_bytes_are_given_as_often_as_asked_and_to_nobody_else(tmp_path: Path) ->
     outbox = Outbox(tmp_path / "sepsis")
     outbox.put(3, b"update")
     assert [outbox.take(3, digest(b"update")) for _ in range(2)] == [b"update"] * 2
-    assert stat.S_IMODE((tmp_path / "sepsis").stat().st_mode) == 0o700
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "sepsis").iterdir()] == [0o600]
+    assert exposure(tmp_path / "sepsis") is None
+    assert [exposure(path) for path in (tmp_path / "sepsis").iterdir()] == [None]
 
 
 @pytest.mark.parametrize("sha256", [digest(b"another"), None])

@@ -99,7 +99,9 @@ def test_the_coordinator_knows_accounting_the_protocol_and_how_a_certificate_is_
 
 
 def test_the_coordinator_asks_others_for_single_sign_on_only() -> None:
-    importers = _graph().find_modules_that_directly_import("httpx") | _graph().find_modules_that_directly_import("authlib")
+    importers = _graph().find_modules_that_directly_import("httpx") | _graph().find_modules_that_directly_import(
+        "authlib"
+    )
     room = "server.single_sign_on"
     assert _below(importers, "server") == {f"{room}.provider_http", f"{room}.authlib_calls"}
 

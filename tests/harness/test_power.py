@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk.outbox import Outbox
-from private_learning import durable
-from private_learning.durable import write_durably
+from study_protocol.files import durable
+from study_protocol.files.durable import write_durably
 from tests.harness.power import WatchedDisk, watched
 
 

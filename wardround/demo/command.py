@@ -7,6 +7,7 @@ is needed.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import tempfile
@@ -82,6 +83,9 @@ def demo(
     home: Home = None,
 ) -> None:
     """Run a whole study on this machine: a coordinator and four hospitals, until the privacy budget is spent."""
+    if os.name == "nt":
+        print("wardround: the demonstration has a coordinator, which needs Linux or macOS", file=sys.stderr)
+        raise typer.Exit(2)
     from rich.console import Console
 
     from wardround.demo.own_patients import with_evaluation

@@ -17,7 +17,8 @@ from typing import IO, Protocol, Self
 
 STOP_SECONDS = 10.0
 TAIL_LINES = 25
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Windows has no SIGHUP.
+INTERRUPTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 WARDROUND = (str(Path(sys.executable).with_name("wardround")),)
 
 

@@ -12,8 +12,11 @@ from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.identity import KEY_FILE, Identity
+from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, Identity
 from client_sdk.study.diagnostics import Finding, examine
+from client_sdk.study.feature_cache import FOLDER, KEY
+from study_protocol.files.durable import write_durably
+from study_protocol.files.private import make_private_folder
 from study_protocol.study.site_versions import SiteVersions, compare
 from study_protocol.versions import ProgramVersion
 from study_protocol.wire.signing import decode_public_key, fingerprint
@@ -23,6 +26,7 @@ from tests.factories.live_coordinator import live
 from tests.factories.snapshots import frozen, recorded
 from tests.factories.tls import certificate, issued_certificate, tls_server
 from tests.factories.wire_answers import problem, reply
+from tests.harness.windows.system import let_others_in
 
 Meddle = Callable[[httpx.Request], httpx.Response | None]
 
@@ -70,14 +74,32 @@ def test_each_trouble_is_found_by_itself(tmp_path: Path) -> None:
     empty = found(tmp_path / "nowhere")
     assert (empty["directory"].verdict, empty[KEY_FILE].verdict) == ("bad", "bad")
     hospital(coordinator(), tmp_path)
-    os.chmod(tmp_path / KEY_FILE, 0o644)
-    os.chmod(tmp_path, 0o755)
+    let_others_in(tmp_path / KEY_FILE)
+    let_others_in(tmp_path)
     (tmp_path / "policy.toml").write_text("studis = []")
     (tmp_path / "ledgers").mkdir()
     ledger_path(tmp_path, "records").write_bytes(b"nonsense" * 1000)
     findings = found(tmp_path)
     assert {name for name, f in findings.items() if f.verdict == "bad"} == {KEY_FILE, "site policy", "ledger"}
     assert findings["directory"].verdict == "note"
+
+
+def test_every_file_of_a_key_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    hospital(coordinator(), home)
+    Identity.open(home).draw_secret()
+    operator = tmp_path / "operator.key"
+    for path in (home / FOLDER / KEY, operator):
+        make_private_folder(path.parent)
+        write_durably(path, b"secret")
+    monkeypatch.setenv("WARDROUND_OPERATOR_KEY_FILE", str(operator))
+    assert not {"draws.key", "key", "operator.key"} & found(home).keys()
+    for path in (home / DRAW_KEY_FILE, home / FOLDER / KEY, operator):
+        let_others_in(path)
+    findings = found(home)
+    assert [findings[name].verdict for name in ("draws.key", "key", "operator.key")] == ["bad", "bad", "note"]
+    assert f"{operator} may be read by others" in findings["operator.key"].text
+    assert "secret" not in str(findings)
 
 
 def test_snapshots_are_held_against_their_entries(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from client_sdk.errors import ConfigurationError, EvidenceKept, LedgerContradicted, LedgerForked, LedgerNotExtended
 from client_sdk.identity import Membership
 from client_sdk.study.evidence import Evidence, proofs_in
+from study_protocol.files.private import exposure
 
 HERE = Membership(study="sepsis", client="mercy", url="https://x", origin="https://x", coordinator_key="k" * 43)
 
@@ -41,7 +41,7 @@ def test_the_first_proof_stays_and_says_whom_to_call(tmp_path: Path) -> None:
     evidence.keep(LedgerForked("another", {"shown": 2}), HERE, 6)
     kept = json.loads(evidence.path.read_bytes())
     assert (kept["code"], kept["said"], kept["shown"]) == ("ledger-contradicted", "entry 7 is not true", 1)
-    assert stat.S_IMODE(evidence.path.stat().st_mode) == 0o600
+    assert exposure(evidence.path) is None
     with pytest.raises(EvidenceKept, match="entry 7 is not true"):
         evidence.require_none()
     Evidence(tmp_path / "evidence", "stroke").require_none()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,13 @@ from client_sdk.study.preparation import check_data
 from private_learning.records import Examples
 from private_learning.tasks import TaskDataset
 from private_learning.training.features import Features
+from study_protocol.files.private import exposure
 from study_protocol.study.settings import StudySettings
 from tests.factories.hospitals import plain_policy
 from tests.factories.parts import CNN, Backbone, backbone, images
 from tests.factories.settings import settings
 from tests.factories.trainings import prepared_training
+from tests.harness.windows.system import let_others_in
 
 Passes = list[int]
 
@@ -73,8 +73,8 @@ def test_key_and_file_are_the_hospitals_own_and_hold_no_feature_in_the_clear(tmp
     file = backbone(tmp_path)
     dataset = prepared(tmp_path, file, images(30))
     for path in (sealed(tmp_path), tmp_path / "features" / "key"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "features").stat().st_mode) == 0o700
+        assert exposure(path) is None
+    assert exposure(tmp_path / "features") is None
     data = sealed(tmp_path).read_bytes()
     # Six bytes of a float and its neighbour: found by chance with probability 2⁻³³ or so.
     assert not any(row.numpy().tobytes()[:6] in data for row in dataset.inputs)
@@ -174,7 +174,7 @@ def test_another_study_has_a_file_of_its_own(tmp_path: Path, passes: Passes) -> 
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = backbone(tmp_path)
     prepared(tmp_path, file, images(30))
-    os.chmod(tmp_path / "features" / "key", 0o644)
+    let_others_in(tmp_path / "features" / "key")
     with pytest.raises(KeyFileError, match="may be read by others"):
         prepared(tmp_path, file, images(30))
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from private_learning.tasks import load
 from private_learning.training import Checkpoint, Checkpoints, LocalTraining
 from private_learning.training.gradients import PrivateGradients
 from private_learning.training.weights import weights_of
+from study_protocol.files.private import exposure
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.wire.tensors import decode, terms_spec
 from tests.factories.coordinator_in_process import Coordinator
@@ -102,7 +102,7 @@ def test_killed_between_steps_and_started_again(
     before = nth if nth <= 3 else nth + 1
     assert len(steps) == before
     file = tmp_path / "outbox" / "sepsis" / "checkpoint"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert exposure(file) is None
     join(hospital(other, tmp_path))
     assert len(steps) == 3 * STEPS
     assert accounting(other, tmp_path) == uninterrupted

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import stat
 from pathlib import Path
 
 from private_learning.records.histories import read_histories
 from record_sources.snapshot.preparation import prepare
 from record_sources.snapshot.record import digests_of
 from record_sources.source_file.description import SourceDescription
+from study_protocol.files.private import exposure
 from tests.record_sources.snapshot.clinic import QUERIES, of_people
 
 
@@ -40,4 +40,4 @@ def test_one_table_becomes_one_private_file_with_one_digest(tmp_path: Path, desc
     assert second.publish() == tmp_path / "y.parquet"
     assert first.record.sha256 == second.record.sha256
     assert first.record.sha256 == hashlib.sha256((tmp_path / "x.parquet").read_bytes()).hexdigest()
-    assert stat.S_IMODE((tmp_path / "x.parquet").stat().st_mode) == 0o600
+    assert exposure(tmp_path / "x.parquet") is None

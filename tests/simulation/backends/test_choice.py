@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from client_sdk.errors import ConfigurationError
 from private_learning.tasks import load
 from simulation.backends.base import Loop
-from simulation.backends.choice import backend_called
+from simulation.backends.choice import backend_called, quickest
 from simulation.backends.forked import Forked
 from simulation.backends.vectorised import Vectorised
 from simulation.local_work import LocalWork
@@ -42,8 +44,19 @@ def test_auto_takes_many_linear_clients_at_once(
     count: int, task: str, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simulation.backends.choice.Forked.__init__", lambda self, work, workers: None)
+    assert type(backend_called("auto", 1)(work_of(count, task))) is kind
+
+
+def work_of(count: int, task: str) -> LocalWork:
     dataset = load(task, TASK_PARAMETERS).dataset(records(count))
     population = Population.split(dataset, [np.array([row]) for row in range(count)])
     chosen = settings(training={"task": task})
-    work = LocalWork.of(population, chosen, SeededRandomness(1, allow_insecure=True))
-    assert type(backend_called("auto", 1)(work)) is kind
+    return LocalWork.of(population, chosen, SeededRandomness(1, allow_insecure=True))
+
+
+def test_a_system_that_does_not_fork_works_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    work = work_of(3, "mlp")
+    assert [type(made) for made in (backend_called("auto")(work), quickest(work))] == [Loop, Loop]
+    with pytest.raises(ConfigurationError, match="does not fork processes: take --backend loop"):
+        backend_called("forked")(work)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from client_sdk.identity import Identity
+from study_protocol.files.private import exposure
 from study_protocol.randomness.source import HospitalRandomness, Purpose, SeededRandomness
+from tests.harness.windows.system import let_others_in
 
 SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
 CONTEXT = ("sepsis", "2", "head", "session", "model", "own head", "records")
@@ -93,10 +95,10 @@ def test_a_stream_read_in_a_thread_has_the_context_of_its_asking() -> None:
 def test_a_hospital_without_a_stored_secret_gets_one_and_keeps_it(tmp_path: Any) -> None:
     identity = Identity.create(tmp_path / "home")
     secret, path = identity.draw_secret(), tmp_path / "home" / "draws.key"
-    assert (len(secret), path.stat().st_mode & 0o777) == (32, 0o600)
+    assert (len(secret), exposure(path)) == (32, None)
     assert Identity.open(tmp_path / "home").draw_secret() == secret
     # Nothing needs the old one: what is damaged, or was open to others, is replaced.
     path.write_bytes(secret[:31])
     replaced = identity.draw_secret()
-    path.chmod(0o644)
+    let_others_in(path)
     assert len({secret, replaced, identity.draw_secret()}) == 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,22 @@ def test_a_file_that_becomes_shorter_is_an_error_and_no_zeros(tmp_path: Path) ->
         assert tensors.piece("a", 0, 99).sum() == 99
         with pytest.raises(TensorError, match="ends early"):
             tensors.piece("a", 99, 100)
+
+
+@pytest.mark.posix
+def test_a_system_without_preadv_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.safetensors"
+    arrays: dict[str, Array] = {"a": np.arange(6.0), "b": np.ones(2, np.float32)}
+    path.write_bytes(encode(arrays))
+
+    def read() -> list[list[float]]:
+        with path.open("rb") as file:
+            opened = TensorFile(file.fileno(), spec_of(arrays))
+            return [opened.piece(name, *place).tolist() for name, place in (("b", (0, 2)), ("a", (1, 4)))]
+
+    before = read()
+    monkeypatch.delattr(os, "preadv")
+    assert read() == before == [[1.0, 1.0], [1.0, 2.0, 3.0]]
+    path.write_bytes(path.read_bytes()[:4])
+    with pytest.raises(TensorError, match="not a safetensors file"):
+        read()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from study_protocol.files.private import open_private
 from study_protocol.study.people import DEFAULT_DAYS, MAX_DAYS, ApiKeyCreate, ApiKeyList, ApiKeyView
 from study_protocol.study.roles import ROLE_TEXTS, Role
 from wardround.cli.coordinator.coordinator import coordinator_of, fail, read_settings
@@ -193,8 +194,8 @@ def _hand_over(make: Callable[[], ApiKeyView], file: Path | None) -> None:
         print(make().key or "")
         return
     try:
-        # O_EXCL with the mode: other users can never read the file, and no existing file is overwritten.
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # O_EXCL: no existing file is overwritten.
+        handle = open_private(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except OSError:
         fail(f"{file} cannot be created as a new file. No key was created")
     try:

@@ -189,7 +189,7 @@ def show_remarks(guessed: GuessedColumns) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is whole or not there."""
-    from private_learning.durable import write_durably
+    from study_protocol.files.durable import write_durably
 
     write_durably(path, text.encode(), mode=0o644 & ~_umask())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from accounting.units import RUNNING_CONDITION
 from client_sdk.study.waiting import Watch
+from study_protocol.files.private import open_private
 from study_protocol.study.limit_words import SHARE
 from study_protocol.wire.printable_text import printable
 from wardround.cli.shared.shared import number
@@ -182,6 +184,5 @@ def _spent(prefix: str, limit: LimitSpent, *, at_delta: bool = False) -> str:
 
 
 def _appended(path: Path) -> TextIO:
-    # The file is created first: `open` would leave the mode of a new file to the umask.
-    path.touch(mode=0o600)
-    return path.open("a", encoding="utf-8")
+    # `open` would leave the mode of a new file to the umask.
+    return os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a", encoding="utf-8")

@@ -110,7 +110,7 @@ def create(
 
 def weights(settings: SettingsFile, output: Output, backbone: Weights = None, backbone_program: Program = None) -> None:
     """Draw a study's initial weights into a file for `study create --model`. Works without a network."""
-    from private_learning.durable import write_durably
+    from study_protocol.files.durable import write_durably
     from study_protocol.wire.tensors import encode
 
     with plain_errors():
@@ -233,7 +233,7 @@ def model(
     If the settings have an averaging, this is the mean of released models. With --round it is one of them.
     """
     from client_sdk.study.result import released_model, study_model
-    from private_learning.durable import write_durably
+    from study_protocol.files.durable import write_durably
 
     with plain_errors():
         require_writable(output)

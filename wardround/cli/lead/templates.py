@@ -5,7 +5,6 @@ The chosen values stand here. The descriptions come from the models that check t
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -330,7 +329,7 @@ def hand_out(text: str, output: Path | None) -> None:
         typer.echo(text, nl=False)
         return
     require_writable(output)
-    # O_EXCL: an edited file is never lost.
-    with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+    # Only a new one: an edited file is never lost.
+    with output.open("x", encoding="utf-8") as file:
         file.write(text)
     say(f"{output} is written")

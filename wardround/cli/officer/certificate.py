@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 from wardround.cli.officer.verify import CoordinatorKey, named_key, read_export, trust
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import (

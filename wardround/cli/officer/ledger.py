@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 from study_protocol.study.limit_words import SHARE, limit_in_words, running_in_words
 from study_protocol.study.reasons import TAKES_QUESTIONS, ending
 from wardround.cli.officer.charges import read_charges, show_charges

@@ -11,7 +11,7 @@ import typer
 
 from client_sdk.api.config import load as load_settings
 from client_sdk.guard.ledger_file import OF_AUDITOR, seen_in
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 from wardround.cli.officer.verify import CoordinatorKey, named_key
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import Home, KeyFile, Server, StudyName, operator, plain_errors, say

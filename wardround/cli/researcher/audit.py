@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, PatientColumn, Separator
 from wardround.cli.hospital.table_format import FormatOptions, read_records

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from private_learning.durable import write_durably
+from study_protocol.files.durable import write_durably
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.hospital import Dates, Decimal, Encoding, Separator
 from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, warn_of_unmapped

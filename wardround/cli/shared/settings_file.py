@@ -122,7 +122,7 @@ def write_settings(source: Path, target: Path, settings: StudySettings, replaced
         OSError: the target exists, is a link, or cannot be written.
     """
     from client_sdk.errors import ConfigurationError
-    from private_learning.durable import write_durably
+    from study_protocol.files.durable import write_durably
 
     if (source.suffix == ".json") != (target.suffix == ".json"):
         raise ConfigurationError(f"{target}: must be {'JSON' if source.suffix == '.json' else 'TOML'}, as {source} is")

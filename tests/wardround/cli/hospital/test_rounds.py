@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import stat
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from client_sdk.study.events import LimitSpent, Local, RoundEvent, _spent_share, _stated
+from study_protocol.files.private import exposure
 from study_protocol.study.limit_statement import LimitProgress, LimitStatement, PlannedSteps, SumOfSquares
 from study_protocol.study.messages import BudgetStatement
 from tests.factories.commands import AS_WRITTEN, write_records
@@ -48,7 +48,7 @@ def test_the_command_appends_lines_and_shows_the_own_budget(tmp_path: Path, run:
     run("join", "sepsis", "--data", data, "--patient-column", "patient", *AS_WRITTEN, "--events", str(events))
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3]
-    assert stat.S_IMODE(events.stat().st_mode) == 0o600
+    assert exposure(events) is None
     own = json.loads(run("own-budget", "--json"))
     assert [(o["level"], o["spent"]) for o in own["limits"]] == [("instance", lines[-1]["local"]["own"][0]["spent"])]
     assert (own["individual"]["epsilon"], own["individual"]["definition"], own["individual"]["steps"]) == (
