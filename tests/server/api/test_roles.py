@@ -28,7 +28,8 @@ alk    ask_query
 alu    read_audit_log
 a      read_coordinator_audit_log
 alkuv  list_studies all_studies_json
-alkuvm show_study show_roster list_versions list_lacking_columns list_rounds show_round read_budget read_certificate read_ledger
+alkuvm show_study show_roster list_versions list_lacking_columns list_rounds show_round
+alkuvm read_budget read_certificate read_ledger
 alkuvm stream_events forecast_query list_queries show_query put_outside_witness study_page_json study_terms_json
 alkuvm ledger_text queries_json query_json synthesis_json synthesis_shares_json
 aluvm  get_model

@@ -131,15 +131,15 @@ def test_readers_see_the_program_that_each_hospital_named_last(here: Live, study
     roster = here.operator("GET", f"{path}/roster").json()
     same = [program_version(), PROTOCOL, "same"]
     assert shown(here, study) == {"north": same, "south": same}
-    assert here.signed(south, "GET", f"{path}/budget", protocol=NAMED_MODELS).status_code == 200
-    assert shown(here, study)["south"] == [program_version(), NAMED_MODELS, "differs"]
+    assert here.signed(south, "GET", f"{path}/budget", protocol=PROTOCOL + 1).status_code == 200
+    assert shown(here, study)["south"] == [program_version(), PROTOCOL + 1, "differs"]
     # One that is refused is known, too, also where it names no version.
     assert code_of(here.signed(south, "GET", f"{path}/budget", protocol=None)) == (403, "client-too-old")
     assert shown(here, study) == {"north": same, "south": ["unknown", UNNUMBERED, "too-old"]}
     # The other hospital is told the same, and a stranger's signature changes nothing.
     assert here.signed(north, "GET", f"{path}/versions").json()["hospitals"][1]["comparison"] == "too-old"
     forged = here.hospital(study, "north")
-    assert code_of(here.signed(forged, "GET", f"{path}/budget", protocol=NAMED_MODELS)) == (401, "bad-signature")
+    assert code_of(here.signed(forged, "GET", f"{path}/budget", protocol=PROTOCOL + 1)) == (401, "bad-signature")
     assert shown(here, study)["north"] == same
     # Upgraded, it is as the coordinator again. The roster, which older programs read, never changed.
     assert here.signed(south, "GET", f"{path}/budget").status_code == 200
@@ -152,11 +152,11 @@ def test_a_program_that_is_known_is_not_written_again(here: Live, study: str, mo
     who, path = here.enrol(study, "north"), f"/v1/studies/{study}/budget"
     noted: list[ProgramVersion] = []
     monkeypatch.setattr(programs, "note_program", lambda *named: noted.append(named[-1]))
-    for protocol in (PROTOCOL, PROTOCOL, NAMED_MODELS):
+    for protocol in (PROTOCOL, PROTOCOL, PROTOCOL + 1):
         assert here.signed(who, "GET", path, protocol=protocol).status_code == 200
-    assert noted == [ProgramVersion(program_version(), NAMED_MODELS)]
+    assert noted == [ProgramVersion(program_version(), PROTOCOL + 1)]
     assert here.operator("PUT", f"/v1/studies/{study}/clients/north/revoked").status_code == 200
-    assert code_of(here.signed(who, "GET", path, protocol=NAMED_MODELS)) == (403, "revoked")
+    assert code_of(here.signed(who, "GET", path, protocol=PROTOCOL + 1)) == (403, "revoked")
     assert len(noted) == 1
     assert shown(here, study) == {}
 

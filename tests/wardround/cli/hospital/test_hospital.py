@@ -10,7 +10,7 @@ import segno
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.study.pinning import as_digits
-from study_protocol.versions import NAMED_MODELS, PROTOCOL, program_version
+from study_protocol.versions import NAMED_PEOPLE, PROTOCOL, program_version
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records
 from tests.factories.hospitals import lax_toml
 from tests.factories.live_coordinator import Live
@@ -111,10 +111,10 @@ def test_doctor_finds_the_live_coordinator(here: Live, run: Run, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_programs_of_all_hospitals_are_shown_and_older_ones_marked(here: Live, run: Run, tmp_path: Path) -> None:
+def test_the_programs_of_all_hospitals_are_shown_and_others_marked(here: Live, run: Run, tmp_path: Path) -> None:
     opened(run, tmp_path)
     older = here.enrol("sepsis", "lake")
-    assert here.signed(older, "GET", "/v1/studies/sepsis/budget", protocol=NAMED_MODELS).status_code == 200
+    assert here.signed(older, "GET", "/v1/studies/sepsis/budget", protocol=PROTOCOL + 1).status_code == 200
     for operator in (False, True):
         shown = run("roster", "show", "sepsis", operator=operator).stdout
         lines = shown.split("Programs in sepsis")[1].splitlines()
@@ -122,10 +122,10 @@ def test_the_programs_of_all_hospitals_are_shown_and_older_ones_marked(here: Liv
         assert program_version() in mercy
         assert "differs" not in mercy
         assert "differs from the coordinator's" in lake
-        assert f"The study needs protocol {NAMED_MODELS}." in shown
+        assert f"The study needs protocol {NAMED_PEOPLE}." in shown
     listed = json.loads(run("roster", "show", "sepsis", "--json").stdout)["versions"]
     assert [(site["client"], site["protocol"]) for site in listed["hospitals"]] == [
-        ("lake", NAMED_MODELS),
+        ("lake", PROTOCOL + 1),
         ("mercy", PROTOCOL),
     ]
     finding = next(f for f in json.loads(run("doctor", "--json").stdout) if f["check"] == "versions in sepsis")
