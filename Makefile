@@ -33,7 +33,8 @@ test: $(TEST)
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and some of it on plain kernels.
 tests: $(TEST)
-	$(BIN)/pytest -n 2 $(or $(ARGS),--junitxml=.figures/junit.xml)
+	# Three on two cores, because they often wait.
+	$(BIN)/pytest -n 3 $(or $(ARGS),--junitxml=.figures/junit.xml)
 	$(if $(ARGS),,$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL_FIRST))
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
