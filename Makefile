@@ -32,8 +32,8 @@ test: $(TEST)
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 # With ARGS that is one run of what they choose; without, everything that is not slow, and some of it on plain kernels.
+# Three processes on two cores, because the tests often wait.
 tests: $(TEST)
-	# Three on two cores, because they often wait.
 	$(BIN)/pytest -n 3 $(or $(ARGS),--junitxml=.figures/junit.xml)
 	$(if $(ARGS),,$(PLAIN) $(BIN)/pytest -n 2 $(NUMERICAL_FIRST))
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
