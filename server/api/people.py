@@ -21,9 +21,9 @@ from study_protocol.study.people import (
     LoginBegun,
     LoginPoll,
     LoginState,
+    PersonSessions,
     PersonView,
     SessionEnded,
-    SessionList,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def log_out(person: Somebody, context: RequestContext, response: Response)
 
 
 @router.get("/sessions")
-def list_sessions(context: RequestContext) -> SessionList:
+def list_sessions(context: RequestContext) -> PersonSessions:
     """Return the sessions of people who are logged in, without their secrets."""
     return sessions.list_sessions(context.coordinator)
 

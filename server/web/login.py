@@ -27,7 +27,7 @@ from server.domain.errors import Rejected
 from server.services.people import sessions
 from server.single_sign_on.logins import LOGIN_SECONDS, PendingLogin
 from server.telemetry import request_id
-from study_protocol.study.people import SessionView
+from study_protocol.study.people import PersonSession
 
 router = APIRouter(include_in_schema=False)
 LOGIN_COOKIE = "__Host-wardround-login"
@@ -85,7 +85,7 @@ async def finish_login(request: Request, context: RequestContext) -> Response:
     return answer
 
 
-async def _begin_session(request: Request, context: Context, begun: _Begun) -> SessionView:
+async def _begin_session(request: Request, context: Context, begun: _Begun) -> PersonSession:
     """Raises ApiProblem or Rejected."""
     pending = PendingLogin(redirect_uri=context.settings.origin + BACK, **begun.model_dump(exclude={"to"}))
     async with asked_provider(context) as provider:

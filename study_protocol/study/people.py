@@ -72,7 +72,7 @@ class PersonView(Message):
     )
 
 
-class SessionView(Message):
+class PersonSession(Message):
     """A session of a person who logged in. `token` (`wrs_<id>_<secret>`) is shown once."""
 
     id: str = Field(description="the middle part of the token")
@@ -84,10 +84,10 @@ class SessionView(Message):
     expires_at: AwareDatetime = Field(description="from when on it opens nothing")
 
 
-class SessionList(Message):
+class PersonSessions(Message):
     """Sessions that have not expired, in the order of their logins."""
 
-    sessions: list[SessionView] = Field(description="in order of their logins")
+    sessions: list[PersonSession] = Field(description="in order of their logins")
 
 
 class SessionEnded(Message):
@@ -116,5 +116,5 @@ class LoginPoll(Message):
 class LoginState(Message):
     """How a login from the command line stands."""
 
-    session: SessionView | None = Field(description="with its token. Null: the person has not logged in yet")
+    session: PersonSession | None = Field(description="with its token. Null: the person has not logged in yet")
     retry_after_seconds: float | None = Field(description="when to ask again. Null: the person has logged in")

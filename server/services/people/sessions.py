@@ -24,8 +24,8 @@ from server.services.views import at
 from server.single_sign_on.grants import grants_of_groups
 from server.single_sign_on.identity import PersonIdentity
 from study_protocol.study.audit_log import Actor
-from study_protocol.study.people import GrantView, SessionList, SessionView
-from study_protocol.study.roles import ROLES, Grant
+from study_protocol.study.people import GrantView, PersonSession, PersonSessions
+from study_protocol.study.roles import ROLES, Grant, roles_in
 
 PREFIX = "wrs"
 _NOT_VALID = "the session is not valid, or was ended: log in again"
@@ -42,7 +42,7 @@ _SESSION = select(
 
 def begin_session(
     coordinator: Coordinator, identity: PersonIdentity, seconds: float, operation: str, address: str, request_id: str
-) -> SessionView:
+) -> PersonSession:
     """Begin the session of a person who has just logged in. Only this answer shows its token.
 
     Args:
@@ -59,7 +59,7 @@ def begin_session(
             "you are logged in, but your groups give you no role here: ask the study's lead for a group or a key",
         )
     token = new_token(coordinator, PREFIX)
-    role = min((grant.role for grant in grants), key=ROLES.index)
+    role = next(role for role in ROLES if role in roles_in(grants, None))
     actor = Actor(kind="session", id=identity.subject, name=identity.name, role=role)
 
     def work(tx: Transaction) -> SessionRow:
@@ -99,7 +99,7 @@ def require_session(coordinator: Coordinator, person: Person) -> None:
     _require_not_expired(*found)
 
 
-def list_sessions(coordinator: Coordinator) -> SessionList:
+def list_sessions(coordinator: Coordinator) -> PersonSessions:
     """Return the sessions that have not expired, without their secrets."""
 
     def work(tx: Transaction) -> list[SessionRow]:
@@ -107,7 +107,7 @@ def list_sessions(coordinator: Coordinator) -> SessionList:
         return list(tx.session.scalars(lasting.order_by(SessionRow.created_at, SessionRow.id)))
 
     rows = coordinator.database.read("list-sessions", work)
-    return SessionList(sessions=[_view(coordinator, row) for row in rows])
+    return PersonSessions(sessions=[_view(coordinator, row) for row in rows])
 
 
 def end_session(coordinator: Coordinator, session_id: str) -> None:
@@ -151,9 +151,9 @@ def _find(coordinator: Coordinator, session_id: str | None) -> tuple[Any, float]
     return coordinator.database.read("find-session", work)
 
 
-def _view(coordinator: Coordinator, row: SessionRow, token: str | None = None) -> SessionView:
+def _view(coordinator: Coordinator, row: SessionRow, token: str | None = None) -> PersonSession:
     grants = [GrantView(role=grant.role, study=grant.study) for grant in _grants(coordinator, row.groups)]
-    return SessionView(
+    return PersonSession(
         id=row.id,
         subject=row.subject,
         name=row.name,
