@@ -219,6 +219,17 @@ def test_images_install_their_extra_and_run_as_a_user(stage: str, extra: str) ->
     assert f"--uid {SERVICES['api']['user'].split(':')[0]} " in useradd
 
 
+@pytest.mark.parametrize("lock", sorted((ROOT / "deploy" / "locks").glob("*.txt")), ids=lambda path: path.stem)
+def test_locks_hold_the_constraints_with_hashes(lock: Path) -> None:
+    pinned = {line.strip().lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    text = lock.read_text()
+    entries = [entry.split() for entry in re.split(r"\n(?=\S)", text.partition("\n")[2].strip())]
+    for name, *hashes in entries:
+        assert name.lower().replace("_", "-") in pinned
+        assert [each for each in hashes if each != "\\" and not re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each)] == []
+        assert hashes
+
+
 def test_foreign_images_are_named_by_digest() -> None:
     named = [service["image"] for name, service in SERVICES.items() if name not in OURS]
     named += re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
