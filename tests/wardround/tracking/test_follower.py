@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from client_sdk.api.client import Client, ApiKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import Connection
 from client_sdk.errors import LedgerNotExtended
 from study_protocol.documents.check import open_certificate
