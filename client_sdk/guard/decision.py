@@ -1,4 +1,4 @@
-"""What a person at this hospital decides about, and one decision."""
+"""The subjects that people at this hospital decide about, and their decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Verdict = Literal["agree", "decline", "withdraw"]
 
 @dataclass(frozen=True)
 class Subject:
-    """What a person decides about.
+    """The subject of a decision.
 
     kind    a question, the terms of a study, the site policy, a study's roster, or the key of a study's coordinator
     study   name. Empty for the site policy
@@ -97,6 +97,6 @@ class Decision:
         return self.earlier if self.person is None else self.sha256
 
     @property
-    def who(self) -> str:
+    def person_in_words(self) -> str:
         """Return the person in words."""
         return NOT_RECORDED if self.person is None else str(self.person)

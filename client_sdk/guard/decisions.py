@@ -16,7 +16,7 @@ from client_sdk.guard.decision import Decision, Subject, Verdict
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule
-from client_sdk.guard.standing import Standing, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, rule_in_force, standing_of
 
 DECISIONS_FILE = "decisions.db"
 # Stands where a study's name does in the ledger of a data set.
@@ -48,13 +48,13 @@ class DecisionLedger(LedgerChain):
         """Return all decisions, the oldest first."""
         return [Decision.from_body(entry.sequence, entry.sha256, entry.body) for entry in self._of(_DECISION)]
 
-    def decide(self, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> Standing:
+    def decide(self, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
         """Write a decision, and return how the subject stands now. It is durable when this returns.
 
         rule  of the site policy at hand. The stricter of it and of the policy in force counts
 
         Raises:
-            ConfigurationError: a reason is missing, or there is nothing to decline or to take back.
+            ConfigurationError: a reason is missing, or no agreement waits that it declines or takes back.
             LedgerNotWritten: the ledger is unchanged.
         """
         decisions = self.decisions()
@@ -90,7 +90,7 @@ def decisions_in(home: Path) -> list[Decision]:
         return ledger.decisions()
 
 
-def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> Standing:
+def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
     """Write one decision into the ledger of a hospital. Raises as `DecisionLedger.decide` and `open_in`."""
     with DecisionLedger.open_in(home) as ledger:
         return ledger.decide(subject, verdict, person, rule)
@@ -104,7 +104,7 @@ def decision_numbered(decisions: list[Decision], number: int) -> Decision:
     return decision
 
 
-def _require_open(standing: Standing, subject: Subject, verdict: Verdict, person: Person) -> None:
+def _require_open(standing: SubjectStanding, subject: Subject, verdict: Verdict, person: Person) -> None:
     """Require that the verdict can still change something. Raises ConfigurationError."""
     if verdict == "withdraw" and not any(each.person and each.person.is_same(person) for each in standing.agreed):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What people here agree to before the hospital takes part: the site policy, the roster, and the terms of a study."""
+"""The agreements of people before a hospital takes part: the site policy, the roster, and the terms of a study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from client_sdk.guard.decisions import DecisionLedger
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.standing import Standing, in_force, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 from client_sdk.identity import Membership
 from client_sdk.study.waiting import Waiting, Watch
 from study_protocol.study.messages import RosterEntry
@@ -72,7 +72,7 @@ class JoinAgreements:
     reader: DecisionReader
 
     def require_policy(self, *, accept_loss: bool) -> None:
-        """Wait until the site policy is in force, where people decide together. Nothing is written.
+        """Wait until the site policy is in force, where people decide together. It writes no entry.
 
         accept_loss  a person says that decisions are lost
 
@@ -131,7 +131,7 @@ class JoinAgreements:
             self.sleep(_LOOK_SECONDS)
         self.watch.goes_on()
 
-    def _standing(self, subject: Subject) -> Standing:
+    def _standing(self, subject: Subject) -> SubjectStanding:
         decisions = self.reader.read()
         return standing_of(decisions, subject, self.policy.approval.stricter(rule_in_force(decisions)))
 

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -183,7 +183,7 @@ def join(
     person: PersonOptions,
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
-    from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
+    from wardround.cli.hospital.agreement import at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
     within = _one_round_within(once, wait)
@@ -192,20 +192,15 @@ def join(
         joining_hospital = _at(server, study, home, within)
         options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
         source = named_records(data, patient_column, directory)
-        read, asks = (
-            partial(_read_mapped, context, options, stored_format(directory, dataset)),
-            at_a_terminal() and not yes,
-        )
-        records, mapping_counts = read(source, columns, lazy=lazy, ask=asks)
+        stored, asks = stored_format(directory, dataset), at_a_terminal() and not yes
+        records, counts = _read_mapped(context, options, stored, source, columns, lazy=lazy, ask=asks)
         rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
         take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
-        take_part = partial(take_part, person=person.attending(is_asked=asks))
-        take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
-        take_part = partial(take_part, origin=source.origin(mapping_digest(records)))
-        take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
-        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
+        take_part = partial(take_part, **_questions(yes, accept_changed_records, source, records, counts))
+        take_part = partial(take_part, person=person.attending(is_asked=asks), accept_lost_ledger=accept_lost_ledger)
+        outcome = take_part(study, task, records)
     _show_outcome(outcome, home, as_json)
 
 
@@ -238,6 +233,19 @@ def _read_mapped(
     records, counts = apply_mapping(local, columns, patient)
     log_mapping(records, counts)
     return records, counts
+
+
+def _questions(
+    yes: bool, accept_changed: bool, source: FoundRecords, records: Records, counts: tuple[MappingCounts, ...]
+) -> dict[str, Any]:
+    """Return the arguments of `Hospital.join` that show a person what takes part, and ask."""
+    from wardround.cli.hospital.agreement import Question, RecordsQuestion
+
+    return {
+        "agree": Question(yes, source, mapping_words(records, counts)),
+        "origin": source.origin(mapping_digest(records)),
+        "accepts_records": RecordsQuestion(accept_changed, unattended=yes),
+    }
 
 
 def _policy_of(file: Path | None) -> SitePolicy | None:

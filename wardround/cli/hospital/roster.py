@@ -26,6 +26,7 @@ from wardround.cli.shared.shared import (
 
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
+    from study_protocol.study.messages import Roster
     from study_protocol.study.site_versions import SiteVersions
 
 Fingerprint = Annotated[
@@ -48,7 +49,6 @@ def show(
     from client_sdk.study.pinning import as_digits, as_qr_code
     from client_sdk.study.sites import find_site_versions
     from client_sdk.study.verifier import active_fingerprint
-    from study_protocol.wire.signing import decode_public_key, fingerprint
 
     with plain_errors(), reader(study, server, key_file, home) as client:
         roster, lacks, versions = client.roster(study), _lacks(client, study), find_site_versions(client, study)
@@ -56,11 +56,7 @@ def show(
             programs = {} if versions is None else {"versions": versions.model_dump(mode="json")}
             print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}) | programs)
             return
-        heads = ["hospital", "state", "key", *(["lacks"] if lacks else [])]
-        rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
-        if lacks:
-            rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
-        table(f"Roster of {study}", heads, rows)
+        _show_members(roster, lacks)
         if versions is not None:
             _show_versions(versions)
         digits = as_digits(active_fingerprint(roster))
@@ -85,6 +81,17 @@ def _lacks(client: Client, study: str) -> dict[str, list[str] | None]:
         return {}
     hospitals = client.lacking_columns(study).hospitals
     return {each.client: None if each.columns is None else list(each.columns) for each in hospitals}
+
+
+def _show_members(roster: Roster, lacks: dict[str, list[str] | None]) -> None:
+    from study_protocol.wire.signing import decode_public_key, fingerprint
+
+    rows = [
+        [member.client, member.state, fingerprint(decode_public_key(member.public_key))] for member in roster.members
+    ]
+    if lacks:
+        rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
+    table(f"Roster of {roster.study}", ["hospital", "state", "key", *(["lacks"] if lacks else [])], rows)
 
 
 def _show_versions(versions: SiteVersions) -> None:
