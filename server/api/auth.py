@@ -1,20 +1,21 @@
 """Authentication of callers, and the context that every handler can reach.
 
-A client signs this very request, and a person has an API key. A client's token covers method, address and body.
-`study_protocol.study.roles` says who may call which operation. A caller is known, and may be refused, before a byte of
-the body is read (`SignedRoute`). The body is compared with the signature before a handler runs. Handlers that stream it
-compare the digest themselves, before anything is recorded.
+A client signs this very request, and a person has an API key or a session. A client's token covers method, address and
+body. `study_protocol.study.roles` says who may call which operation. A caller is known, and may be refused, before a
+byte of the body is read (`SignedRoute`). The body is compared with the signature before a handler runs. Handlers that
+stream it compare the digest themselves, before anything is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -33,9 +34,10 @@ from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity
-from server.services.people import keys
+from server.services.people import known
 from server.services.people.audit import acting
 from server.services.people.person import Person
+from server.services.people.sessions import csrf_token_of
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, programs
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
@@ -48,6 +50,10 @@ from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import claimed_identity, verify_request_token
 from study_protocol.wire.values import NAME_PATTERN
 
+if TYPE_CHECKING:
+    # Its library is an extra.
+    from server.single_sign_on.provider import Provider
+
 T = TypeVar("T")
 
 
@@ -57,9 +63,10 @@ class Context:
 
     clock       seconds since the epoch, for the time window of request tokens
     identities  by (study, client): the key that signs for the client now
-    keys        by API key: its holder
+    keys        by API key or session: its person
     lanes       how much of this process one caller may use at once
     readiness   whether this process can do its work
+    provider    where people log in. None: people have keys only
     """
 
     settings: Settings
@@ -70,6 +77,7 @@ class Context:
     keys: Lookups[str, Person]
     lanes: Lanes
     readiness: Readiness
+    provider: Provider | None = None
 
 
 def _context_of(request: Request) -> Context:
@@ -93,7 +101,9 @@ Witness = Annotated[
     str | None,
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
-API_KEY_PREFIX = "wrk_"
+# Sent to this origin alone, by its own pages alone, and hidden from scripts.
+SESSION_COOKIE = "__Host-wardround-session"
+CSRF_HEADER = "X-CSRF-Token"
 # Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 # In the request's scope: who asks, and the context whose writes have an entry in the audit log.
@@ -169,7 +179,7 @@ async def require_standing(context: Context, caller: Caller) -> None:
         Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
     """
     if isinstance(caller, Person):
-        await run_in_threadpool(keys.require_valid, context.coordinator, caller)
+        await run_in_threadpool(known.require_valid, context.coordinator, caller)
         return
     member = await context.identities.ask((caller.study, caller.name))
     if member is None or member.state != "active" or member.public_key != caller.public_key:
@@ -202,12 +212,32 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
         SigningError: the signature or its claims are wrong. ClockSkew tells the server's time.
         Rejected: `revoked`, `replayed`, or `bad-token` of an API key.
     """
+    cookie = cookie_of(request)
+    if cookie is not None:
+        _require_own_page(request, cookie)
+        return await context.keys.ask(cookie)
     token = _bearer(request)
-    if token.startswith(API_KEY_PREFIX):
+    if token.startswith(known.PREFIXES):
         return await context.keys.ask(token)
     address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
     return await _verify(context, token, request.method, address, context.clock(), once=once, leaves=leaves)
+
+
+def cookie_of(request: Request) -> str | None:
+    """Return the session's token that a browser sent by itself, or None. What a program names goes first."""
+    return None if "authorization" in request.headers else request.cookies.get(SESSION_COOKIE)
+
+
+def _require_own_page(request: Request, cookie: str) -> None:
+    """Check that a page of the coordinator asks. A browser sends the cookie with what other sites ask for as well.
+
+    Raises:
+        ApiProblem: `forbidden`: a request that changes something lacks the token that only its own pages can read.
+    """
+    sent = request.headers.get(CSRF_HEADER, "")
+    if request.method not in _READING and not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
+        raise ApiProblem("forbidden", f"send the session's csrf_token as {CSRF_HEADER}: GET /v1/person has it")
 
 
 class _Unambiguous(Request):
@@ -266,7 +296,7 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
             where = "" if study is None else " of this study"
             raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
     elif not callers & {"member", "itself"}:
-        raise ApiProblem("forbidden", "this is for people: it needs an API key")
+        raise ApiProblem("forbidden", "this is for people: it needs an API key or a login")
     elif caller.study != study:
         raise ApiProblem("forbidden", "the client takes part in another study")
     elif "itself" in callers and caller.name != path.get("client"):
@@ -324,7 +354,7 @@ def target(request: Request, origin: str) -> str:
 def _bearer(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise ApiProblem("bad-token", "send `Authorization: Bearer …` with a signed token or an API key")
+        raise ApiProblem("bad-token", "send `Authorization: Bearer …` with a signed token or an API key, or log in")
     return token.strip()
 
 

@@ -38,7 +38,7 @@ class Actor(Message):
 
     kind  `key` and `session` are people at the API. `machine` is a command on the coordinator's own machine. `unknown`
           stands in the first entry of a log that is younger than its study
-    id    of the key or the session. Empty otherwise
+    id    of the key. Of a session, the person's lasting id at the identity provider. Empty otherwise
     name  of the person or the hospital. Of `machine`, the operating system's user
     role  that allowed the change. null for other kinds than `key` and `session`
     """

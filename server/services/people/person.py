@@ -13,14 +13,16 @@ from study_protocol.study.roles import Grant, Role, acting_role, roles_in
 class Person:
     """The holder of a valid API key or session.
 
-    id      public part of the key or the session
-    grants  roles of this person. A key gives one
+    id       public part of the key or the session
+    grants   roles of this person. A key gives one
+    subject  of a session: the person's lasting id at the identity provider
     """
 
     id: str
     name: str
     grants: tuple[Grant, ...]
     kind: Literal["key", "session"] = "key"
+    subject: str = ""
 
     @property
     def lane(self) -> str:
@@ -40,4 +42,4 @@ class Person:
     def acting_as(self, operation: str, study: str | None) -> Actor:
         """Return this person as the audit log names it when it calls an operation that it may call."""
         role = acting_role(self.grants, operation, study)
-        return Actor(kind=self.kind, id=self.id, name=self.name, role=role)
+        return Actor(kind=self.kind, id=self.subject or self.id, name=self.name, role=role)
