@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ class SystemAccount:
 
         The kernel tells it. Variables such as USER and SUDO_USER are not read, because each person can set them.
         """
-        if sys.platform == "win32":
+        if os.name == "nt":
             return cls(os.getlogin().casefold(), os.getlogin())
         # Linux keeps the login user through `sudo` and `su`, so that people who share an account stay apart.
         uid = _login_uid()

@@ -15,6 +15,7 @@ from client_sdk.guard.decision import Subject, SubjectKind
 from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger, decide, decision_numbered, decisions_in
 from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
+from study_protocol.files.private import exposure
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
 ADA = Person("Ada", "privacy officer", "agreed on the telephone", SystemAccount("1000", "ada"))
@@ -31,7 +32,7 @@ def test_an_entry_holds_time_person_role_reason_account_and_digest(tmp_path: Pat
     assert (decision.number, decision.verdict, decision.subject, decision.person) == (1, "agree", subject(), ADA)
     assert decision.at.endswith("+00:00")
     assert len(decision.sha256) == 64
-    assert (tmp_path / DECISIONS_FILE).stat().st_mode & 0o077 == 0
+    assert exposure(tmp_path / DECISIONS_FILE) is None
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -105,7 +105,7 @@ def test_the_count_depends_on_no_order_and_is_no_more_than_names_or_accounts(
     assert count_people(listed, distinct_accounts=True) == counted
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the user's number is of POSIX")
+@pytest.mark.posix
 class TestAccount:
     def test_variables_of_the_environment_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = SystemAccount.current()
@@ -141,6 +141,5 @@ class TestAccount:
 
 
 def test_on_windows_the_account_is_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(os, "getlogin", lambda: "CLINIC\\Ada")
-    assert SystemAccount.current() == SystemAccount("clinic\\ada", "CLINIC\\Ada")
+    monkeypatch.setattr(people, "os", SimpleNamespace(name="nt", getlogin=lambda: "Ada"))
+    assert SystemAccount.current() == SystemAccount("ada", "Ada")
