@@ -84,10 +84,12 @@ def decisions_in(home: Path) -> list[Decision]:
         LedgerDamaged: not a ledger, or its chain is broken.
         LedgerNotWritten: the file cannot be read.
     """
-    if not (home / DECISIONS_FILE).exists():
-        return [Decision.from_body(0, "", body) for body in _earlier_approvals(home)]
-    with DecisionLedger.open(home / DECISIONS_FILE, read_only=True) as ledger:
-        return ledger.decisions()
+    decisions: list[Decision] = []
+    if (home / DECISIONS_FILE).exists():
+        with DecisionLedger.open(home / DECISIONS_FILE, read_only=True) as ledger:
+            decisions = ledger.decisions()
+    # A process may have ended before it took them over.
+    return decisions or [Decision.from_body(0, "", body) for body in _earlier_approvals(home)]
 
 
 def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
@@ -113,7 +115,8 @@ def _require_open(standing: SubjectStanding, subject: Subject, verdict: Verdict,
         )
     # A question is asked again and again. The others are in force once, and what ends them is another act.
     if verdict == "decline" and standing.effective is not None and subject.kind != "question":
-        ends = {"terms": f"`wardround withdraw {subject.study}` leaves the study", "policy": "change the site policy"}
+        leave = f"`wardround withdraw {subject.study}` leaves the study"
+        ends = {"terms": leave, "coordinator": leave, "policy": "change the site policy"}
         raise ConfigurationError(
             f"{subject} has taken effect already: {ends.get(subject.kind, 'pin another one in its place')}"
         )
@@ -131,6 +134,7 @@ def _earlier_approvals(home: Path) -> Iterator[dict[str, Any]]:
             continue
         identity = decision.get("id")
         yield {
+            "study": _DECISION,
             "kind": "question",
             "of": path.parent.parent.name,
             "sha256": path.stem,

@@ -60,7 +60,7 @@ NO_RECORDS = {
     "client_sdk.identity": "names, addresses and public keys",
     "client_sdk.secure_sum.store": "keys are hidden, the rest leaves",
     "client_sdk.guard.policy": "the site policy. Its exclusions are hidden",
-    "client_sdk.guard.decision.Subject": "a question, terms, policy or roster in words, without answers",
+    "client_sdk.guard.decision": "a question, terms, policy or roster in words, without answers",
     "client_sdk.guard.people": "people who decide here, and their accounts",
     "client_sdk.guard.seen_ledger": "the coordinator's ledger",
     "client_sdk.study.walk": "the coordinator's documents",

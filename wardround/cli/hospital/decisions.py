@@ -70,6 +70,7 @@ def list_decisions(home: Home = None, as_json: AsJson = False) -> None:
     """List what people here decided, after checking the ledger that holds it. Works without a network."""
     from client_sdk.guard.decisions import decisions_in
     from client_sdk.guard.standing import rule_in_force, standing_of
+    from client_sdk.study.agreements import require_all_seen
 
     with plain_errors():
         directory = home or load_settings().client_home
@@ -77,14 +78,14 @@ def list_decisions(home: Home = None, as_json: AsJson = False) -> None:
         rule = policy_in_force(None, directory).approval.stricter(rule_in_force(decisions))
         newest = {(each.subject.kind, each.subject.study, each.subject.sha256): each for each in decisions}
         state = {id(each): standing_of(decisions, each.subject, rule) for each in newest.values()}
-    if as_json:
-        print_json([_as_json(each, state.get(id(each))) for each in decisions])
-        return
-    if not decisions:
-        say("no person has decided anything here yet")
-        return
-    rows = [_row(each, state.get(id(each))) for each in decisions]
-    table("Decisions", ["number", "UTC", "person", "decision", "about", "digest", "reason", "state"], rows)
+        if as_json:
+            print_json([_as_json(each, state.get(id(each))) for each in decisions])
+        elif decisions:
+            rows = [_row(each, state.get(id(each))) for each in decisions]
+            table("Decisions", ["number", "UTC", "person", "decision", "about", "digest", "reason", "state"], rows)
+        require_all_seen(directory, decisions)
+        if not decisions and not as_json:
+            say("no person has decided anything here yet")
 
 
 @with_person
