@@ -26,7 +26,7 @@ _INVISIBLE = re.compile(
 
 
 @dataclass(frozen=True)
-class Account:
+class SystemAccount:
     """An account of the operating system.
 
     identifier  number of the user, or on Windows the name. Accounts are compared by it
@@ -69,7 +69,7 @@ class Person:
     name: str
     role: str = ""
     reason: str = ""
-    account: Account = field(default_factory=Account.current)
+    account: SystemAccount = field(default_factory=SystemAccount.current)
 
     def __post_init__(self) -> None:
         # A reason may be pasted with line ends.
@@ -81,13 +81,13 @@ class Person:
     @classmethod
     def acting(cls, name: str | None = None, role: str = "", reason: str = "") -> Self:
         """Return the person who runs this process. name: None is the name of the account."""
-        account = Account.current()
+        account = SystemAccount.current()
         return cls(str(account) if name is None else name, role, reason, account)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
         """Return the person of an entry."""
-        account = Account(body["account"]["identifier"], body["account"]["name"])
+        account = SystemAccount(body["account"]["identifier"], body["account"]["name"])
         return cls(body["name"], body["role"], body["reason"], account)
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from accounting.budget.ledger import GENESIS
 from study_protocol.study.roles import Role
 from study_protocol.wire.octets import Signature
 from study_protocol.wire.signing import canonical_json
@@ -22,6 +21,8 @@ from study_protocol.wire.values import Message, Name, Sha256, Whole
 ActorKind = Literal["key", "session", "hospital", "machine", "unknown"]
 BEFORE_THE_LOG = "before-the-log"
 AUDIT_HEAD = "wardround/1/audit-head"
+# Before the first entry, as in a study's ledger.
+GENESIS = "0" * 64
 
 
 class AuditLogFault(Exception):
