@@ -33,6 +33,12 @@ class ApiKeyCreate(Message):
         return self
 
 
+class GivenKey(ApiKeyCreate):
+    """A key as the audit log names it."""
+
+    id: str = Field(description="the middle part of the key")
+
+
 class ApiKeyView(Message):
     """A key. `key` (`wrk_<id>_<secret>`) is shown once."""
 

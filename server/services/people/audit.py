@@ -34,6 +34,7 @@ from study_protocol.study.audit_log import (
     next_entry,
     verify_entries,
 )
+from study_protocol.study.people import GivenKey
 from study_protocol.versions import NAMED_PEOPLE
 from study_protocol.wire.signing import SigningError, canonical_json, decode_public_key, verify_document
 
@@ -66,6 +67,7 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
         actor=request.actor,
         action=request.action,
         address=request.address,
+        key=request.key,
         request_id=request.request_id,
         body_sha256=request.body_sha256,
     )
@@ -87,6 +89,18 @@ def begin_log(coordinator: Coordinator, tx: Transaction, study: str) -> None:
     created_here = ChangeRequest(Actor(kind="machine", name=""), study, "create_study")
     asked = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
     write_entry(tx, coordinator.signer, asked)
+
+
+def naming_key(coordinator: Coordinator, key: GivenKey) -> Coordinator:
+    """Return the coordinator whose entry in the log names the key that is made."""
+    return coordinator if coordinator.asked is None else acting(coordinator, replace(coordinator.asked, key=key))
+
+
+def log_in_study(coordinator: Coordinator, tx: Transaction, study: str | None) -> None:
+    """Write the entry also in the log of the study that a key is for, once that exists: its auditor reads that one."""
+    known = study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
+    if coordinator.asked is not None and known:
+        write_entry(tx, coordinator.signer, replace(coordinator.asked, study=study))
 
 
 def record_operated(
