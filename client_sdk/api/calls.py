@@ -289,10 +289,6 @@ def audit_log(study: str | None, after: int = 0) -> Call[AuditPage]:
     return get(with_values(target, after=after), AuditPage)
 
 
-def revoke_operator_key(key_id: str) -> Call[None]:
-    return Call("DELETE", path("api-keys", key_id), nothing)
-
-
 def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:
     """Return the answer's headers. `date` tells the coordinator's clock to the second."""
     return Call("GET", f"/{probe}", lambda answer: answer.headers, open=True)

@@ -121,13 +121,13 @@ def _key(directory: Path) -> Finding:
 
 
 def _key_files(directory: Path) -> list[Finding]:
-    """Return a finding for every other file of a key that other users may read, also an operator's."""
+    """Return a finding for every other file of a key that other users may read, also an API key's."""
     # The last is of `feature_cache`, which loads torch.
     files: list[tuple[Path, Verdict]]
     files = [(directory / name, "bad") for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
-    if operator := os.environ.get(f"{PREFIX}OPERATOR_KEY_FILE"):
+    if api_key := os.environ.get(f"{PREFIX}API_KEY_FILE"):
         # Some systems that hand such a key out cannot set a mode.
-        files.append((Path(operator), "note"))
+        files.append((Path(api_key), "note"))
     return [
         Finding(path.name, verdict, f"{path} may be read by others {others}")
         for path, verdict in files

@@ -92,7 +92,7 @@ def test_every_file_of_a_key_is_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     for path in (home / FOLDER / KEY, operator):
         make_private_folder(path.parent)
         write_durably(path, b"secret")
-    monkeypatch.setenv("WARDROUND_OPERATOR_KEY_FILE", str(operator))
+    monkeypatch.setenv("WARDROUND_API_KEY_FILE", str(operator))
     assert not {"draws.key", "key", "operator.key"} & found(home).keys()
     for path in (home / DRAW_KEY_FILE, home / FOLDER / KEY, operator):
         let_others_in(path)

@@ -203,7 +203,7 @@ def begin(here: Live, server: MlflowProcess, study: str, *more: str, **environme
     """`wardround study track` in a process of its own, which reaches the two servers and no others."""
     ports = f"{server.port},{here.url.rpartition(':')[2]}"
     command = [sys.executable, "-c", ONLY_TO, ports, "study", "track", study, "--mlflow", server.url, *more]
-    variables = {"WARDROUND_SERVER": here.url, "WARDROUND_OPERATOR_KEY": here.viewer_key, "HOME": str(here.home)}
+    variables = {"WARDROUND_SERVER": here.url, "WARDROUND_API_KEY": here.viewer_key, "HOME": str(here.home)}
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         command,

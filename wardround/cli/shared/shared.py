@@ -96,7 +96,7 @@ def operator(server: str | None, key_file: Path | None) -> Client:
     elif settings.api_key is not None:
         key = settings.api_key.get_secret_value()
     else:
-        raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_API_KEY")
+        raise ConfigurationError("this needs an API key: pass --key-file or set WARDROUND_API_KEY")
     return Client(settings.connection(server), ApiKey(key))
 
 

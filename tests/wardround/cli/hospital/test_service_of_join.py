@@ -50,7 +50,7 @@ def test_variables_are_copied_and_no_key(tmp_path: Path, home: Path, monkeypatch
     (tmp_path / "ca.pem").write_text("")
     monkeypatch.setenv("WARDROUND_CA_FILE", "ca.pem")
     monkeypatch.setenv("NO_PROXY", "localhost")
-    monkeypatch.setenv("WARDROUND_OPERATOR_KEY", "wrk_a_secret")
+    monkeypatch.setenv("WARDROUND_API_KEY", "wrk_a_secret")
     chosen = service("--data", "records.csv")
     assert chosen.environment == {"WARDROUND_CA_FILE": str(tmp_path / "ca.pem"), "NO_PROXY": "localhost"}
     assert tmp_path / "ca.pem" in chosen.read
