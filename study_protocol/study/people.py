@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from study_protocol.study.roles import Role
-from study_protocol.wire.text import Text
+from study_protocol.wire.text import Text, visible
 from study_protocol.wire.values import Message, Name, Whole
 
 MAX_DAYS = 1096
 DEFAULT_DAYS = 365
+# The length is that of the trimmed name.
+PersonName = Annotated[
+    Text,
+    AfterValidator(visible),
+    Field(min_length=1, max_length=100, json_schema_extra={"minLength": 1, "maxLength": 100}),
+]
 
 
 class ApiKeyCreate(Message):
@@ -21,9 +28,7 @@ class ApiKeyCreate(Message):
     study: Name | None = Field(
         default=None, description="the study it is for, also one that does not exist yet. Null: all"
     )
-    name: Text = Field(
-        min_length=1, max_length=100, description="the person who holds it. Audit log and ledger show it"
-    )
+    name: PersonName = Field(description="the person who holds it. Audit log and ledger show it")
     expires_in_days: Whole = Field(default=DEFAULT_DAYS, ge=1, le=MAX_DAYS, description="days until it opens nothing")
 
     @model_validator(mode="after")
