@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from accounting.budget.bodies import OperatorAction
 from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
-from server.db.people_tables import OF_COORDINATOR, AuditHeadRow, AuditRow
+from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow
 from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.change_request import ChangeRequest
@@ -46,12 +46,26 @@ _ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sh
 
 
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
-    """Return the coordinator as it serves this request: what it writes has an entry in the audit log."""
+    """Return the coordinator as it serves this request: what it writes has an entry in the audit log.
+
+    Its writes raise Rejected `bad-token` once the key of the actor has ended.
+    """
 
     def begin(tx: Transaction) -> None:
+        _require_standing(tx, request.actor)
         write_entry(tx, coordinator.signer, request)
 
     return replace(coordinator, database=coordinator.database.beginning_with(begin), asked=request)
+
+
+def _require_standing(tx: Transaction, actor: Actor) -> None:
+    """Check that a key did not end while its request waited, or while the body came in."""
+    if actor.kind != "key":
+        return
+    ends = select(ApiKeyRow.revoked_at, ApiKeyRow.expires_at).where(ApiKeyRow.id == actor.id)
+    key = tx.session.execute(ends).one_or_none()
+    if key is not None and (key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= tx.now())):
+        raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
 
 
 def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> None:

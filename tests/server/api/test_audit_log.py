@@ -12,6 +12,7 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi.routing import APIRoute
+from sqlalchemy import text
 
 from server.app import ROUTERS
 from server.services.people.keys import create_key
@@ -233,6 +234,35 @@ def test_what_is_refused_leaves_no_entry(logged: Logged) -> None:
         assert logged.here.operator(method, path, content=body, headers=_typed(body)).status_code >= 400, path
     assert logged.entries(study) == before
     assert logged.entries(None) == own
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+def test_a_request_under_way_does_nothing_once_its_key_has_ended(logged: Logged, end: str) -> None:
+    """A body may come in slowly, and the key was good when the request began."""
+    here, study = logged.here, f"slowly-{end}"
+    here.open_study(study)
+    made = create_key(here.coordinator, ApiKeyCreate(role="lead", study=study, name="Eve"))
+    before, body = logged.entries(study), _json(client="north")
+    head = (
+        f"POST /v1/studies/{study}/invitations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made.key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        "Expect: 100-continue\r\n\r\n"
+    )
+    with here.connect() as connection:
+        connection.sendall(head.encode())
+        # The caller is known before a byte of the body is asked for.
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100")
+        if end == "revoked":
+            assert here.operator("DELETE", f"/v1/api-keys/{made.id}").status_code == 200
+        else:
+            past = text("UPDATE api_keys SET created_at = 1, expires_at = 2 WHERE id = :id")
+            here.coordinator.database.write("expire", lambda tx: tx.session.execute(past, {"id": made.id}))
+        connection.sendall(body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"401" in answer.split(b"\r\n")[0], answer
+    assert b"bad-token" in answer
+    # The revocation is there, and no invitation.
+    assert [entry.event.action for entry in logged.entries(study)[len(before) :]] in ([], ["revoke_key"])
 
 
 WAYS_AROUND = [
