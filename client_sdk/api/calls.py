@@ -160,7 +160,7 @@ def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[N
 
 
 def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> Call[None]:
-    """End a client's part from the next round on: revoked by the operator, withdrawn by itself."""
+    """End a client's part from the next round on: revoked by the lead, withdrawn by itself."""
     return put(path("studies", name, "clients", client, standing))
 
 

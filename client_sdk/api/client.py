@@ -37,7 +37,7 @@ class ApiKey:
         # Into three at most: a secret in base64url may hold underscores itself.
         parts = key.split("_", 2)
         if len(parts) != 3 or parts[0] != "wrk" or not parts[1] or not parts[2] or not key.isascii():
-            raise ConfigurationError("an operator key has the form wrk_<id>_<secret>")
+            raise ConfigurationError("an API key has the form wrk_<id>_<secret>")
         self._key, self.id = key, parts[1]
 
     def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:

@@ -48,7 +48,7 @@ def a_name_or_none(value: str | None) -> str | None:
 
 StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
 Server = Annotated[str | None, typer.Option(help="address of the coordinator. Default: WARDROUND_SERVER")]
-KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key. Default: WARDROUND_API_KEY(_FILE)")]
+KeyFile = Annotated[Path | None, typer.Option(help="file with your API key. Default: WARDROUND_API_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory. Default: WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -81,7 +81,7 @@ def _typed(names: list[str], negative_names: list[str], value: Any) -> list[str]
 
 
 def operator(server: str | None, key_file: Path | None) -> Client:
-    """Return a client with the operator's key.
+    """Return a client with an API key.
 
     Raises:
         ConfigurationError: the address or the key is missing.
@@ -115,12 +115,12 @@ def hospital(home: Path | None, *, patience_seconds: float | None = None) -> Hos
 
 
 def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
-    """Return whether an operator or a viewer asks. A named hospital directory means that the hospital asks."""
+    """Return whether a person with an API key asks. A named hospital directory means that the hospital asks."""
     return home is None and (key_file is not None or load().api_key is not None)
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
-    """Return a client that may read: with the key of an operator or viewer if there is one, else as the hospital.
+    """Return a client that may read: with an API key if there is one, else as the hospital.
 
     Raises:
         ConfigurationError: as `operator`, or `server` is not the coordinator that the hospital enrolled with.
