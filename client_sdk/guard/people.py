@@ -6,7 +6,6 @@ How many people have agreed is counted by name and, where the site policy wants 
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,15 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from client_sdk.errors import ConfigurationError
+from study_protocol.wire.text import visible
 
 MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
 _LOGIN_UID_FILE = Path("/proc/self/loginuid")
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
-# Invisible, although Unicode counts them as letters, marks or symbols.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 @dataclass(frozen=True)
@@ -130,17 +126,10 @@ def _visible(text: str, subject: str, max_length: int) -> str:
         raise ConfigurationError(
             f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
         )
-    for place, character in enumerate(trimmed, start=1):
-        # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
-        category = unicodedata.category(character)
-        if category[0] == "C" or category in ("Zl", "Zp") or _INVISIBLE.match(character):
-            raise ConfigurationError(
-                f"a person's {subject} has visible characters only, and number {place} of this one is "
-                f"U+{ord(character):04X}: leave it out"
-            )
-    if not any(character.isalnum() for character in trimmed):
-        raise ConfigurationError(f"a person's {subject} needs at least one letter or digit")
-    return trimmed
+    try:
+        return visible(trimmed)
+    except ValueError as error:
+        raise ConfigurationError(f"a person's {subject} {error}") from error
 
 
 def _login_uid() -> int | None:

@@ -376,7 +376,7 @@ async def _verify(
     if identity is None:
         raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
-        raise Rejected("revoked", "this client no longer takes part: ask the operator")
+        raise Rejected("revoked", "this client no longer takes part: ask the study's lead")
     program = ProgramVersion(claims.program, claims.protocol)
     await _note_program(context, (study, name), identity, program)
     if not leaves:

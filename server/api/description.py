@@ -43,7 +43,7 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. No signature.",
+        "description": "The API key of a person, as it was shown: `wrk_<id>_<secret>`. No signature.",
     },
 }
 # Mistakes in a field are 422, and a body that cannot be read at all is 400.

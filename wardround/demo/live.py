@@ -65,7 +65,7 @@ class LiveCoordinator:
 
     @property
     def operator_key_file(self) -> Path:
-        return self.home / "operator.key"
+        return self.home / "administrator.key"
 
     @property
     def viewer_key_file(self) -> Path:
@@ -133,7 +133,7 @@ class LiveCoordinator:
         return True
 
     def operator(self, patience_seconds: float = 30.0) -> Client:
-        """The API with the operator's key."""
+        """The API with an API key."""
         key = ApiKey(read_secret(self.operator_key_file))
         return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
 

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.exc import NoResultFound
 
 from server.db.people_tables import ApiKeyRow
-from server.db.row_checks import RowBroken
+from server.db.row_checks import RowBroken, require_row
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
+from server.services.people.audit import log_in_study, naming_key
 from server.services.people.person import Person
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
-from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
-from study_protocol.study.roles import Grant, Role, may_give
+from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView, GivenKey
+from study_protocol.study.roles import Grant, may_give
 
 logger = logging.getLogger("wardround.coordinator")
 PREFIX = "wrk"
 _DAY = 86400.0
 # Of columns, not of an object: every request of a person begins here.
-_KEY = select(
-    ApiKeyRow.id,
-    ApiKeyRow.role,
-    ApiKeyRow.study,
-    ApiKeyRow.name,
-    ApiKeyRow.secret_sha256,
-    ApiKeyRow.revoked_at,
-    ApiKeyRow.expires_at,
-).where(ApiKeyRow.id == bindparam("id"))
+_COLUMNS = ApiKeyRow.__table__.columns.keys()
+_KEY = select(*ApiKeyRow.__table__.columns).where(ApiKeyRow.id == bindparam("id"))
 
 
 def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | None = None) -> ApiKeyView:
@@ -45,6 +39,7 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
     """
     _require_may_give(giver, Grant(request.role, request.study))
     token = new_token(coordinator, PREFIX)
+    logged = naming_key(coordinator, GivenKey(id=token.id, **dict(request)))
 
     def work(tx: Transaction) -> ApiKeyRow:
         row = ApiKeyRow(
@@ -57,9 +52,10 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
             expires_at=tx.now() + request.expires_in_days * _DAY,
         )
         tx.session.add(row)
+        log_in_study(logged, tx, request.study)
         return row
 
-    row = coordinator.database.write("create-api-key", work)
+    row = logged.database.write("create-api-key", work)
     return _view(row, key=token.text)
 
 
@@ -96,6 +92,7 @@ def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = Non
             raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
         if row.revoked_at is None:
             row.revoked_at = tx.now()
+        log_in_study(coordinator, tx, row.study)
         return _view(row)
 
     return coordinator.database.write("revoke-api-key", work)
@@ -114,10 +111,10 @@ def authenticate(coordinator: Coordinator, key: str) -> Person:
     found = None if id is None else _find(coordinator, id)
     row = None if found is None else found[0]
     fits = is_secret_of(key, None if row is None else row.secret_sha256)
-    if found is None or row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
+    if found is None or row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
     _require_not_expired(*found)
-    return Person(row.id, str(row.name), (Grant(row.role, row.study),))
+    return Person(row.id, row.name, (Grant(row.role, row.study),))
 
 
 def require_key(coordinator: Coordinator, person: Person) -> None:
@@ -129,17 +126,23 @@ def require_key(coordinator: Coordinator, person: Person) -> None:
 
 
 def _require_not_expired(row: Any, now: float) -> None:
-    # A value that is no number opens nothing.
-    if row.expires_at is not None and not (isinstance(row.expires_at, int | float) and now < row.expires_at):
+    if row.expires_at is not None and now >= row.expires_at:
         raise Rejected("bad-token", "the API key has expired: ask for a new one")
 
 
 def _find(coordinator: Coordinator, key_id: str) -> tuple[Any, float] | None:
-    """Return the key's row and the database's time."""
+    """Return the key's row and the database's time. A broken row is none: no list shows it, so it opens nothing."""
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
         row = tx.session.execute(_KEY, {"id": key_id}).one_or_none()
-        return None if row is None else (row, tx.now() if row.expires_at is not None else 0.0)
+        if row is None:
+            return None
+        try:
+            require_row(ApiKeyRow, dict(zip(_COLUMNS, row, strict=True)))
+        except RowBroken as broken:
+            logger.error("refused: %s", broken, extra={"event": "database-differs"})
+            return None
+        return row, tx.now() if row.expires_at is not None else 0.0
 
     return coordinator.database.read("find-api-key", work)
 

@@ -58,7 +58,15 @@ def keys(here: Live) -> dict[tuple[Role, str | None], str]:
 
 
 def _path(route: APIRoute, study: str) -> str:
-    parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none", "session": "0"}
+    parts = {
+        "study": study,
+        "client": "north",
+        "round": "1",
+        "query": "1",
+        "version": "latest",
+        "key": "none",
+        "session": "0",
+    }
     return route.path.format_map(parts | {"name": "auditor"})
 
 
