@@ -12,16 +12,17 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from server.api.auth import SESSION_COOKIE, Context, RequestContext
+from server.api.auth import Context, RequestContext
 from server.api.docs import PAGE_HEADERS
 from server.api.problems import CATALOGUE, ApiProblem
+from server.api.session_cookie import SESSION_COOKIE
 from server.api.sign_in import BACK, asked_provider
 from server.domain.errors import Rejected
 from server.services.people import sessions
@@ -52,7 +53,7 @@ class _Begun(BaseModel):
 
 
 @router.get("/login")
-async def log_in(context: RequestContext, to: Annotated[str, Query(max_length=200)] = _HOME) -> Response:
+async def log_in(context: RequestContext, to: str = _HOME) -> Response:
     """Send the browser to the identity provider."""
     try:
         async with asked_provider(context) as provider:

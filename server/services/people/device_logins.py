@@ -20,8 +20,8 @@ from server.single_sign_on.logins import PendingDevice
 PREFIX = "wrl"
 # Beginning needs no key. Strangers can fill these places, and no more of the database and of the provider.
 MOST_AT_ONCE = 200
-# Longer than a question to the provider takes.
-_ASKING_SECONDS = 30.0
+# Longer than a question to the provider takes, which is up to five requests of ten seconds.
+_ASKING_SECONDS = 60.0
 _UNKNOWN = "there is no such login under way, or it took too long: start the login again"
 
 
