@@ -103,8 +103,7 @@ def authenticate(coordinator: Coordinator, key: str) -> Person:
     if found is None or row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
     # A column that was changed opens nothing.
-    is_sound = row.role in get_args(Role) and are_texts(row.name)
-    if not is_sound:
+    if row.role not in get_args(Role) or not are_texts(row.name):
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
     _require_not_expired(*found)
     return Person(row.id, row.name, (Grant(row.role, row.study),))

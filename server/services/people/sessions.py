@@ -59,7 +59,7 @@ def begin_session(
             "you are logged in, but your groups give you no role here: ask the study's lead for a group or a key",
         )
     token = new_token(coordinator, PREFIX)
-    role = next(role for role in ROLES if role in roles_in(grants, None))
+    role = min(roles_in(grants, None), key=ROLES.index)
     actor = Actor(kind="session", id=identity.subject, name=identity.name, role=role)
 
     def work(tx: Transaction) -> SessionRow:
