@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -24,9 +23,11 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from server.api.bodies import body_of
+from server.api.description import security_of
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
+from server.api.session_cookie import READING, cookie_of, require_own_page
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.change_request import ChangeRequest
@@ -37,7 +38,6 @@ from server.services.identities import MemberIdentity
 from server.services.people import known
 from server.services.people.audit import acting
 from server.services.people.person import Person
-from server.services.people.sessions import csrf_token_of
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, programs
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
@@ -101,14 +101,10 @@ Witness = Annotated[
     str | None,
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
-# Sent to this origin alone, by its own pages alone, and hidden from scripts.
-SESSION_COOKIE = "__Host-wardround-session"
-CSRF_HEADER = "X-CSRF-Token"
 # Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 # In the request's scope: who asks, and the context whose writes have an entry in the audit log.
 _CALLER, _ACTING = "wardround.caller", "wardround.acting"
-_READING = frozenset({"GET", "HEAD"})
 _FOR_HOSPITALS = "this is for the clients of the study, signed with their own keys"
 # Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
 _UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
@@ -214,7 +210,7 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
     """
     cookie = cookie_of(request)
     if cookie is not None:
-        _require_own_page(request, cookie)
+        require_own_page(request, cookie)
         return await context.keys.ask(cookie)
     token = _bearer(request)
     if token.startswith(known.PREFIXES):
@@ -222,22 +218,6 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
     address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
     return await _verify(context, token, request.method, address, context.clock(), once=once, leaves=leaves)
-
-
-def cookie_of(request: Request) -> str | None:
-    """Return the session's token that a browser sent by itself, or None. What a program names goes first."""
-    return None if "authorization" in request.headers else request.cookies.get(SESSION_COOKIE)
-
-
-def _require_own_page(request: Request, cookie: str) -> None:
-    """Check that a page of the coordinator asks. A browser sends the cookie with what other sites ask for as well.
-
-    Raises:
-        ApiProblem: `forbidden`: a request that changes something lacks the token that only its own pages can read.
-    """
-    sent = request.headers.get(CSRF_HEADER, "")
-    if request.method not in _READING and not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
-        raise ApiProblem("forbidden", f"send the session's csrf_token as {CSRF_HEADER}: GET /v1/person has it")
 
 
 class _Unambiguous(Request):
@@ -258,9 +238,9 @@ class SignedRoute(APIRoute):
         once, leaves = "POST" in methods or used_once in marks, leaving in marks
         # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in marks
-        changes = not methods <= _READING and self.name not in LOGGED_WITH_ITS_ROUND
+        changes = not methods <= READING and self.name not in LOGGED_WITH_ITS_ROUND
         if signed:
-            self.openapi_extra = {"security": _schemes(self.name)} | (self.openapi_extra or {})
+            self.openapi_extra = {"security": security_of(self.name)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if not signed:
@@ -334,13 +314,6 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
     for needed in dependant.dependencies:
         yield needed.call
         yield from _dependencies(needed)
-
-
-def _schemes(operation: str) -> list[dict[str, list[str]]]:
-    """Return the callers that the API's description admits (`server.api.description`)."""
-    callers = OPERATIONS[operation]
-    schemes = {"client": {"member", "itself"}, "key": set(ROLES)}
-    return [{scheme: []} for scheme, admitted in schemes.items() if callers & admitted]
 
 
 def target(request: Request, origin: str) -> str:

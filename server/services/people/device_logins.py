@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import delete, func, select
 
 from server.db.people_tables import DeviceLoginRow
@@ -20,8 +21,9 @@ from server.single_sign_on.logins import PendingDevice
 PREFIX = "wrl"
 # Beginning needs no key. Strangers can fill these places, and no more of the database and of the provider.
 MOST_AT_ONCE = 200
-# Longer than a question to the provider takes.
-_ASKING_SECONDS = 30.0
+# Longer than a question to the provider takes, which is up to five requests of ten seconds.
+_ASKING_SECONDS = 60.0
+_PENDING = TypeAdapter(PendingDevice)
 _UNKNOWN = "there is no such login under way, or it took too long: start the login again"
 
 
@@ -67,7 +69,11 @@ def take_turn(coordinator: Coordinator, token: str) -> PendingDevice | None:
         if tx.now() < row.asked_until:
             return None
         row.asked_until = tx.now() + _ASKING_SECONDS
-        return PendingDevice(**row.pending)
+        try:
+            return _PENDING.validate_python(row.pending)
+        except ValidationError:
+            # The column was changed.
+            raise Rejected("unknown-login", _UNKNOWN) from None
 
     return coordinator.database.write("ask-device-login", work)
 

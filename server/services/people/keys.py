@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import bindparam, select
-from sqlalchemy.exc import NoResultFound
 
 from server.db.people_tables import ApiKeyRow
 from server.db.row_checks import RowBroken, require_row
@@ -16,6 +14,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import log_in_study, naming_key
 from server.services.people.person import Person
+from server.services.people.rows import sound_rows
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView, GivenKey
@@ -63,20 +62,10 @@ def list_keys(coordinator: Coordinator, asker: Person | None = None) -> ApiKeyLi
     """Return all keys ever made that this person may give, without their secrets."""
 
     def work(tx: Transaction) -> list[ApiKeyView]:
-        ids = select(ApiKeyRow.id).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
-        return list(_readable(tx, tx.session.scalars(ids)))
+        return [_view(row) for row in sound_rows(tx, ApiKeyRow)]
 
     keys = coordinator.database.read("list-api-keys", work)
     return ApiKeyList(keys=[key for key in keys if asker is None or may_give(asker.grants, Grant(key.role, key.study))])
-
-
-def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[ApiKeyView]:
-    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
-    for id in ids:
-        try:
-            yield _view(tx.session.scalars(select(ApiKeyRow).where(ApiKeyRow.id == id)).one())
-        except (NoResultFound, RowBroken) as broken:
-            logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
 def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = None) -> ApiKeyView:

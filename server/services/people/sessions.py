@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from typing import Any, cast
 
 from sqlalchemy import bindparam, delete, select
@@ -18,7 +17,8 @@ from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import acting
-from server.services.people.person import Person
+from server.services.people.person import Person, are_texts
+from server.services.people.rows import sound_rows
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from server.single_sign_on.grants import grants_of_groups
@@ -83,10 +83,14 @@ def authenticate_session(coordinator: Coordinator, token: str) -> Person:
     found = _find(coordinator, id_of(token, PREFIX))
     row = None if found is None else found[0]
     fits = is_secret_of(token, None if row is None else row.secret_sha256)
-    if found is None or row is None or not fits:
+    # A column that was changed opens nothing.
+    if found is None or row is None or not fits or not are_texts(row.name, row.subject):
         raise Rejected("bad-token", _NOT_VALID)
     _require_not_expired(*found)
-    return Person(str(row.id), str(row.name), _grants(coordinator, row.groups), "session", str(row.subject))
+    grants = _grants(coordinator, row.groups)
+    if not grants:
+        raise Rejected("bad-token", "your groups give you no role here any more: log in again, or use a key")
+    return Person(row.id, row.name, grants, "session", row.subject)
 
 
 def require_session(coordinator: Coordinator, person: Person) -> None:
@@ -100,12 +104,10 @@ def require_session(coordinator: Coordinator, person: Person) -> None:
 def list_sessions(coordinator: Coordinator) -> PersonSessions:
     """Return the sessions that have not expired, without their secrets."""
 
-    def work(tx: Transaction) -> list[SessionRow]:
-        lasting = select(SessionRow).where(SessionRow.expires_at > tx.now())
-        return list(tx.session.scalars(lasting.order_by(SessionRow.created_at, SessionRow.id)))
+    def work(tx: Transaction) -> list[PersonSession]:
+        return [_view(coordinator, row) for row in sound_rows(tx, SessionRow, SessionRow.expires_at > tx.now())]
 
-    rows = coordinator.database.read("list-sessions", work)
-    return PersonSessions(sessions=[_view(coordinator, row) for row in rows])
+    return PersonSessions(sessions=coordinator.database.read("list-sessions", work))
 
 
 def end_session(coordinator: Coordinator, session_id: str) -> None:
@@ -140,10 +142,7 @@ def _find(coordinator: Coordinator, session_id: str | None) -> tuple[Any, float]
         return None
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
-        try:
-            row = tx.session.execute(_SESSION, {"id": session_id}).one_or_none()
-        except json.JSONDecodeError:
-            return None
+        row = tx.session.execute(_SESSION, {"id": session_id}).one_or_none()
         return None if row is None else (row, tx.now())
 
     return coordinator.database.read("find-session", work)
