@@ -19,7 +19,7 @@ from server.services.people import device_logins, sessions
 from server.telemetry import JsonLines
 from tests.factories.identity_provider import PUBLIC_CLIENT, IdentityProvider
 from tests.factories.live_coordinator import Live, code_of, live
-from tests.factories.logins import GRANTS, logged_in, logging_in, provider_and_coordinator, with_groups
+from tests.factories.logins import GRANTS, beside, logged_in, logging_in, provider_and_coordinator, with_groups
 
 Both = tuple[IdentityProvider, Live]
 
@@ -174,10 +174,8 @@ def test_a_poll_that_is_none(both: Both) -> None:
 
 
 def test_two_processes_ask_in_one_moment(both: Both, tmp_path: Path) -> None:
-    """Two coordinators on one database, and one session."""
     provider, here = both
-    database = here.coordinator.database.engine.url.render_as_string()
-    with logging_in(tmp_path / "second", provider, database_url=database) as there:
+    with beside(here, tmp_path / "second", provider) as there:
         token = agreed(provider, here)
         there.skew = here.skew
         before = rows(here, "sessions")
