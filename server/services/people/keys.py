@@ -40,7 +40,7 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
     """
     _require_may_give(giver, Grant(request.role, request.study))
     id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
-    logged = naming_key(coordinator, GivenKey(id=id, **dict(request)))
+    logged = naming_key(coordinator, GivenKey(id=id, secret_sha256=_hashed(secret), **dict(request)))
 
     def work(tx: Transaction) -> ApiKeyRow:
         row = ApiKeyRow(
@@ -175,6 +175,7 @@ def _view(row: ApiKeyRow, key: str | None = None) -> ApiKeyView:
         study=row.study,
         name=row.name,
         key=key,
+        secret_sha256=row.secret_sha256,
         created_at=at(row.created_at),
         expires_at=None if row.expires_at is None else at(row.expires_at),
         revoked_at=None if row.revoked_at is None else at(row.revoked_at),
