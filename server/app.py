@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
@@ -21,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
-from server.api import api_keys, audit_log, docs, events, health, queries, rounds, secure_sum, studies
+from server.api import api_keys, audit_log, docs, events, health, people, queries, rounds, secure_sum, studies
 from server.api.auth import Context
 from server.api.bodies import Intake
 from server.api.description import describe
@@ -29,7 +30,7 @@ from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import Problems, answer_exception
 from server.api.watcher import Watcher
-from server.config import Settings
+from server.config import Settings, SettingsError
 from server.coordinator import open_coordinator
 from server.db.notifications import news_of
 from server.monitoring import monitored
@@ -37,12 +38,16 @@ from server.observation.requests import ObservedRequests
 from server.services.coordinator import Coordinator
 from server.services.events import marks
 from server.services.identities import identify
-from server.services.people.keys import authenticate_each
+from server.services.people.known import authenticate_each
 from server.services.readiness import Readiness
 from server.services.secure_sum import lists
+from server.single_sign_on.errors import SingleSignOnMisconfigured
 from server.telemetry import RequestLog, configure_logging
-from server.web import page_data, pages, synthesis_data
+from server.web import login, page_data, pages, synthesis_data
 from server.worker import Worker
+
+if TYPE_CHECKING:
+    from server.single_sign_on.provider import Provider
 
 # Requests under way may end. A body that still comes in by then is cut off.
 STOP_SECONDS = 20
@@ -57,11 +62,13 @@ NOUNS = (
     queries,
     events,
     api_keys,
+    people,
     audit_log,
     health,
     docs,
     page_data,
     synthesis_data,
+    login,
     pages,
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(noun.router for noun in NOUNS)
@@ -104,7 +111,10 @@ def create_app(
     opened.database.listen(watcher.tell)
     identities = Lookups(partial(identify, opened), at_once=in_process)
     keys = Lookups(partial(authenticate_each, opened), at_once=False)
-    app.state.context = Context(settings, opened, watcher, clock, identities, keys, Lanes(), Readiness(opened))
+    provider = _provider(settings, clock)
+    app.state.context = Context(
+        settings, opened, watcher, clock, identities, keys, Lanes(), Readiness(opened), provider
+    )
     for router in ROUTERS:
         app.include_router(router)
     pages.open_charts(app)
@@ -112,6 +122,21 @@ def create_app(
     # FastAPI's own description has its 422 and lacks signatures.
     app.openapi = cache(partial(describe, app))
     return app
+
+
+def _provider(settings: Settings, clock: Callable[[], float]) -> Provider | None:
+    single_sign_on = settings.single_sign_on()
+    if single_sign_on is None:
+        return None
+    # Its library is an extra.
+    try:
+        from server.single_sign_on.provider import Provider
+    except ModuleNotFoundError as error:
+        raise SettingsError("WARDROUND_SSO_ISSUER needs more packages: install 'wardround[sso]'") from error
+    try:
+        return Provider(single_sign_on, clock=clock)
+    except SingleSignOnMisconfigured as error:
+        raise SettingsError(f"people cannot log in: {error}") from error
 
 
 def _middleware(settings: Settings, coordinator: Coordinator) -> list[Middleware]:

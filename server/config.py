@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from server.single_sign_on.settings import SingleSignOnSettings
 from study_protocol.wire.variables import PREFIX, read_variables
 
 DRIVERS = ("sqlite", "postgresql+psycopg")
@@ -55,6 +56,11 @@ class Settings(BaseModel):
     metrics_host           address of the listener of Prometheus' metrics, apart from the API's
     metrics_port           its port. Without one there is no such listener
     traces                 send OpenTelemetry's traces to where the variables `OTEL_…` say
+    sso_issuer             address of the identity provider where people log in. Without it there are keys only
+    sso_grants             file that maps the provider's groups to roles
+    sso_session_minutes    how long a login lasts. A changed group counts at the next login
+    sso_client_id, sso_client_secret, sso_device_client_id, sso_scopes, sso_groups_claim, sso_clock_skew_seconds
+                           as in `SingleSignOnSettings`
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -87,6 +93,15 @@ class Settings(BaseModel):
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     traces: bool = False
+    sso_issuer: str = ""
+    sso_grants: Path | None = None
+    sso_session_minutes: int = Field(default=60, ge=5, le=480)
+    sso_client_id: str = ""
+    sso_client_secret: SecretStr | None = None
+    sso_device_client_id: str = ""
+    sso_scopes: str = ""
+    sso_groups_claim: str = "groups"
+    sso_clock_skew_seconds: int = 60
 
     @field_validator("origin")
     @classmethod
@@ -145,6 +160,35 @@ class Settings(BaseModel):
             url = url.set(password=self.database_password.get_secret_value())
         return url
 
+    def single_sign_on(self) -> SingleSignOnSettings | None:
+        """Return the settings of the identity provider, or None without one.
+
+        Raises:
+            SettingsError: they do not fit together, or are out of range. The text names every setting that is wrong.
+        """
+        prefix = f"{PREFIX}SSO_"
+        given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
+        if not self.sso_issuer:
+            names = (name for name in type(self).model_fields if name.startswith("sso_"))
+            if any(getattr(self, name) != type(self).model_fields[name].default for name in names):
+                raise SettingsError(f"{prefix}ISSUER is missing: it is the identity provider's address")
+            return None
+        problems: list[str] = []
+        origin = urlsplit(self.origin)
+        if origin.scheme != "https" and origin.hostname not in ("127.0.0.1", "::1", "localhost"):
+            problems.append(f"{PREFIX}ORIGIN has to begin with https:// where people log in: cookies need it")
+        if self.sso_grants is None:
+            problems.append(f"{prefix}GRANTS is missing: it is the file that maps groups to roles")
+        try:
+            settings = SingleSignOnSettings(**given)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False)
+            words = (f"{prefix}{str(e['loc'][0]).upper()}: {e['msg'].removeprefix('Value error, ')}" for e in wrong)
+            raise SettingsError("; ".join((*problems, *words))) from error
+        if problems:
+            raise SettingsError("; ".join(problems))
+        return settings
+
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """Load settings from WARDROUND_* names, each possibly as NAME_FILE. `overrides` (command-line options) win.
@@ -164,4 +208,5 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
         settings = None
     if settings is None:
         raise SettingsError("; ".join(problems))
+    settings.single_sign_on()
     return settings

@@ -9,7 +9,7 @@ from client_sdk.guard.decision import Decision, Subject, Verdict
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule
-from client_sdk.guard.standing import Standing, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, rule_in_force, standing_of
 
 
 class DecisionReader:
@@ -59,12 +59,12 @@ class Approvals:
         """Return whether a person declined the question, and none agreed to it after that."""
         return self.standing(sha256).declined is not None
 
-    def standing(self, sha256: str) -> Standing:
+    def standing(self, sha256: str) -> SubjectStanding:
         """Return how the question stands."""
         decisions = self.reader.read()
         return standing_of(decisions, self._subject(sha256), self._rule.stricter(rule_in_force(decisions)))
 
-    def decide(self, sha256: str, *, approved: bool, words: str, person: Person | None = None) -> Standing:
+    def decide(self, sha256: str, *, approved: bool, words: str, person: Person | None = None) -> SubjectStanding:
         """Write a person's decision down, durably, with the words that it was about.
 
         person  who decides. None: the account of this process

@@ -1,4 +1,4 @@
-"""What a person at this hospital decides about, and one decision."""
+"""The subjects that people at this hospital decide about, and their decisions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 
@@ -18,9 +21,41 @@ SubjectKind = Literal["question", "terms", "policy", "roster", "coordinator"]
 Verdict = Literal["agree", "decline", "withdraw"]
 
 
+class _Part(BaseModel):
+    # A field that is not understood could change the meaning.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _AccountPart(_Part):
+    identifier: str
+    name: str
+
+
+class _PersonPart(_Part):
+    name: str
+    role: str
+    reason: str
+    account: _AccountPart
+
+
+class _DecisionBody(_Part):
+    """The body of an entry."""
+
+    study: str
+    kind: SubjectKind
+    of: str
+    sha256: str
+    words: str
+    rule: ApprovalRule | None
+    verdict: Verdict
+    person: _PersonPart | None
+    at: str
+    earlier: str | None = None
+
+
 @dataclass(frozen=True)
 class Subject:
-    """What a person decides about.
+    """The subject of a decision.
 
     kind    a question, the terms of a study, the site policy, a study's roster, or the key of a study's coordinator
     study   name. Empty for the site policy
@@ -85,11 +120,18 @@ class Decision:
 
     @classmethod
     def from_body(cls, number: int, sha256: str, body: Mapping[str, Any]) -> Self:
-        """Return the decision of an entry."""
-        rule = None if body["rule"] is None else ApprovalRule.model_validate(body["rule"])
-        subject = Subject(body["kind"], body["of"], body["sha256"], body["words"], rule)
-        person = None if body["person"] is None else Person.from_dict(body["person"])
-        return cls(number, sha256, subject, body["verdict"], person, body["at"], body.get("earlier"))
+        """Return the decision of an entry. Raises LedgerDamaged: this version knows no such decision."""
+        try:
+            entry = _DecisionBody.model_validate(dict(body))
+            person = None if entry.person is None else Person.from_dict(entry.person.model_dump())
+        # Without their texts, which quote the entry.
+        except (ValidationError, ConfigurationError):
+            raise LedgerDamaged(
+                f"entry {number} of decisions.db is no decision that this version knows. If a newer version wrote it, "
+                "use that one. Else restore the file from the newest backup"
+            ) from None
+        subject = Subject(entry.kind, entry.of, entry.sha256, entry.words, entry.rule)
+        return cls(number, sha256, subject, entry.verdict, person, entry.at, entry.earlier)
 
     @property
     def identity(self) -> str | None:
@@ -97,6 +139,6 @@ class Decision:
         return self.earlier if self.person is None else self.sha256
 
     @property
-    def who(self) -> str:
+    def person_in_words(self) -> str:
         """Return the person in words."""
         return NOT_RECORDED if self.person is None else str(self.person)

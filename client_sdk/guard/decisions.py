@@ -16,7 +16,7 @@ from client_sdk.guard.decision import Decision, Subject, Verdict
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule
-from client_sdk.guard.standing import Standing, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, rule_in_force, standing_of
 
 DECISIONS_FILE = "decisions.db"
 # Stands where a study's name does in the ledger of a data set.
@@ -48,13 +48,13 @@ class DecisionLedger(LedgerChain):
         """Return all decisions, the oldest first."""
         return [Decision.from_body(entry.sequence, entry.sha256, entry.body) for entry in self._of(_DECISION)]
 
-    def decide(self, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> Standing:
+    def decide(self, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
         """Write a decision, and return how the subject stands now. It is durable when this returns.
 
         rule  of the site policy at hand. The stricter of it and of the policy in force counts
 
         Raises:
-            ConfigurationError: a reason is missing, or there is nothing to decline or to take back.
+            ConfigurationError: a reason is missing, or no agreement waits that it declines or takes back.
             LedgerNotWritten: the ledger is unchanged.
         """
         decisions = self.decisions()
@@ -84,13 +84,15 @@ def decisions_in(home: Path) -> list[Decision]:
         LedgerDamaged: not a ledger, or its chain is broken.
         LedgerNotWritten: the file cannot be read.
     """
-    if not (home / DECISIONS_FILE).exists():
-        return [Decision.from_body(0, "", body) for body in _earlier_approvals(home)]
-    with DecisionLedger.open(home / DECISIONS_FILE, read_only=True) as ledger:
-        return ledger.decisions()
+    decisions: list[Decision] = []
+    if (home / DECISIONS_FILE).exists():
+        with DecisionLedger.open(home / DECISIONS_FILE, read_only=True) as ledger:
+            decisions = ledger.decisions()
+    # A process may have ended before it took them over.
+    return decisions or [Decision.from_body(0, "", body) for body in _earlier_approvals(home)]
 
 
-def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> Standing:
+def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
     """Write one decision into the ledger of a hospital. Raises as `DecisionLedger.decide` and `open_in`."""
     with DecisionLedger.open_in(home) as ledger:
         return ledger.decide(subject, verdict, person, rule)
@@ -104,7 +106,7 @@ def decision_numbered(decisions: list[Decision], number: int) -> Decision:
     return decision
 
 
-def _require_open(standing: Standing, subject: Subject, verdict: Verdict, person: Person) -> None:
+def _require_open(standing: SubjectStanding, subject: Subject, verdict: Verdict, person: Person) -> None:
     """Require that the verdict can still change something. Raises ConfigurationError."""
     if verdict == "withdraw" and not any(each.person and each.person.is_same(person) for each in standing.agreed):
         raise ConfigurationError(
@@ -113,7 +115,8 @@ def _require_open(standing: Standing, subject: Subject, verdict: Verdict, person
         )
     # A question is asked again and again. The others are in force once, and what ends them is another act.
     if verdict == "decline" and standing.effective is not None and subject.kind != "question":
-        ends = {"terms": f"`wardround withdraw {subject.study}` leaves the study", "policy": "change the site policy"}
+        leave = f"`wardround withdraw {subject.study}` leaves the study"
+        ends = {"terms": leave, "coordinator": leave, "policy": "change the site policy"}
         raise ConfigurationError(
             f"{subject} has taken effect already: {ends.get(subject.kind, 'pin another one in its place')}"
         )
@@ -131,6 +134,7 @@ def _earlier_approvals(home: Path) -> Iterator[dict[str, Any]]:
             continue
         identity = decision.get("id")
         yield {
+            "study": _DECISION,
             "kind": "question",
             "of": path.parent.parent.name,
             "sha256": path.stem,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, LedgerInUse
 from client_sdk.guard.seen_ledger import SCHEMA as SEEN_SCHEMA
+from study_protocol.files.durable import move_durably
 from study_protocol.files.lock import FileInUse, FileLock
 from study_protocol.files.names import is_device
 from study_protocol.files.private import make_private_folder, open_private
@@ -90,8 +92,10 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """
     if read_only:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    # Made here with its mode. SQLite would leave that to the umask.
-    os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+    if not path.exists() or path.stat().st_size == 0:
+        _make(path)
+    # An error of the system says more than SQLite's.
+    os.close(open_private(path, os.O_RDWR))
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -102,6 +106,18 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _make(path: Path) -> None:
+    """Write a new file with its tables, and then give it its name: a reader sees no file without tables."""
+    new = path.with_suffix(".new")
+    for leftover in (new, Path(f"{new}-journal"), Path(f"{path}-wal"), Path(f"{path}-shm")):
+        leftover.unlink(missing_ok=True)
+    # Made here with its mode. SQLite would leave that to the umask.
+    os.close(open_private(new, os.O_RDWR | os.O_CREAT))
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.executescript(SCHEMA + SEEN_SCHEMA)
+    move_durably(new, path)
 
 
 def take_lock(path: Path) -> FileLock:

@@ -6,7 +6,6 @@ How many people have agreed is counted by name and, where the site policy wants 
 from __future__ import annotations
 
 import os
-import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ _UNSET_UIDS = (-1, 2**32 - 1)
 
 
 @dataclass(frozen=True)
-class Account:
+class SystemAccount:
     """An account of the operating system.
 
     identifier  number of the user, or on Windows the name. Accounts are compared by it
@@ -39,7 +38,7 @@ class Account:
 
         The kernel tells it. Variables such as USER and SUDO_USER are not read, because each person can set them.
         """
-        if sys.platform == "win32":
+        if os.name == "nt":
             return cls(os.getlogin().casefold(), os.getlogin())
         # Linux keeps the login user through `sudo` and `su`, so that people who share an account stay apart.
         uid = _login_uid()
@@ -66,7 +65,7 @@ class Person:
     name: str
     role: str = ""
     reason: str = ""
-    account: Account = field(default_factory=Account.current)
+    account: SystemAccount = field(default_factory=SystemAccount.current)
 
     def __post_init__(self) -> None:
         # A reason may be pasted with line ends.
@@ -78,13 +77,13 @@ class Person:
     @classmethod
     def acting(cls, name: str | None = None, role: str = "", reason: str = "") -> Self:
         """Return the person who runs this process. name: None is the name of the account."""
-        account = Account.current()
+        account = SystemAccount.current()
         return cls(str(account) if name is None else name, role, reason, account)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
         """Return the person of an entry."""
-        account = Account(body["account"]["identifier"], body["account"]["name"])
+        account = SystemAccount(body["account"]["identifier"], body["account"]["name"])
         return cls(body["name"], body["role"], body["reason"], account)
 
     def to_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SubjectStanding:
     """The state of one subject under a rule.
 
     effective  the agreement with which it took effect. None: it has none, or another one took its place
@@ -55,21 +55,23 @@ class Standing:
     @property
     def lack_in_words(self) -> str:
         """Return who of the people that are needed have agreed, and how many lack."""
-        count, names = _count(self.agreed, self.rule), "; ".join(each.who for each in self.agreed)
+        count, names = _count(self.agreed, self.rule), "; ".join(each.person_in_words for each in self.agreed)
         shared = "a name or an account" if self.rule.distinct_accounts else "a name"
-        same = f" Those who share {shared} count as one person." if count < len(self.agreed) else ""
+        joint = f" Those who share {shared} count as one person." if count < len(self.agreed) else ""
         missing = self.rule.people - count
-        other = ", from another account" if self.rule.distinct_accounts else ", under another name"
-        more = f"{missing} more {'has' if missing == 1 else 'have'} to agree{other}"
-        return f"{count} of {self.rule.people} people have agreed ({names}).{same} {more}"
+        apart_by = ", from another account" if self.rule.distinct_accounts else ", under another name"
+        more = f"{missing} more {'has' if missing == 1 else 'have'} to agree{apart_by}"
+        return f"{count} of {self.rule.people} people have agreed ({names}).{joint} {more}"
 
 
-def standing_of(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> Standing:
+def standing_of(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> SubjectStanding:
     """Return how a subject stands. rule: of questions, terms and rosters. A policy also needs that of before."""
     group = _group_of(decisions, subject, rule)
     sha256 = subject.sha256
     agreed, declined = group.agreed.get(sha256, ()), group.declined.get(sha256)
-    return Standing(group.effective.get(sha256), agreed, declined, group.rule_of(subject), sha256 in group.replaced)
+    return SubjectStanding(
+        group.effective.get(sha256), agreed, declined, group.rule_of(subject), sha256 in group.replaced
+    )
 
 
 def in_force(decisions: Iterable[Decision], subject: Subject, rule: ApprovalRule) -> str | None:
@@ -157,5 +159,5 @@ def _without(agreed: Sequence[Decision], decision: Decision) -> tuple[Decision, 
 
 
 def _who(decision: Decision) -> str:
-    who = "a person who is not recorded," if decision.person is None else str(decision.person)
-    return f"{who} on {decision.at[:10]}" if decision.at else who.rstrip(",")
+    name = "a person who is not recorded," if decision.person is None else str(decision.person)
+    return f"{name} on {decision.at[:10]}" if decision.at else name.rstrip(",")

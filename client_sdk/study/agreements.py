@@ -1,20 +1,20 @@
-"""What people here agree to before the hospital takes part: the site policy, the roster, and the terms of a study."""
+"""The agreements of people before a hospital takes part: the site policy, the roster, and the terms of a study."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, NotAgreed
 from client_sdk.guard.approvals import DecisionReader
-from client_sdk.guard.decision import Subject
+from client_sdk.guard.decision import Decision, Subject
 from client_sdk.guard.decisions import DecisionLedger
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import SitePolicy
-from client_sdk.guard.standing import Standing, in_force, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 from client_sdk.identity import Membership
 from client_sdk.study.waiting import Waiting, Watch
 from study_protocol.study.messages import RosterEntry
@@ -72,7 +72,7 @@ class JoinAgreements:
     reader: DecisionReader
 
     def require_policy(self, *, accept_loss: bool) -> None:
-        """Wait until the site policy is in force, where people decide together. Nothing is written.
+        """Wait until the site policy is in force, where people decide together. It writes no entry.
 
         accept_loss  a person says that decisions are lost
 
@@ -95,12 +95,13 @@ class JoinAgreements:
         Raises:
             NotAgreed: a person declined.
         """
-        self._agree(self._policy)
+        self._agree_to_policy()
         if not is_joined:
             terms = terms_of(self.membership, self.dataset, settings_sha256)
             self._agree(terms)
             options = "" if self.dataset == "records" else f" --dataset {self.dataset}"
             self._wait_for(terms, f"wardround agree {self.membership.study}{options}")
+            self._agree_to_policy()
         decisions = self.reader.read()
         self.ledger.mark_decisions(decisions, rule_in_force(decisions))
 
@@ -108,11 +109,24 @@ class JoinAgreements:
     def _policy(self) -> Subject:
         return Subject.of_policy(self.policy)
 
+    def _agree_to_policy(self) -> None:
+        standing = self._standing(self._policy)
+        # Another one may have taken effect while people read the terms.
+        if standing.rule.people > 1 and standing.effective is None:
+            raise NotAgreed(_replaced(self._policy))
+        self._agree(self._policy)
+
     def _agree(self, subject: Subject) -> None:
-        """Write the person's agreement, unless it is there or others have to look by themselves."""
+        """Write the person's agreement, unless it is there or others have to look by themselves.
+
+        Raises:
+            NotAgreed: a person declined, and no person runs this program.
+        """
         standing, person = self._standing(subject), self.person
         if standing.effective is not None or (standing.rule.people > 1 and person is None):
             return
+        if standing.declined is not None and person is None:
+            raise NotAgreed(f"{subject} is {standing.in_words}. No data was sent")
         if any(
             person is not None and each.person is not None and each.person.is_same(person) for each in standing.agreed
         ):
@@ -126,12 +140,12 @@ class JoinAgreements:
             if standing.declined is not None:
                 raise NotAgreed(f"{subject} is {standing.in_words}. No data was sent")
             if self._in_force(subject) != before:
-                raise NotAgreed(f"another one took the place of {subject} that join began with: start join again")
+                raise NotAgreed(_replaced(subject))
             self.watch.waits(Waiting(f"waiting for people here: {subject}: {standing.in_words} (`{command}`)"))
             self.sleep(_LOOK_SECONDS)
         self.watch.goes_on()
 
-    def _standing(self, subject: Subject) -> Standing:
+    def _standing(self, subject: Subject) -> SubjectStanding:
         decisions = self.reader.read()
         return standing_of(decisions, subject, self.policy.approval.stricter(rule_in_force(decisions)))
 
@@ -155,6 +169,22 @@ class JoinAgreements:
                 f"the pinned roster of {study} is not the one that people here agreed to. Compare its number anew "
                 f"(wardround roster show {study}). Then {_so_many(rule.people)} it (wardround roster pin {study} …)"
             )
+
+
+def require_all_seen(home: Path, decisions: Sequence[Decision]) -> None:
+    """Require that the decisions hold all that the ledgers of the hospital's data sets have seen.
+
+    Raises:
+        LedgerDamaged: decisions were removed, or a ledger is damaged.
+        LedgerNotWritten: a ledger cannot be read.
+    """
+    for path in sorted((home / "ledgers").glob("*.db")):
+        with HospitalLedger.open(path, read_only=True) as ledger:
+            ledger.require_decisions(decisions)
+
+
+def _replaced(subject: Subject) -> str:
+    return f"another one took the place of {subject} that join began with: start join again"
 
 
 def _so_many(people: int) -> str:

@@ -26,6 +26,7 @@ from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.guard.standing import standing_of
 from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, NEXT_KEY_FILE, Identity, Membership
+from client_sdk.study.agreements import require_all_seen
 from client_sdk.study.sites import find_site_versions
 from study_protocol.files.private import exposure
 from study_protocol.study.site_versions import SiteVersions
@@ -207,15 +208,16 @@ def _checked_state(snapshot: Snapshot) -> str:
 
 def _decisions(directory: Path) -> list[Finding]:
     """Return whether the chain of decisions is whole, and what people still have to agree to for the site policy."""
-    if not (directory / DECISIONS_FILE).exists():
-        return []
     try:
         decisions, policy = decisions_in(directory), SitePolicy.in_force(directory)
+        require_all_seen(directory, decisions)
     except ConfigurationError:
         # Of the policy, which has a finding of its own.
         return []
     except WardroundError as error:
         return [Finding("decisions", "bad", str(error))]
+    if not (directory / DECISIONS_FILE).exists():
+        return []
     standing = standing_of(decisions, Subject.of_policy(policy), policy.approval)
     if standing.effective is None and standing.rule.people > 1:
         return [Finding("decisions", "note", f"the site policy: {standing.in_words} (wardround policy agree)")]

@@ -23,7 +23,7 @@ from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsOrigin
 from client_sdk.guard.people import Person
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
-from client_sdk.guard.standing import Standing
+from client_sdk.guard.standing import SubjectStanding
 from client_sdk.identity import Identity, Membership
 from client_sdk.study.agreements import coordinator_of
 from client_sdk.study.enrolment import enrol, rotate
@@ -185,7 +185,9 @@ class Hospital:
         """Return what people here decided, the oldest first. Raises LedgerDamaged: the chain is broken."""
         return decisions_in(self.directory)
 
-    def decide(self, subject: Subject, verdict: Verdict, person: Person, policy: SitePolicy | None = None) -> Standing:
+    def decide(
+        self, subject: Subject, verdict: Verdict, person: Person, policy: SitePolicy | None = None
+    ) -> SubjectStanding:
         """Write a person's decision into the hospital's ledger, and return how its subject stands now.
 
         subject  `proposal(…).terms`, `Subject.of_policy(policy)`, or `Subject.of_question(query)`. A roster is pinned
@@ -194,7 +196,7 @@ class Hospital:
         policy   the site policy at hand. None: as for `join`
 
         Raises:
-            ConfigurationError: there is nothing to decline or to withdraw, or the policy asks for a reason.
+            ConfigurationError: no agreement waits that it declines or withdraws, or the policy asks for a reason.
             LedgerInUse, LedgerDamaged, LedgerNotWritten: no decision is written.
         """
         rules = policy or SitePolicy.in_force(self.directory)

@@ -17,7 +17,7 @@ from client_sdk.study.verifier import active_fingerprint
 from study_protocol.wire.signing import ROSTER_DIGITS, as_digits
 
 if TYPE_CHECKING:
-    from client_sdk.guard.standing import Standing
+    from client_sdk.guard.standing import SubjectStanding
     from client_sdk.study.hospital import Hospital
 
 
@@ -53,7 +53,7 @@ def _joined(text: str) -> str:
     return re.sub(r"[\s.,-]", "", text).lower()
 
 
-def pin_roster(hospital: Hospital, study: str, text: str, person: Person | None = None) -> Standing:
+def pin_roster(hospital: Hospital, study: str, text: str, person: Person | None = None) -> SubjectStanding:
     """Agree to the active members that the coordinator shows, if they are those whose number was compared.
 
     The roster is pinned once enough people here have agreed to it.

@@ -1,9 +1,9 @@
 """Authentication of callers, and the context that every handler can reach.
 
-A client signs this very request, and a person has an API key. A client's token covers method, address and body.
-`study_protocol.study.roles` says who may call which operation. A caller is known, and may be refused, before a byte of
-the body is read (`SignedRoute`). The body is compared with the signature before a handler runs. Handlers that stream it
-compare the digest themselves, before anything is recorded.
+A client signs this very request, and a person has an API key or a session. A client's token covers method, address and
+body. `study_protocol.study.roles` says who may call which operation. A caller is known, and may be refused, before a
+byte of the body is read (`SignedRoute`). The body is compared with the signature before a handler runs. Handlers that
+stream it compare the digest themselves, before anything is recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -23,9 +23,11 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from server.api.bodies import body_of
+from server.api.description import security_of
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
+from server.api.session_cookie import READING, cookie_of, require_own_page
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.change_request import ChangeRequest
@@ -33,7 +35,7 @@ from server.domain.errors import Rejected
 from server.domain.versions import require_spoken
 from server.services.coordinator import Coordinator
 from server.services.identities import MemberIdentity
-from server.services.people import keys
+from server.services.people import known
 from server.services.people.audit import acting
 from server.services.people.person import Person
 from server.services.readiness import Readiness
@@ -48,6 +50,10 @@ from study_protocol.wire.documents import UnclearDocument, load_json
 from study_protocol.wire.signing import claimed_identity, verify_request_token
 from study_protocol.wire.values import NAME_PATTERN
 
+if TYPE_CHECKING:
+    # Its library is an extra.
+    from server.single_sign_on.provider import Provider
+
 T = TypeVar("T")
 
 
@@ -57,9 +63,10 @@ class Context:
 
     clock       seconds since the epoch, for the time window of request tokens
     identities  by (study, client): the key that signs for the client now
-    keys        by API key: its holder
+    keys        by API key or session: its person
     lanes       how much of this process one caller may use at once
     readiness   whether this process can do its work
+    provider    where people log in. None: people have keys only
     """
 
     settings: Settings
@@ -70,6 +77,7 @@ class Context:
     keys: Lookups[str, Person]
     lanes: Lanes
     readiness: Readiness
+    provider: Provider | None = None
 
 
 def _context_of(request: Request) -> Context:
@@ -93,12 +101,10 @@ Witness = Annotated[
     str | None,
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
-API_KEY_PREFIX = "wrk_"
 # Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 # In the request's scope: who asks, and the context whose writes have an entry in the audit log.
 _CALLER, _ACTING = "wardround.caller", "wardround.acting"
-_READING = frozenset({"GET", "HEAD"})
 _FOR_HOSPITALS = "this is for the clients of the study, signed with their own keys"
 # Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
 _UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
@@ -169,7 +175,7 @@ async def require_standing(context: Context, caller: Caller) -> None:
         Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
     """
     if isinstance(caller, Person):
-        await run_in_threadpool(keys.require_valid, context.coordinator, caller)
+        await run_in_threadpool(known.require_valid, context.coordinator, caller)
         return
     member = await context.identities.ask((caller.study, caller.name))
     if member is None or member.state != "active" or member.public_key != caller.public_key:
@@ -202,8 +208,12 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
         SigningError: the signature or its claims are wrong. ClockSkew tells the server's time.
         Rejected: `revoked`, `replayed`, or `bad-token` of an API key.
     """
+    cookie = cookie_of(request)
+    if cookie is not None:
+        require_own_page(request, cookie)
+        return await context.keys.ask(cookie)
     token = _bearer(request)
-    if token.startswith(API_KEY_PREFIX):
+    if token.startswith(known.PREFIXES):
         return await context.keys.ask(token)
     address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
@@ -228,9 +238,9 @@ class SignedRoute(APIRoute):
         once, leaves = "POST" in methods or used_once in marks, leaving in marks
         # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in marks
-        changes = not methods <= _READING and self.name not in LOGGED_WITH_ITS_ROUND
+        changes = not methods <= READING and self.name not in LOGGED_WITH_ITS_ROUND
         if signed:
-            self.openapi_extra = {"security": _schemes(self.name)} | (self.openapi_extra or {})
+            self.openapi_extra = {"security": security_of(self.name)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if not signed:
@@ -266,7 +276,7 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
             where = "" if study is None else " of this study"
             raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
     elif not callers & {"member", "itself"}:
-        raise ApiProblem("forbidden", "this is for people: it needs an API key")
+        raise ApiProblem("forbidden", "this is for people: it needs an API key or a login")
     elif caller.study != study:
         raise ApiProblem("forbidden", "the client takes part in another study")
     elif "itself" in callers and caller.name != path.get("client"):
@@ -306,13 +316,6 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
         yield from _dependencies(needed)
 
 
-def _schemes(operation: str) -> list[dict[str, list[str]]]:
-    """Return the callers that the API's description admits (`server.api.description`)."""
-    callers = OPERATIONS[operation]
-    schemes = {"client": {"member", "itself"}, "key": set(ROLES)}
-    return [{scheme: []} for scheme, admitted in schemes.items() if callers & admitted]
-
-
 def target(request: Request, origin: str) -> str:
     """Return the address a client signs: the public origin, the path as it came, the query as it came."""
     # Not `path`, which is decoded: two addresses that read alike would share a signature.
@@ -324,7 +327,7 @@ def target(request: Request, origin: str) -> str:
 def _bearer(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise ApiProblem("bad-token", "send `Authorization: Bearer …` with a signed token or an API key")
+        raise ApiProblem("bad-token", "send `Authorization: Bearer …` with a signed token or an API key, or log in")
     return token.strip()
 
 

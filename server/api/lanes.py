@@ -18,6 +18,7 @@ THREADS_OF_ONE = 8
 # Limits of long computations, on processors that all callers share.
 HEAVY_OF_ONE, HEAVY_OF_ALL = 2, 2
 STREAMS_OF_ONE = 16
+LOGINS_OF_ALL = 8
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Lane:
         if places is not None and places.used >= self.at_once + self.waiting:
             raise ApiProblem(
                 "too-many-requests",
-                f"the same key has {places.used} {self.noun} here already: send the same request again later, and "
+                f"the same caller has {places.used} {self.noun} here already: send the same request again later, and "
                 "fewer at once",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -67,12 +68,14 @@ class Lanes:
     threads  requests that are carried out in a thread
     heavy    those of them that compute for long. Heavy requests of all callers take turns, too
     streams  event streams
+    logins   questions to the identity provider, for people whom nobody knows yet. All of them are one caller
     """
 
     def __init__(self) -> None:
         self.threads = Lane(THREADS_OF_ONE, 120, "requests")
         self.heavy = Lane(HEAVY_OF_ONE, 6, "requests that take long")
         self.streams = Lane(STREAMS_OF_ONE, 0, "event streams")
+        self.logins = Lane(LOGINS_OF_ALL, 24, "logins")
         self._heavy_of_all = asyncio.Semaphore(HEAVY_OF_ALL)
 
     @asynccontextmanager

@@ -64,6 +64,8 @@ CATALOGUE: dict[str, ProblemKind] = {
     "replayed": ProblemKind(401, "This token has been used before"),
     "revoked": ProblemKind(403, "The client no longer takes part"),
     "forbidden": ProblemKind(403, "Not allowed for this caller"),
+    "login-refused": ProblemKind(403, "The login is refused"),
+    "too-many-logins": ProblemKind(429, "Too many logins under way"),
     "client-too-old": ProblemKind(403, "The study needs a newer program"),
     "too-many-requests": ProblemKind(429, "Too many requests of one caller at once"),
     # The resource
@@ -74,6 +76,8 @@ CATALOGUE: dict[str, ProblemKind] = {
     "unknown-key": ProblemKind(404, "No such key"),
     "round-unknown": ProblemKind(404, "No such round"),
     "unknown-query": ProblemKind(404, "No such query"),
+    "unknown-login": ProblemKind(404, "No such login under way"),
+    "no-single-sign-on": ProblemKind(404, "People have keys only"),
     "no-session": ProblemKind(404, "This round has no secure sum"),
     "method-not-allowed": ProblemKind(405, "No such method on this resource"),
     "range-not-satisfiable": ProblemKind(416, "The range lies outside the model"),

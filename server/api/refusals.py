@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Unsigned requests: monitors have no key, and an enrolling hospital is about to make one.
-OPEN = frozenset({"/version", "/livez", "/readyz", "/v1/enrolments"})
+# Unsigned requests: monitors have no key, and an enrolling hospital or a person who logs in is about to get one.
+OPEN = frozenset({"/version", "/livez", "/readyz", "/v1/enrolments", "/v1/logins", "/v1/logins/poll"})
 _WITHOUT_A_STORE = ("/version", "/livez")
 _TENSORS = ("malformed-tensors", "wrong-names", "wrong-shape", "wrong-dtype", "not-finite")
 _IN_ROUND = ("round-unknown", "not-sampled", "round-closed", "unknown-head", "different-update")
@@ -49,6 +49,8 @@ _OF_OPERATION: Mapping[str, tuple[str, ...]] = {
     "query_json": ("unknown-query",),
     "put_consent": ("unknown-query", "query-closed", "not-enrolled"),
     "revoke_key": ("unknown-key",),
+    "begin_login": ("no-single-sign-on", "login-refused", "too-many-logins", "too-many-requests"),
+    "poll_login": ("no-single-sign-on", "login-refused", "unknown-login", "too-many-requests", "forbidden"),
 }
 _OF_SESSIONS = (
     *("round-unknown", "no-session", "not-sampled", "too-early", "different-message", "unknown-head"),

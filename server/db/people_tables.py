@@ -1,6 +1,8 @@
-"""Tables of people: their API keys, and the audit log of what they asked for, which triggers keep append-only."""
+"""Tables of people: API keys, sessions, and the audit log of what they asked for, which triggers keep append-only."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import CheckConstraint, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -63,3 +65,34 @@ class AuditHeadRow(Base):
     entries: Mapped[int] = mapped_column(comment="length of the log")
     sha256: Mapped[str] = mapped_column(SHA256, comment="hash of the last entry")
     signature: Mapped[str | None] = mapped_column(String(86), comment="the coordinator's; none: before its first use")
+
+
+class SessionRow(Base):
+    """Sessions of people who logged in at the identity provider. Only the hash of the secret is kept."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        hexadecimal("secret_sha256", "secret"),
+        CheckConstraint("expires_at >= created_at", name="expires"),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the session's token")
+    subject: Mapped[str] = mapped_column(String(255), comment="the person's lasting id at the identity provider")
+    name: Mapped[str] = mapped_column(String(100), comment="the person, as the identity provider says")
+    groups: Mapped[list[Any]] = mapped_column(comment="the person's groups at the login")
+    secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
+    created_at: Mapped[float] = mapped_column(comment="when the person logged in")
+    expires_at: Mapped[float] = mapped_column(comment="from when on it opens nothing")
+
+
+class DeviceLoginRow(Base):
+    """Logins from the command line that wait for the person. Deleted at their end."""
+
+    __tablename__ = "device_logins"
+    __table_args__ = (hexadecimal("secret_sha256", "secret"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, comment="public part of the login's token")
+    secret_sha256: Mapped[str] = mapped_column(SHA256, comment="SHA-256 of the secret part")
+    pending: Mapped[dict[str, Any]] = mapped_column(comment="what the identity provider is asked with")
+    asked_until: Mapped[float] = mapped_column(comment="until then a process asks the identity provider")
+    expires_at: Mapped[float] = mapped_column(comment="from when on it is of no use")

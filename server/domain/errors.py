@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 WhoAsks = Literal[
-    "bad-token", "bad-signature", "replayed", "revoked", "forbidden", "client-too-old", "too-many-requests"
+    "bad-token",
+    "bad-signature",
+    "replayed",
+    "revoked",
+    "forbidden",
+    "client-too-old",
+    "too-many-requests",
+    "too-many-logins",
+    "login-refused",
 ]
 Unknown = Literal[
     "unknown-study",
@@ -17,6 +25,8 @@ Unknown = Literal[
     "no-session",
     "unknown-query",
     "unknown-witness",
+    "unknown-login",
+    "no-single-sign-on",
 ]
 StudyForbids = Literal[
     "frozen",

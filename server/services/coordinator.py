@@ -13,6 +13,7 @@ from server.db.session_states import States
 from server.domain.change_request import ChangeRequest
 from server.observation.observer import UNOBSERVED, ProcessObserver
 from server.signing_key import SigningKey
+from server.single_sign_on.grants import GroupGrant
 from study_protocol.documents.certify import CertificateAccount
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins
@@ -65,6 +66,7 @@ class Coordinator:
     walks       by study, how far this process has walked along its ledger
     sessions    secure sums as this process saw them last
     observer    metrics and traces of this process
+    group_grants  what members of the identity provider's groups may do
     asked       the change that somebody asks for, where this is the coordinator as it serves one request
     """
 
@@ -75,6 +77,7 @@ class Coordinator:
     signer: SigningKey
     origin: str
     binds_models: bool = True
+    group_grants: tuple[GroupGrant, ...] = ()
     asked: ChangeRequest | None = None
     statements: dict[str, tuple[RawRows, BudgetStatement]] = field(
         default_factory=dict[str, tuple[RawRows, BudgetStatement]], repr=False, compare=False

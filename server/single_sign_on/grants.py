@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from server.single_sign_on.errors import SingleSignOnMisconfigured
+from study_protocol.study.roles import Grant, Role
 from study_protocol.wire.values import NAME_PATTERN
 from study_protocol.wire.written import Unreadable, read_toml
-
-Role = Literal["administrator", "lead", "asker", "viewer", "auditor"]
 
 
 class GroupGrant(BaseModel):
@@ -69,7 +68,7 @@ def _phrase(problem: ErrorDetails) -> str:
             return f"write tables [[grant]] and nothing else. {'.'.join(map(str, place))}: {message}"
 
 
-def grants_of_groups(grants: Iterable[GroupGrant], groups: Iterable[str]) -> tuple[GroupGrant, ...]:
-    """Return the grants that a member of these groups has. Groups are compared letter by letter."""
+def grants_of_groups(grants: Iterable[GroupGrant], groups: Iterable[str]) -> tuple[Grant, ...]:
+    """Return what a member of these groups may do. Groups are compared letter by letter."""
     members = frozenset(groups)
-    return tuple(grant for grant in grants if grant.group in members)
+    return tuple(dict.fromkeys(Grant(each.role, each.study) for each in grants if each.group in members))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from server.single_sign_on.errors import LoginRefused
@@ -25,16 +25,12 @@ class PersonIdentity:
     issuer, subject   who it is: the pair names one person for ever, and nothing else does
     name              to be shown. Printable, at most 100 characters, chosen by the person
     groups            printable names of groups or roles, at most 256 characters each
-    expires_at        end of the ID token, in seconds since 1970. The login has to be done anew after it or later
-    id_token_hint     the ID token, for `Provider.logout_address`. To be kept secret
     """
 
     issuer: str
     subject: str
     name: str
     groups: tuple[str, ...]
-    expires_at: float
-    id_token_hint: str = field(repr=False)
 
 
 def has_name(claims: Mapping[str, Any]) -> bool:

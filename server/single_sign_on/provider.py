@@ -36,9 +36,6 @@ from server.single_sign_on.settings import SingleSignOnSettings
 
 _OK = 200
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-_YEAR_SECONDS = 366 * 86400.0
-# Beyond it servers refuse an address. A provider without the hint asks the person.
-_MAX_HINT = 4096
 
 
 class Provider:
@@ -154,16 +151,11 @@ class Provider:
         interval = min(interval, MAX_POLL_SECONDS)
         return replace(pending, interval=interval, next_poll_at=now + interval)
 
-    async def logout_address(
-        self, post_logout_redirect_uri: str, *, id_token_hint: str = "", state: str = ""
-    ) -> str | None:
+    async def logout_address(self, post_logout_redirect_uri: str) -> str | None:
         """Return where to send the browser so that the person is logged out at the provider, too.
 
-        None where the provider has no such address or does not answer. The coordinator's session ends in any case.
-
-        Args:
-            id_token_hint: `PersonIdentity.id_token_hint`. Without it most providers ask the person.
-            state: Comes back with the browser.
+        None where the provider has no such address or does not answer. The coordinator's session ends in any case. The
+        provider asks the person first: no ID token is kept to prove who it is.
         """
         try:
             endpoint = (await self._metadata.get()).end_session_endpoint
@@ -171,13 +163,8 @@ class Provider:
             return None
         if endpoint is None:
             return None
-        parameters = {
-            "client_id": self._settings.client_id,
-            "post_logout_redirect_uri": post_logout_redirect_uri,
-            "id_token_hint": id_token_hint if len(id_token_hint) <= _MAX_HINT else "",
-            "state": state,
-        }
-        return add_params_to_uri(endpoint, [(name, text) for name, text in parameters.items() if text])
+        parameters = {"client_id": self._settings.client_id, "post_logout_redirect_uri": post_logout_redirect_uri}
+        return add_params_to_uri(endpoint, parameters.items())
 
     @property
     def _device_client(self) -> str:
@@ -213,8 +200,6 @@ class Provider:
             subject=claims["sub"],
             name=name_of(more | claims),
             groups=(groups_of(more, self._settings.groups_claim) or ()) if groups is None else groups,
-            expires_at=float(min(claims["exp"], now + _YEAR_SECONDS)),
-            id_token_hint=token,
         )
 
     async def _userinfo(self, metadata: ProviderMetadata, access_token: str | None, subject: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from accounting.budget.ledger import GENESIS
 from study_protocol.study.people import GivenKey
 from study_protocol.study.roles import Role
 from study_protocol.wire.octets import Signature
@@ -23,6 +22,8 @@ from study_protocol.wire.values import Message, Name, Sha256, Whole
 ActorKind = Literal["key", "session", "hospital", "machine", "unknown"]
 BEFORE_THE_LOG = "before-the-log"
 AUDIT_HEAD = "wardround/1/audit-head"
+# Before the first entry, as in a study's ledger.
+GENESIS = "0" * 64
 
 
 class AuditLogFault(Exception):
@@ -38,7 +39,7 @@ class Actor(Message):
 
     kind  `key` and `session` are people at the API. `machine` is a command on the coordinator's own machine. `unknown`
           stands in the first entry of a log that is younger than its study
-    id    of the key or the session. Empty otherwise
+    id    of the key. Of a session, the person's lasting id at the identity provider. Empty otherwise
     name  of the person or the hospital. Of `machine`, the operating system's user
     role  that allowed the change. null for other kinds than `key` and `session`
     """

@@ -1,9 +1,9 @@
-"""Messages about people at the coordinator: their API keys."""
+"""Messages about people at the coordinator: their API keys, logins and sessions."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
@@ -63,3 +63,70 @@ class ApiKeyList(Message):
     """Keys in the order in which they were made."""
 
     keys: list[ApiKeyView] = Field(description="in order of their making")
+
+
+class GrantView(Message):
+    """A role of a person."""
+
+    role: Role = Field(description="what the person may do")
+    study: str | None = Field(description="in which study. Null: in all")
+
+
+class PersonView(Message):
+    """The person who asks."""
+
+    kind: Literal["key", "session"] = Field(description="known by an API key, or by a login at the identity provider")
+    name: Text = Field(description="as audit log and ledger show it")
+    grants: list[GrantView] = Field(description="roles of the person")
+    csrf_token: str | None = Field(
+        description="for a session in a browser's cookie: to be sent as X-CSRF-Token with each request that changes "
+        "something. Null otherwise"
+    )
+
+
+class PersonSession(Message):
+    """A session of a person who logged in. `token` (`wrs_<id>_<secret>`) is shown once."""
+
+    id: str = Field(description="the middle part of the token")
+    subject: Text = Field(description="the person's lasting id at the identity provider")
+    name: Text = Field(description="the person, as the identity provider says")
+    grants: list[GrantView] = Field(description="roles that the person's groups give now")
+    token: str | None = Field(description="shown once, null in lists")
+    created_at: AwareDatetime = Field(description="when the person logged in")
+    expires_at: AwareDatetime = Field(description="from when on it opens nothing")
+
+
+class PersonSessions(Message):
+    """Sessions that have not expired, in the order of their logins."""
+
+    sessions: list[PersonSession] = Field(description="in order of their logins")
+
+
+class SessionEnded(Message):
+    """A session that its person has ended."""
+
+    logout_address: str | None = Field(description="where a browser logs out at the identity provider, too. Null: none")
+
+
+class LoginBegun(Message):
+    """A login from the command line. The person opens `verification_uri` and writes `user_code` there."""
+
+    token: str = Field(description="`wrl_<id>_<secret>`, with which to ask whether the person has logged in")
+    user_code: str = Field(description="what the person writes at the identity provider")
+    verification_uri: str = Field(description="the identity provider's page")
+    verification_uri_complete: str | None = Field(description="the same page with the code in it. Null: none")
+    retry_after_seconds: float = Field(description="when to ask")
+    expires_at: AwareDatetime = Field(description="until when the person has to log in")
+
+
+class LoginPoll(Message):
+    """A question whether a person has logged in."""
+
+    token: str = Field(min_length=1, max_length=200, description="as the begun login has it")
+
+
+class LoginState(Message):
+    """How a login from the command line stands."""
+
+    session: PersonSession | None = Field(description="with its token. Null: the person has not logged in yet")
+    retry_after_seconds: float | None = Field(description="when to ask again. Null: the person has logged in")

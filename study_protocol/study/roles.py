@@ -43,7 +43,8 @@ OPERATIONS: Mapping[str, frozenset[Caller]] = MappingProxyType(
         **dict.fromkeys(("create_key", "list_keys", "revoke_key"), _LEADS),
         "ask_query": _ASKERS,
         "read_audit_log": _AUDITORS,
-        "read_coordinator_audit_log": frozenset({"administrator"}),
+        **dict.fromkeys(("read_coordinator_audit_log", "list_sessions", "end_session"), frozenset({"administrator"})),
+        **dict.fromkeys(("show_person", "log_out"), _READERS),
         **dict.fromkeys(("list_studies", "all_studies_json"), _READERS),
         **dict.fromkeys(
             ("show_study", "show_roster", "list_versions", "list_lacking_columns", "list_rounds", "show_round"),
@@ -59,8 +60,8 @@ OPERATIONS: Mapping[str, frozenset[Caller]] = MappingProxyType(
         **dict.fromkeys(("put_update", "put_refusal", "put_keys", "put_shares", "get_shares", "put_masked"), _ITSELF),
         **dict.fromkeys(("put_consistency", "put_unmask", "put_left", "rotate_key", "withdraw"), _ITSELF),
         **dict.fromkeys(("put_lacking_columns", "put_consent", "put_witness"), _ITSELF),
-        # An invitation's token admits, and the new key proves itself.
-        "enrol": _ANYONE,
+        # An invitation's token admits, and the new key proves itself. The identity provider says who logs in.
+        **dict.fromkeys(("enrol", "begin_login", "poll_login", "log_in", "finish_login"), _ANYONE),
         **dict.fromkeys(("show_version", "livez", "readyz", "docs"), _ANYONE),
         # Pages without any fact. Their scripts ask for the facts with a key.
         **dict.fromkeys(("all_studies", "study_page", "reasons", "charts"), _ANYONE),

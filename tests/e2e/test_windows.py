@@ -150,12 +150,13 @@ def test_the_tests_of_ledgers_and_secure_sums_pass(tmp_path: Path) -> None:
 
 def test_what_needs_another_system_is_refused(command: Command) -> None:
     assert "needs Linux or macOS" in command("demo", code=2).stderr
+    assert "task scheduler" in command("site", "install", "sepsis", "--", "--data", "records.csv", code=1).stderr
 
 
 def test_a_snapshot_is_taken_and_listed(command: Command, tmp_path: Path) -> None:
     clinic(tmp_path)
-    command("data", "snapshot", "source.toml", "-o", "icu.parquet", "--person", "ada")
+    command("data", "snapshot", "source.toml", "-o", "icu.parquet", "--as", "ada")
     assert [path.name for path in tmp_path.glob("*icu*")] == ["icu.parquet"]
     assert not list(tmp_path.glob(".icu*"))
     assert json.loads(command("data", "list", "icu", "--json").stdout)["state"] == "there"
-    assert "exists" in command("data", "snapshot", "source.toml", "-o", "icu.parquet", code=1).stderr
+    assert "frozen" in command("data", "snapshot", "source.toml", "-o", "icu.parquet", code=1).stderr

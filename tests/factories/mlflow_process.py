@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tracking.md"
 PROGRAM = Path(os.environ.get("MLFLOW_PROGRAM", ROOT / ".mlflow-venv" / "bin" / "mlflow"))
 # Its runner of jobs is seven more processes, and no test uses it.
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -29,8 +31,8 @@ class MlflowProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        store = ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", "./artifacts"]
-        command = [str(PROGRAM), "server", *store, "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+        words = [str(self.port) if word == "5000" else word for word in _command_of_the_page()]
+        command = [str(PROGRAM), *words, "--workers", "1"]
         environment = outside() | QUIET | self.environment
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -51,6 +53,12 @@ class MlflowProcess:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def _command_of_the_page() -> list[str]:
+    """Return the words that follow `mlflow` where docs/tracking.md starts a server."""
+    (line,) = re.findall(r"^\$ mlflow (server .*)$", PAGE.read_text(), re.MULTILINE)
+    return line.split()
 
 
 def _free_port() -> int:

@@ -96,9 +96,9 @@ class LiveCoordinator:
         self.processes.run("wardround migrate", ["migrate"], env=env, log=log, command=self.command)
         with ThreadPoolExecutor() as pool:
             files = (self.operator_key_file, self.viewer_key_file)
-            list(pool.map(self._make_operator, ("administrator", "viewer"), files))
+            list(pool.map(self._make_key, ("administrator", "viewer"), files))
 
-    def _make_operator(self, role: str, path: Path) -> None:
+    def _make_key(self, role: str, path: Path) -> None:
         arguments = ["key", "create", "--role", role, "--name", "demonstration", "--out", str(path)]
         env, log = self.environment(), self.log
         self.processes.run("wardround key create", arguments, env=env, log=log, command=self.command)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, select
-from sqlalchemy.exc import NoResultFound
 
 from server.db.people_tables import ApiKeyRow
 from server.db.row_checks import RowBroken, require_row
@@ -18,12 +14,14 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import log_in_study, naming_key
 from server.services.people.person import Person
+from server.services.people.rows import sound_rows
+from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView, GivenKey
 from study_protocol.study.roles import Grant, may_give
 
 logger = logging.getLogger("wardround.coordinator")
-_PREFIX = "wrk"
+PREFIX = "wrk"
 _DAY = 86400.0
 # Of columns, not of an object: every request of a person begins here.
 _COLUMNS = ApiKeyRow.__table__.columns.keys()
@@ -39,16 +37,16 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
         Rejected: `forbidden`: this person may not give this role there.
     """
     _require_may_give(giver, Grant(request.role, request.study))
-    id, secret = coordinator.coins.token(8).hex(), coordinator.coins.token(32).hex()
-    logged = naming_key(coordinator, GivenKey(id=id, secret_sha256=_hashed(secret), **dict(request)))
+    token = new_token(coordinator, PREFIX)
+    logged = naming_key(coordinator, GivenKey(id=token.id, secret_sha256=token.secret_sha256, **dict(request)))
 
     def work(tx: Transaction) -> ApiKeyRow:
         row = ApiKeyRow(
-            id=id,
+            id=token.id,
             role=request.role,
             study=request.study,
             name=request.name,
-            secret_sha256=_hashed(secret),
+            secret_sha256=token.secret_sha256,
             created_at=tx.now(),
             expires_at=tx.now() + request.expires_in_days * _DAY,
         )
@@ -57,27 +55,17 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
         return row
 
     row = logged.database.write("create-api-key", work)
-    return _view(row, key=f"{_PREFIX}_{id}_{secret}")
+    return _view(row, key=token.text)
 
 
 def list_keys(coordinator: Coordinator, asker: Person | None = None) -> ApiKeyList:
     """Return all keys ever made that this person may give, without their secrets."""
 
     def work(tx: Transaction) -> list[ApiKeyView]:
-        ids = select(ApiKeyRow.id).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
-        return list(_readable(tx, tx.session.scalars(ids)))
+        return [_view(row) for row in sound_rows(tx, ApiKeyRow)]
 
     keys = coordinator.database.read("list-api-keys", work)
     return ApiKeyList(keys=[key for key in keys if asker is None or may_give(asker.grants, Grant(key.role, key.study))])
-
-
-def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[ApiKeyView]:
-    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
-    for id in ids:
-        try:
-            yield _view(tx.session.scalars(select(ApiKeyRow).where(ApiKeyRow.id == id)).one())
-        except (NoResultFound, RowBroken) as broken:
-            logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
 def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = None) -> ApiKeyView:
@@ -108,32 +96,17 @@ def _require_may_give(giver: Person | None, given: Grant) -> None:
 
 def authenticate(coordinator: Coordinator, key: str) -> Person:
     """Raises Rejected `bad-token` for anything but a valid key."""
-    prefix, _, rest = key.partition("_")
-    id, _, secret = rest.partition("_")
-
-    found = _find(coordinator, id) if prefix == _PREFIX else None
+    id = id_of(key, PREFIX)
+    found = None if id is None else _find(coordinator, id)
     row = None if found is None else found[0]
-    # Compared in constant time whether or not the key exists.
-    fits = hmac.compare_digest(_hashed(secret), "" if row is None else row.secret_sha256)
+    fits = is_secret_of(key, None if row is None else row.secret_sha256)
     if found is None or row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
     _require_not_expired(*found)
     return Person(row.id, row.name, (Grant(row.role, row.study),))
 
 
-def authenticate_each(coordinator: Coordinator, keys: Sequence[str]) -> list[Person | Exception]:
-    """As `authenticate`, of several keys in their order."""
-
-    def authenticate_key(key: str) -> Person | Exception:
-        try:
-            return authenticate(coordinator, key)
-        except Rejected as rejected:
-            return rejected
-
-    return [authenticate_key(key) for key in keys]
-
-
-def require_valid(coordinator: Coordinator, person: Person) -> None:
+def require_key(coordinator: Coordinator, person: Person) -> None:
     """Raises Rejected `bad-token` once the key is revoked, has expired, or gives another role."""
     found = _find(coordinator, person.id)
     if found is None or found[0].revoked_at is not None or (Grant(found[0].role, found[0].study),) != person.grants:
@@ -161,11 +134,6 @@ def _find(coordinator: Coordinator, key_id: str) -> tuple[Any, float] | None:
         return row, tx.now() if row.expires_at is not None else 0.0
 
     return coordinator.database.read("find-api-key", work)
-
-
-def _hashed(secret: str) -> str:
-    # A 256-bit random secret needs no slow hash.
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _view(row: ApiKeyRow, key: str | None = None) -> ApiKeyView:

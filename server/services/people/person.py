@@ -7,20 +7,23 @@ from typing import Literal
 
 from study_protocol.study.audit_log import Actor
 from study_protocol.study.roles import Grant, Role, acting_role, roles_in
+from study_protocol.wire.text import require_plain
 
 
 @dataclass(frozen=True)
 class Person:
     """The holder of a valid API key or session.
 
-    id      public part of the key or the session
-    grants  roles of this person. A key gives one
+    id       public part of the key or the session
+    grants   roles of this person. A key gives one
+    subject  of a session: the person's lasting id at the identity provider
     """
 
     id: str
     name: str
     grants: tuple[Grant, ...]
     kind: Literal["key", "session"] = "key"
+    subject: str = ""
 
     @property
     def lane(self) -> str:
@@ -40,4 +43,12 @@ class Person:
     def acting_as(self, operation: str, study: str | None) -> Actor:
         """Return this person as the audit log names it when it calls an operation that it may call."""
         role = acting_role(self.grants, operation, study)
-        return Actor(kind=self.kind, id=self.id, name=self.name, role=role)
+        return Actor(kind=self.kind, id=self.subject or self.id, name=self.name, role=role)
+
+
+def are_texts(*values: object) -> bool:
+    """Return whether these can be shown and logged. A column of a person may hold any value."""
+    try:
+        return all(isinstance(value, str) and require_plain(value) == value for value in values)
+    except ValueError:
+        return False

@@ -13,12 +13,13 @@ import pytest
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.decision import Subject, SubjectKind
 from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger, decide, decision_numbered, decisions_in
-from client_sdk.guard.people import Account, Person
+from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
+from study_protocol.files.private import exposure
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
-ADA = Person("Ada", "privacy officer", "agreed on the telephone", Account("1000", "ada"))
-BOB = Person("Bob", account=Account("1001", "bob"))
+ADA = Person("Ada", "privacy officer", "agreed on the telephone", SystemAccount("1000", "ada"))
+BOB = Person("Bob", account=SystemAccount("1001", "bob"))
 
 
 def subject(kind: SubjectKind = "terms", sha256: str = "ab" * 32) -> Subject:
@@ -31,7 +32,7 @@ def test_an_entry_holds_time_person_role_reason_account_and_digest(tmp_path: Pat
     assert (decision.number, decision.verdict, decision.subject, decision.person) == (1, "agree", subject(), ADA)
     assert decision.at.endswith("+00:00")
     assert len(decision.sha256) == 64
-    assert (tmp_path / DECISIONS_FILE).stat().st_mode & 0o077 == 0
+    assert exposure(tmp_path / DECISIONS_FILE) is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_what_is_in_force_is_not_declined_but_ended_in_another_way(tmp_path: Pat
 
 def test_only_an_agreement_of_ones_own_that_waits_is_taken_back(tmp_path: Path) -> None:
     decide(tmp_path, subject(), "agree", ADA, TWO)
-    eve = Person("Ada", account=Account("1002"))
+    eve = Person("Ada", account=SystemAccount("1002"))
     for other in (BOB, eve):
         with pytest.raises(ConfigurationError, match="nothing was written"):
             decide(tmp_path, subject(), "withdraw", other, TWO)
@@ -94,11 +95,11 @@ def test_earlier_approvals_are_taken_over_once_and_name_no_person(tmp_path: Path
     folder.mkdir(parents=True)
     (folder / f"{'ab' * 32}.json").write_text(json.dumps({"approved": True, "question": "one", "at": "2026-01-01"}))
     (folder / f"{'cd' * 32}.json").write_text(json.dumps({"approved": False, "question": "two", "id": "01"}))
-    assert [each.who for each in decisions_in(tmp_path)] == ["not recorded"] * 2
+    assert [each.person_in_words for each in decisions_in(tmp_path)] == ["not recorded"] * 2
     decide(tmp_path, subject(), "agree", ADA, ONE)
     (folder / f"{'ef' * 32}.json").write_text(json.dumps({"approved": True, "question": "forged"}))
     listed = decisions_in(tmp_path)
-    assert [(each.who, each.verdict, each.identity) for each in listed[:2]] == [
+    assert [(each.person_in_words, each.verdict, each.identity) for each in listed[:2]] == [
         ("not recorded", "agree", None),
         ("not recorded", "decline", "01"),
     ]
@@ -106,7 +107,7 @@ def test_earlier_approvals_are_taken_over_once_and_name_no_person(tmp_path: Path
 
 
 def _agree(home: Path, name: str) -> None:
-    decide(home, subject(), "agree", Person(name, account=Account(name)), TWO)
+    decide(home, subject(), "agree", Person(name, account=SystemAccount(name)), TWO)
 
 
 @pytest.mark.slow

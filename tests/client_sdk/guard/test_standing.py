@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.guard.decision import Decision, Subject, SubjectKind, Verdict
-from client_sdk.guard.people import Account, Person
+from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
-from client_sdk.guard.standing import Standing, in_force, rule_in_force, standing_of
+from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
 BY_NAME = ApprovalRule(people=2, distinct_accounts=False)
-ADA, BOB, CAROL = (Person(name, account=Account(name)) for name in ("ada", "bob", "carol"))
+ADA, BOB, CAROL = (Person(name, account=SystemAccount(name)) for name in ("ada", "bob", "carol"))
 
 
 def subject(sha256: str = "aa", kind: SubjectKind = "question", rule: ApprovalRule | None = None) -> Subject:
@@ -24,7 +24,9 @@ def decisions(*steps: tuple[Subject, Verdict, Person | None]) -> list[Decision]:
     return [Decision(n, f"{n:064x}", *step, "2026-11-27T10:00:00+00:00") for n, step in enumerate(steps, start=1)]
 
 
-def standing(rule: ApprovalRule, *steps: tuple[Verdict, Person | None], kind: SubjectKind = "question") -> Standing:
+def standing(
+    rule: ApprovalRule, *steps: tuple[Verdict, Person | None], kind: SubjectKind = "question"
+) -> SubjectStanding:
     about = subject(kind=kind)
     return standing_of(decisions(*((about, *step) for step in steps)), about, rule)
 
@@ -39,7 +41,7 @@ def test_one_person_is_enough_by_default_and_two_are_where_the_rule_says_so() ->
 
 
 @pytest.mark.parametrize(
-    "second", [ADA, Person("ADA", account=Account("other")), Person("Grace", account=ADA.account)], ids=str
+    "second", [ADA, Person("ADA", account=SystemAccount("other")), Person("Grace", account=ADA.account)], ids=str
 )
 def test_one_person_with_two_names_or_two_accounts_is_one(second: Person) -> None:
     waiting = standing(TWO, ("agree", ADA), ("agree", second))

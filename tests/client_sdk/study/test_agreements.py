@@ -11,7 +11,7 @@ import pytest
 from client_sdk.errors import ConfigurationError, LedgerDamaged, NotAgreed
 from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE
-from client_sdk.guard.people import Account, Person
+from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
@@ -22,8 +22,8 @@ from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of
 from tests.factories.settings import settings
 
-ADA = Person("Ada", "privacy officer", account=Account("1000", "ada"))
-BOB, EVE = Person("Bob", account=Account("1001", "bob")), Person("Eve", account=Account("1000", "ada"))
+ADA = Person("Ada", "privacy officer", account=SystemAccount("1000", "ada"))
+BOB, EVE = Person("Bob", account=SystemAccount("1001", "bob")), Person("Eve", account=SystemAccount("1000", "ada"))
 TWO = plain_policy(approval={"people": 2})
 Step = Callable[[], object]
 

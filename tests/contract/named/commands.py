@@ -100,10 +100,15 @@ def _unparsable(command: Any, words: list[str], is_prose: bool) -> str | None:
         while arguments and arguments[-1] in ("…", "..."):
             arguments.pop()
         shown = [word for word in arguments if word != "--help"]
-        command.make_context(command.name, ["1" if _PLACEHOLDER.search(word) else word for word in shown])
+        command.make_context(command.name, ["1" if _is_placeholder(word) else word for word in shown])
     except _USAGE_ERROR as error:
         return None if _LEFT_OUT.search(error.format_message()) else error.format_message()
     return None
+
+
+def _is_placeholder(word: str) -> bool:
+    # Two dashes alone end the options.
+    return word != "--" and _PLACEHOLDER.search(word) is not None
 
 
 @cache
@@ -118,7 +123,7 @@ def _options() -> set[str]:
             collect(inner)
 
     collect(root())
-    for package in (*SOURCE, "tests/harness", "tests/vectors"):
+    for package in (*SOURCE, "deploy", "tests/harness", "tests/vectors"):
         for path in (ROOT / package).rglob("*.py"):
             names.update(re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text()))
     return names

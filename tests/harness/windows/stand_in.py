@@ -109,6 +109,10 @@ class _Os(ModuleType):
         (self._of_text.discard if flags & _O_BINARY else self._of_text.add)(descriptor)
         return descriptor
 
+    def getlogin(self) -> str:
+        # The login of whoami.exe, whatever terminal there is.
+        return "mercy"
+
     def fdopen(self, descriptor: int, *arguments: Any, **options: Any) -> Any:
         if descriptor in self._of_text:
             raise AssertionError("line ends of what is written here would be changed: open it with O_BINARY")

@@ -16,7 +16,7 @@ from server.config import Settings
 from server.services.coordinator import Coordinator
 from server.services.identities import identify
 from server.services.people import keys
-from server.services.people.keys import authenticate_each
+from server.services.people.known import authenticate_each
 from server.services.readiness import Readiness
 from study_protocol.study.people import ApiKeyCreate
 

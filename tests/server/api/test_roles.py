@@ -26,8 +26,8 @@ al     create_study start_study train_study pause_study resume_study stop_study 
 al     put_initial_model put_metrics create_key list_keys revoke_key
 alk    ask_query
 alu    read_audit_log
-a      read_coordinator_audit_log
-alkuv  list_studies all_studies_json
+a      read_coordinator_audit_log list_sessions end_session
+alkuv  list_studies all_studies_json show_person log_out
 alkuvm show_study show_roster list_versions list_lacking_columns list_rounds show_round
 alkuvm read_budget read_certificate read_ledger
 alkuvm stream_events forecast_query list_queries show_query put_outside_witness study_page_json study_terms_json
@@ -36,7 +36,8 @@ aluvm  get_model
 m      next_assignment session get_keys get_survivors get_consistency get_result
 i      put_update put_refusal put_keys put_shares get_shares put_masked put_consistency put_unmask put_left
 i      rotate_key withdraw put_lacking_columns put_consent put_witness
-o      enrol show_version livez readyz docs all_studies study_page reasons charts
+o      enrol begin_login poll_login log_in finish_login
+o      show_version livez readyz docs all_studies study_page reasons charts
 """
 EXPECTED = {name: set(line.split()[0]) for line in TABLE.strip().splitlines() for name in line.split()[1:]}
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
@@ -59,7 +60,7 @@ def keys(here: Live) -> dict[tuple[Role, str | None], str]:
 
 def _path(route: APIRoute, study: str) -> str:
     parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none"}
-    return route.path.format_map(parts | {"name": "auditor"})
+    return route.path.format_map(parts | {"session": "0", "name": "auditor"})
 
 
 def _asked(here: Live, route: APIRoute, key: str | None) -> httpx.Response:

@@ -130,6 +130,8 @@ def test_every_row_stays_as_it_was(old: Engine) -> None:
         key |= {"role": roles[key["role"]], "name": key.pop("label"), "study": None, "expires_at": None}
     assert kept
     assert after.pop("api_keys") == kept
+    # Nobody had logged in.
+    assert [after.pop(name) for name in ("sessions", "device_logins")] == [[], []]
     require_begun(after.pop("audit_log"), after.pop("audit_heads"), {study["name"] for study in before["studies"]})
     for study in after["studies"]:
         # Created before there were numbers.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -50,7 +49,6 @@ def test_a_login_says_who_it_is(provider: IdentityProvider) -> None:
     identity = log_in(single_sign_on(provider))
     assert (identity.issuer, identity.subject, identity.name) == (provider.issuer, "ada-1", "Ada Example")
     assert identity.groups == ("leads",)
-    assert 3500 < identity.expires_at - time.time() <= 3600
 
 
 def test_the_request_has_a_challenge_and_no_secret(provider: IdentityProvider) -> None:
@@ -70,10 +68,7 @@ def test_secrets_of_a_login_are_not_printed(provider: IdentityProvider) -> None:
     device = asyncio.run(sso.begin_device())
     identity = log_in(sso)
     for shown in (repr(pending), repr(device), repr(identity)):
-        assert not any(
-            each in shown
-            for each in (pending.state, pending.nonce, pending.verifier, device.device_code, identity.id_token_hint)
-        )
+        assert not any(each in shown for each in (pending.state, pending.nonce, pending.verifier, device.device_code))
 
 
 @pytest.mark.parametrize(
@@ -288,19 +283,14 @@ def test_too_many_groups_of_entra_id_say_what_to_configure(provider: IdentityPro
 
 def test_the_address_of_logout_keeps_what_the_provider_wrote(provider: IdentityProvider) -> None:
     sso = single_sign_on(provider)
-    address = asyncio.run(sso.logout_address("https://study.example/", id_token_hint="hint", state="s"))
+    address = asyncio.run(sso.logout_address("https://study.example/"))
     assert address is not None
     assert address.startswith(f"{provider.issuer}/logout?")
     assert parse_qs(urlsplit(address).query) == {
         "realm": ["test"],
         "client_id": ["wardround"],
         "post_logout_redirect_uri": ["https://study.example/"],
-        "id_token_hint": ["hint"],
-        "state": ["s"],
     }
-    longer = asyncio.run(sso.logout_address("https://study.example/", id_token_hint="h" * 5000))
-    assert longer is not None
-    assert "id_token_hint" not in longer
 
 
 @pytest.mark.parametrize("state", ["no such address", "away"])

@@ -21,6 +21,8 @@ PACKAGES = ("accounting", "study_protocol", "private_learning", "client_sdk", "s
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Of other programs, or of none.
 OTHERS = {"--no-binary", "--upgrade", "--"}
+# Of systemd and Podman, and of a server of MLflow.
+OTHERS |= {"--system", "--umask", "--now", "--unit", "--follow", "--artifacts-destination"}
 # Colours of a page: variables of its style sheet.
 OTHERS |= {"--alarm", "--bar", "--line"}
 

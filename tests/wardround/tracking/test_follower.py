@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from client_sdk.api.client import Client, OperatorKey
+from client_sdk.api.client import ApiKey, Client
 from client_sdk.api.config import Connection
 from client_sdk.errors import LedgerNotExtended
 from study_protocol.documents.check import open_certificate
@@ -32,13 +32,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.fixture(scope="module")
 def client(here: Live) -> Iterator[Client]:
     """An operator's, whose answers name the hospitals of a round."""
-    with Client(Connection(url=here.url), OperatorKey(here.operator_key)) as client:
+    with Client(Connection(url=here.url), ApiKey(here.operator_key)) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def viewer(here: Live) -> Iterator[Client]:
-    with Client(Connection(url=here.url), OperatorKey(here.viewer_key)) as client:
+    with Client(Connection(url=here.url), ApiKey(here.viewer_key)) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ from wardround.cli.shared.shared import AsJson, Home, StudyName, hospital, plain
 if TYPE_CHECKING:
     from client_sdk.guard.decision import Decision, Verdict
     from client_sdk.guard.policy import SitePolicy
-    from client_sdk.guard.standing import Standing
+    from client_sdk.guard.standing import SubjectStanding
 
 Yes = Annotated[bool, typer.Option("--yes", help="agree without a question, if there is no terminal. Needs --digest")]
 Digest = Annotated[str | None, typer.Option(help="digest of what you read: all 64 digits, as this command prints it")]
@@ -38,15 +38,15 @@ def agree(
 ) -> None:
     """Agree to a study's terms, if several people have to. A waiting `wardround join` then goes on."""
     with plain_errors():
-        here = hospital(home)
-        rules = policy_in_force(policy, here.directory)
-        proposal = here.proposal(study, dataset, rules)
+        deciding_hospital = hospital(home)
+        rules = policy_in_force(policy, deciding_hospital.directory)
+        proposal = deciding_hospital.proposal(study, dataset, rules)
         table(f"Study {study}", ["", ""], [["data set", dataset], *agreement.terms(proposal)])
         if proposal.joined:
             say(f"this hospital takes part in {study} already. No decision was written")
             return
         require_read("these terms", proposal.terms.sha256, digest, yes=yes, question="Take part under these terms?")
-        show_standing(here.decide(proposal.terms, "agree", person.acting(), rules), f"terms of {study}")
+        show_standing(deciding_hospital.decide(proposal.terms, "agree", person.acting(), rules), f"terms of {study}")
 
 
 @with_person
@@ -70,6 +70,7 @@ def list_decisions(home: Home = None, as_json: AsJson = False) -> None:
     """List what people here decided, after checking the ledger that holds it. Works without a network."""
     from client_sdk.guard.decisions import decisions_in
     from client_sdk.guard.standing import rule_in_force, standing_of
+    from client_sdk.study.agreements import require_all_seen
 
     with plain_errors():
         directory = home or load_settings().client_home
@@ -77,14 +78,14 @@ def list_decisions(home: Home = None, as_json: AsJson = False) -> None:
         rule = policy_in_force(None, directory).approval.stricter(rule_in_force(decisions))
         newest = {(each.subject.kind, each.subject.study, each.subject.sha256): each for each in decisions}
         state = {id(each): standing_of(decisions, each.subject, rule) for each in newest.values()}
-    if as_json:
-        print_json([_as_json(each, state.get(id(each))) for each in decisions])
-        return
-    if not decisions:
-        say("no person has decided anything here yet")
-        return
-    rows = [_row(each, state.get(id(each))) for each in decisions]
-    table("Decisions", ["number", "UTC", "person", "decision", "about", "digest", "reason", "state"], rows)
+        if as_json:
+            print_json([_as_json(each, state.get(id(each))) for each in decisions])
+        elif decisions:
+            rows = [_row(each, state.get(id(each))) for each in decisions]
+            table("Decisions", ["number", "UTC", "person", "decision", "about", "digest", "reason", "state"], rows)
+        require_all_seen(directory, decisions)
+        if not decisions and not as_json:
+            say("no person has decided anything here yet")
 
 
 @with_person
@@ -139,7 +140,7 @@ def require_digest(digest: str | None, *, yes: bool) -> None:
         raise ConfigurationError("--digest takes all 64 digits 0 to 9 and a to f, as they were printed")
 
 
-def show_standing(standing: Standing, subject: str) -> None:
+def show_standing(standing: SubjectStanding, subject: str) -> None:
     """Print how a subject stands after a decision."""
     say(f"{subject}: {standing.in_words}")
 
@@ -161,7 +162,7 @@ def _entries(rules: SitePolicy) -> list[list[str]]:
     return [[name, str(value)] for name, value in written.items()] + [["excluded patients", str(len(excluded))]]
 
 
-def _as_json(decision: Decision, standing: Standing | None) -> dict[str, Any]:
+def _as_json(decision: Decision, standing: SubjectStanding | None) -> dict[str, Any]:
     subject = decision.subject
     return {
         "number": decision.number,
@@ -177,11 +178,11 @@ def _as_json(decision: Decision, standing: Standing | None) -> dict[str, Any]:
     }
 
 
-def _row(decision: Decision, standing: Standing | None) -> list[str]:
+def _row(decision: Decision, standing: SubjectStanding | None) -> list[str]:
     return [
         str(decision.number),
         decision.at[:16].replace("T", " "),
-        decision.who,
+        decision.person_in_words,
         decision.verdict,
         str(decision.subject),
         decision.subject.sha256[:_SHORT],

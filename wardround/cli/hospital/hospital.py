@@ -1,4 +1,4 @@
-"""Commands of a hospital: `wardround enrol`, `join`, `withdraw`, `doctor` and the group `roster`."""
+"""Commands of a hospital: `wardround enrol`, `join`, `rotate-key`, `withdraw` and `doctor`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import dataclasses
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from client_sdk.api.config import load as load_settings
-from study_protocol.study.lacking import columns_that_may_lack
 from study_protocol.study.reasons import ending
 from wardround.cli.hospital.backbone import Program, Weights, backbone_file
 from wardround.cli.hospital.mapping import ColumnsFile, apply_mapping, log_mapping, mapping_digest, mapping_words
@@ -22,29 +21,23 @@ from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import (
     AsJson,
     Home,
-    KeyFile,
     Server,
     StudyName,
-    asks_with_key,
     hospital,
     plain_errors,
     print_json,
-    reader,
     say,
     show_log,
-    since,
     table,
     typed_again,
 )
 
 if TYPE_CHECKING:
-    from client_sdk.api.client import Client
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.hospital import Hospital
     from client_sdk.study.participation import Outcome
     from client_sdk.study.snapshot_records import FoundRecords
     from private_learning.records import MappingCounts, Records, TableFormat
-    from study_protocol.study.site_versions import SiteVersions
 
 # With `--once`: to wait for a round, and to repeat a request at least, so that a short outage breaks no masked sum.
 _ONCE_SECONDS, _MIN_PATIENCE_SECONDS = 600, 60.0
@@ -131,10 +124,6 @@ WaitSeconds = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="agree without a question. The site policy still applies")]
-Fingerprint = Annotated[
-    list[str],
-    typer.Argument(help="number of the roster, as the other hospitals read it to you: twelve groups of five digits"),
-]
 
 
 @with_person
@@ -194,7 +183,7 @@ def join(
     person: PersonOptions,
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
-    from wardround.cli.hospital.agreement import Question, RecordsQuestion, at_a_terminal
+    from wardround.cli.hospital.agreement import at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
     within = _one_round_within(once, wait)
@@ -203,20 +192,15 @@ def join(
         joining_hospital = _at(server, study, home, within)
         options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
         source = named_records(data, patient_column, directory)
-        read, asks = (
-            partial(_read_mapped, context, options, stored_format(directory, dataset)),
-            at_a_terminal() and not yes,
-        )
-        records, mapping_counts = read(source, columns, lazy=lazy, ask=asks)
+        stored, asks = stored_format(directory, dataset), at_a_terminal() and not yes
+        records, counts = _read_mapped(context, options, stored, source, columns, lazy=lazy, ask=asks)
         rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
         take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
-        take_part = partial(take_part, person=person.attending(is_asked=asks))
-        take_part = partial(take_part, agree=Question(yes, source, mapping_words(records, mapping_counts)))
-        take_part = partial(take_part, origin=source.origin(mapping_digest(records)))
-        take_part = partial(take_part, accepts_records=RecordsQuestion(accept_changed_records, unattended=yes))
-        outcome = take_part(study, task, records, accept_lost_ledger=accept_lost_ledger)
+        take_part = partial(take_part, **_questions(yes, accept_changed_records, source, records, counts))
+        take_part = partial(take_part, person=person.attending(is_asked=asks), accept_lost_ledger=accept_lost_ledger)
+        outcome = take_part(study, task, records)
     _show_outcome(outcome, home, as_json)
 
 
@@ -249,6 +233,19 @@ def _read_mapped(
     records, counts = apply_mapping(local, columns, patient)
     log_mapping(records, counts)
     return records, counts
+
+
+def _questions(
+    yes: bool, accept_changed: bool, source: FoundRecords, records: Records, counts: tuple[MappingCounts, ...]
+) -> dict[str, Any]:
+    """Return the arguments of `Hospital.join` that show a person what takes part, and ask."""
+    from wardround.cli.hospital.agreement import Question, RecordsQuestion
+
+    return {
+        "agree": Question(yes, source, mapping_words(records, counts)),
+        "origin": source.origin(mapping_digest(records)),
+        "accepts_records": RecordsQuestion(accept_changed, unattended=yes),
+    }
 
 
 def _policy_of(file: Path | None) -> SitePolicy | None:
@@ -308,92 +305,6 @@ def policy_in_force(path: Path | None, directory: Path) -> SitePolicy:
     from client_sdk.guard.policy import SitePolicy
 
     return SitePolicy.in_force(directory) if path is None else SitePolicy.read(path)
-
-
-def show(
-    study: StudyName,
-    server: Server = None,
-    key_file: KeyFile = None,
-    home: Home = None,
-    qr: Annotated[
-        bool, typer.Option("--qr", help="also show the number as a QR code, for a camera at the other hospital")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show a study's hospitals, the fingerprints of their keys, their programs, and the roster's number to compare."""
-    from client_sdk.study.pinning import as_digits, as_qr_code
-    from client_sdk.study.sites import find_site_versions
-    from client_sdk.study.verifier import active_fingerprint
-    from study_protocol.wire.signing import decode_public_key, fingerprint
-
-    with plain_errors(), reader(study, server, key_file, home) as client:
-        roster, lacks, versions = client.roster(study), _lacks(client, study), find_site_versions(client, study)
-        if as_json:
-            programs = {} if versions is None else {"versions": versions.model_dump(mode="json")}
-            print_json(roster.model_dump(mode="json") | ({"lacks": lacks} if lacks else {}) | programs)
-            return
-        heads = ["hospital", "state", "key", *(["lacks"] if lacks else [])]
-        rows = [[m.client, m.state, fingerprint(decode_public_key(m.public_key))] for m in roster.members]
-        if lacks:
-            rows = [[*row, _lacks_in_words(lacks.get(row[0]))] for row in rows]
-        table(f"Roster of {study}", heads, rows)
-        if versions is not None:
-            _show_versions(versions)
-        digits = as_digits(active_fingerprint(roster))
-        say(f"number of this roster, computed here:\n\n    {digits}\n")
-        if qr:
-            say(as_qr_code(digits))
-        if asks_with_key(key_file, home):
-            say(
-                "The hospitals compare this number with each other by telephone, and each one pins it. You asked with "
-                "an API key, which pins no roster."
-            )
-            return
-        say(
-            "Telephone every hospital in the roster, on a number that the coordinator did not give you. Ask if it is "
-            f"in the study and reads the same number. Then run: wardround roster pin {study} {digits}"
-        )
-
-
-def _lacks(client: Client, study: str) -> dict[str, list[str] | None]:
-    """Return hospital -> columns that it lacks, None: not told. Empty: the study lets no site lack a column."""
-    if not columns_that_may_lack(client.study(study).settings.as_json()):
-        return {}
-    hospitals = client.lacking_columns(study).hospitals
-    return {each.client: None if each.columns is None else list(each.columns) for each in hospitals}
-
-
-def _show_versions(versions: SiteVersions) -> None:
-    rows = [
-        [
-            site.client,
-            site.version or "",
-            "" if site.protocol is None else str(site.protocol),
-            "" if site.since is None else since(site.since),
-            site.remark,
-        ]
-        for site in versions.hospitals
-    ]
-    table(f"Programs in {versions.study}", ["hospital", "version", "protocol", "since", "remark"], rows)
-    say(
-        f"The study needs protocol {versions.needed_protocol}. The coordinator runs version "
-        f"{versions.coordinator_version}, which speaks protocol {versions.coordinator_protocol}."
-    )
-
-
-def _lacks_in_words(columns: list[str] | None) -> str:
-    return "not told" if columns is None else ", ".join(columns) or "none"
-
-
-@with_person
-def pin(study: StudyName, number: Fingerprint, home: Home = None, *, person: PersonOptions) -> None:
-    """Pin the roster after you compared its number with the other hospitals. Hospitals that leave need no new pin."""
-    from client_sdk.study.pinning import pin_roster
-
-    with plain_errors():
-        standing = pin_roster(hospital(home), study, "".join(number), person.acting())
-        effective = standing.effective
-        say(f"not pinned: {standing.in_words}" if effective is None else f"pinned: {effective.subject.words}")
 
 
 def doctor(server: Server = None, home: Home = None, dataset: Dataset = "records", as_json: AsJson = False) -> None:

@@ -44,7 +44,7 @@ def service_of_join(
         ConfigurationError: a file is missing, an option belongs to one start, the directory is not enrolled in the
             study or belongs to an unfit account, or a variable holds a password.
     """
-    if sys.platform == "win32":
+    if os.name == "nt":
         raise ConfigurationError("Windows has no systemd. Start `wardround join` with the task scheduler")
     context = _context(study, options)
     home = _whole(context.params["home"] or load_settings().client_home)

@@ -23,7 +23,7 @@ _ARGUMENT = "person"
 
 @dataclass(frozen=True)
 class PersonOptions:
-    """What a person typed about themselves. name: None is the account of the operating system."""
+    """A person's own words about themselves. name: None is the account of the operating system."""
 
     name: str | None = None
     role: str = ""

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.people import Account
+from client_sdk.guard.people import SystemAccount
 from wardround.cli.commands import COMMANDS
 from wardround.cli.lazy import LazyCommand
 from wardround.cli.shared.person_options import PersonOptions, with_person
@@ -42,7 +42,7 @@ def test_every_deciding_command_has_them(name: str) -> None:
 
 
 def test_the_account_stands_beside_the_name() -> None:
-    assert PersonOptions("Ada").acting().account == Account.current()
+    assert PersonOptions("Ada").acting().account == SystemAccount.current()
     for wrong in ("", " ", "a\x1b"):
         with pytest.raises(ConfigurationError, match="a person's name"):
             PersonOptions(wrong).acting()
