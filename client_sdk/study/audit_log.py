@@ -98,6 +98,7 @@ class AuditLog:
         expires_at = key.created_at + timedelta(days=given.expires_in_days)
         return (
             (key.role, key.study, key.name) == (given.role, given.study, given.name)
+            and key.secret_sha256 == given.secret_sha256
             and abs(key.created_at - entry.event.at) < second
             and key.expires_at is not None
             and abs(key.expires_at - expires_at) < second

@@ -251,11 +251,10 @@ async def _sha256_as_signed(request: Request, caller: Caller) -> str:
 def _acting(context: Context, operation: str, caller: Caller, request: Request, sha256: str | None) -> Context:
     """Return the context of a request that changes something: its writes have an entry in the audit log."""
     study = request.path_params.get("study")
-    if isinstance(caller, Person):
-        actor = caller.acting_as(operation, study)
-    else:
-        actor = Actor(kind="hospital", name=caller.name)
-    audited = ChangeRequest(actor, study, operation, request.url.path, request_id.get(), sha256)
+    asker = caller if isinstance(caller, Person) else None
+    actor = Actor(kind="hospital", name=caller.name) if asker is None else asker.acting_as(operation, study)
+    session = None if asker is None or asker.kind == "key" else asker.id
+    audited = ChangeRequest(actor, study, operation, request.url.path, request_id.get(), sha256, session=session)
     return replace(context, coordinator=acting(context.coordinator, audited))
 
 

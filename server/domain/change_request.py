@@ -16,6 +16,7 @@ class ChangeRequest:
     action       operation of the API, or a command
     body_sha256  None: the body is streamed, or there is none
     key          that is made
+    session      id of the session that asks. None: no session asks, or it begins by this
     """
 
     actor: Actor
@@ -25,3 +26,4 @@ class ChangeRequest:
     request_id: str = ""
     body_sha256: str | None = None
     key: GivenKey | None = None
+    session: str | None = None

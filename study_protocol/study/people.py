@@ -9,7 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from study_protocol.study.roles import Role
 from study_protocol.wire.text import Text, visible
-from study_protocol.wire.values import Message, Name, Whole
+from study_protocol.wire.values import Message, Name, Sha256, Whole
 
 MAX_DAYS = 1096
 DEFAULT_DAYS = 365
@@ -42,6 +42,7 @@ class GivenKey(ApiKeyCreate):
     """A key as the audit log names it."""
 
     id: str = Field(description="the middle part of the key")
+    secret_sha256: Sha256 = Field(description="of the last part of the key")
 
 
 class ApiKeyView(Message):
@@ -52,6 +53,7 @@ class ApiKeyView(Message):
     study: str | None = Field(description="in which study. Null: in all")
     name: Text = Field(description="the person who holds it")
     key: str | None = Field(description="shown once, null in lists")
+    secret_sha256: Sha256 = Field(description="of the last part of the key, as the audit log has it")
     created_at: AwareDatetime = Field(description="when it was made")
     expires_at: datetime | None = Field(description="from when on it opens nothing. Null: made before keys expired")
     revoked_at: datetime | None = Field(description="when it was revoked")

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from accounting.budget.bodies import OperatorAction
 from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
-from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow
+from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow, SessionRow
 from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.change_request import ChangeRequest
@@ -48,24 +48,33 @@ _ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sh
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
     """Return the coordinator as it serves this request: what it writes has an entry in the audit log.
 
-    Its writes raise Rejected `bad-token` once the key of the actor has ended.
+    Its writes raise Rejected `bad-token` once key or session of the actor has ended.
     """
 
     def begin(tx: Transaction) -> None:
-        _require_standing(tx, request.actor)
+        _require_standing(tx, request)
         write_entry(tx, coordinator.signer, request)
 
     return replace(coordinator, database=coordinator.database.beginning_with(begin), asked=request)
 
 
-def _require_standing(tx: Transaction, actor: Actor) -> None:
-    """Check that a key did not end while its request waited, or while the body came in."""
-    if actor.kind != "key":
-        return
-    ends = select(ApiKeyRow.revoked_at, ApiKeyRow.expires_at).where(ApiKeyRow.id == actor.id)
-    key = tx.session.execute(ends).one_or_none()
-    if key is not None and (key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= tx.now())):
-        raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
+def _require_standing(tx: Transaction, request: ChangeRequest) -> None:
+    """Check that key or session did not end while the request waited, or while its body came in."""
+    actor = request.actor
+    if actor.kind == "key":
+        ends = select(ApiKeyRow.revoked_at, ApiKeyRow.expires_at).where(ApiKeyRow.id == actor.id)
+        key = tx.session.execute(ends).one_or_none()
+        if key is not None and (key.revoked_at is not None or _is_over(tx, key.expires_at)):
+            raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
+    if request.session is not None:
+        of_session = select(SessionRow.expires_at).where(SessionRow.id == request.session)
+        session = tx.session.execute(of_session).one_or_none()
+        if session is None or _is_over(tx, session.expires_at):
+            raise Rejected("bad-token", "the session is not valid, or was ended: log in again")
+
+
+def _is_over(tx: Transaction, expires_at: float | None) -> bool:
+    return expires_at is not None and expires_at <= tx.now()
 
 
 def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> None:

@@ -30,7 +30,7 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
     """
     _require_may_give(giver, Grant(request.role, request.study))
     token = new_token(coordinator, PREFIX)
-    logged = naming_key(coordinator, GivenKey(id=token.id, **dict(request)))
+    logged = naming_key(coordinator, GivenKey(id=token.id, secret_sha256=token.secret_sha256, **dict(request)))
 
     def work(tx: Transaction) -> ApiKeyRow:
         row = ApiKeyRow(
@@ -128,6 +128,7 @@ def _view(row: ApiKeyRow, key: str | None = None) -> ApiKeyView:
         study=row.study,
         name=row.name,
         key=key,
+        secret_sha256=row.secret_sha256,
         created_at=at(row.created_at),
         expires_at=None if row.expires_at is None else at(row.expires_at),
         revoked_at=None if row.revoked_at is None else at(row.revoked_at),

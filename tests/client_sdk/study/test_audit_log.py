@@ -31,7 +31,8 @@ COORDINATOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEY = encode_public_key(COORDINATOR.public_key())
 AT = datetime(2026, 11, 27, 12, tzinfo=UTC)
 ADA = Actor(kind="key", id="4f1c9b", name="Ada", role="administrator")
-GIVEN = GivenKey(id="11aa", role="viewer", study="sepsis", name="Grace", expires_in_days=30)
+HASH = "d" * 64
+GIVEN = GivenKey(id="11aa", role="viewer", study="sepsis", name="Grace", expires_in_days=30, secret_sha256=HASH)
 CREATED = AuditEvent(at=AT, actor=ADA, action="create_key", address="/v1/api-keys", key=GIVEN)
 REVOKED = AuditEvent(at=AT, actor=ADA, action="revoke_key", address="/v1/api-keys/11aa")
 UPGRADED = AuditEvent(at=AT, actor=Actor(kind="unknown", name=""), action=BEFORE_THE_LOG)
@@ -42,6 +43,7 @@ LISTED = ApiKeyView(
     study="sepsis",
     name="Grace",
     key=None,
+    secret_sha256=HASH,
     created_at=AT,
     expires_at=AT + timedelta(days=30),
     revoked_at=None,
@@ -101,6 +103,7 @@ WRONG_KEYS: dict[str, dict[str, Any]] = {
     "role": {"role": "lead"},
     "study": {"study": None},
     "name": {"name": "Eve"},
+    "secret": {"secret_sha256": "e" * 64},
     "no expiry": {"expires_at": None},
     "later expiry": {"expires_at": AT + timedelta(days=31)},
     "made later": {"created_at": AT + timedelta(days=1), "expires_at": AT + timedelta(days=31)},

@@ -9,7 +9,6 @@ from typing import get_args
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 
 from server.services.people.keys import create_key
 from study_protocol.study.people import ApiKeyCreate
@@ -17,7 +16,7 @@ from study_protocol.study.roles import Role
 from tests.factories.hospital_double import Hospital, update
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import settings
-from tests.server.api.test_roles import CLOSED
+from tests.server.api.test_roles import CLOSED, path_of
 
 OWN, OTHER, NOWHERE = "own-study", "zephyr-study", "zephyr-nowhere"
 COUNT = {"question": {"kind": "count", "noise_multiplier": 7.0, "title": "zephyr question"}}
@@ -78,11 +77,6 @@ def two(here: Live) -> Two:
     return Two(here, keys, own[0], facts)
 
 
-def _path(route: APIRoute, study: str) -> str:
-    parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none"}
-    return route.path.format_map(parts | {"name": "auditor"})
-
-
 def _stripped(answer: httpx.Response) -> tuple[int, dict[str, object]]:
     return answer.status_code, {name: value for name, value in answer.json().items() if name != "request_id"}
 
@@ -94,7 +88,8 @@ def test_every_operation_on_another_study_is_refused_alike(two: Two, role: Role)
         if "{study}" not in route.path:
             continue
         answers = [
-            two.here.send(method, _path(route, study), two.keys[role], params={"wait": 0}) for study in (OTHER, NOWHERE)
+            two.here.send(method, path_of(route, study), two.keys[role], params={"wait": 0})
+            for study in (OTHER, NOWHERE)
         ]
         for answer in answers:
             two.reads_nothing(answer)
@@ -106,7 +101,7 @@ def test_a_hospital_of_one_study_is_refused_alike_in_another(two: Two) -> None:
     for number, route in enumerate(CLOSED):
         (method,) = route.methods
         for study in (OTHER, NOWHERE):
-            path = f"{_path(route, study)}?wait=0"
+            path = f"{path_of(route, study)}?wait=0"
             answer = two.here.signed(two.hospital, method, path, token_id=f"token-{study}-{number}")
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
             two.reads_nothing(answer)
@@ -118,7 +113,7 @@ def test_no_answer_that_a_key_gets_holds_a_fact_of_another_study(two: Two, role:
     for route in CLOSED:
         if route.methods != {"GET"}:
             continue
-        answer = two.here.send("GET", _path(route, OWN), two.keys[role], params={"wait": 0})
+        answer = two.here.send("GET", path_of(route, OWN), two.keys[role], params={"wait": 0})
         two.reads_nothing(answer)
     for path in ("/v1/studies?limit=1", f"/v1/studies?after={OWN}", "/dashboard.json?search=zephyr"):
         two.reads_nothing(two.here.send("GET", path, two.keys[role]))
@@ -141,12 +136,12 @@ def test_what_a_lead_changes_without_a_study_in_the_address_stays_in_its_study(t
         assert answer.status_code == 403
         two.reads_nothing(answer)
         for role in get_args(Role):
-            body = {"role": role, "study": study, "name": "Eve"}
+            body = {"role": role, "study": study, "name": "Mallory"}
             assert here.send("POST", "/v1/api-keys", lead, json=body).status_code in (403, 422)
-            body = {"role": role, "name": "Eve"}
+            body = {"role": role, "name": "Mallory"}
             assert here.send("POST", "/v1/api-keys", lead, json=body).status_code == 403
     listed = here.operator("GET", "/v1/api-keys").json()["keys"]
-    assert "Eve" not in {key["name"] for key in listed}
+    assert "Mallory" not in {key["name"] for key in listed}
     for key in listed:
         if key["study"] != OWN:
             assert here.send("DELETE", f"/v1/api-keys/{key['id']}", lead).status_code == 404
@@ -155,7 +150,7 @@ def test_what_a_lead_changes_without_a_study_in_the_address_stays_in_its_study(t
 def test_a_key_for_a_study_to_come_opens_the_one_that_an_administrator_meant(here: Live) -> None:
     """Only an administrator or a lead of that very name gives such a key, and another lead cannot create the study."""
     early = create_key(here.coordinator, ApiKeyCreate(role="viewer", study="to-come", name="Ada")).key
-    other = create_key(here.coordinator, ApiKeyCreate(role="lead", study="elsewhere", name="Eve")).key
+    other = create_key(here.coordinator, ApiKeyCreate(role="lead", study="elsewhere", name="Mallory")).key
     body = {"study": "to-come", "settings": settings().as_json()}
     assert here.send("GET", "/v1/studies/to-come", early).status_code == 404
     assert here.send("POST", "/v1/studies", other, json=body).status_code == 403

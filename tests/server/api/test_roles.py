@@ -58,7 +58,7 @@ def keys(here: Live) -> dict[tuple[Role, str | None], str]:
     return made
 
 
-def _path(route: APIRoute, study: str) -> str:
+def path_of(route: APIRoute, study: str) -> str:
     parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none"}
     return route.path.format_map(parts | {"session": "0", "name": "auditor"})
 
@@ -67,7 +67,7 @@ def _asked(here: Live, route: APIRoute, key: str | None) -> httpx.Response:
     (method,) = route.methods
     with here.http.stream(
         method,
-        _path(route, NOWHERE),
+        path_of(route, NOWHERE),
         headers={} if key is None else {"Authorization": f"Bearer {key}"},
         params={"wait": 0},
     ) as answer:
@@ -122,7 +122,7 @@ def test_every_hospital(here: Live, hospitals: dict[str, Hospital], route: APIRo
         may = "m" in EXPECTED[route.name] or ("i" in EXPECTED[route.name] and who == "itself")
         may = may and who != "of another study"
         token_id = secrets.token_hex(16)
-        answer = here.signed(hospitals[who], method, f"{_path(route, 'roles-here')}?wait=0", token_id=token_id)
+        answer = here.signed(hospitals[who], method, f"{path_of(route, 'roles-here')}?wait=0", token_id=token_id)
         refused = answer.status_code == 403 and answer.json()["code"] == "forbidden"
         assert refused != may, (who, answer.status_code, answer.text)
 

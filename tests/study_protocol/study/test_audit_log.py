@@ -84,7 +84,7 @@ def test_two_logs_cannot_be_exchanged() -> None:
 
 
 def test_an_entry_read_from_its_line_has_its_hash() -> None:
-    key = GivenKey(id="4f1c9b", role="viewer", study="sepsis", name="Zoë", expires_in_days=9)
+    key = GivenKey(id="4f1c9b", role="viewer", study="sepsis", name="Zoë", expires_in_days=9, secret_sha256="d" * 64)
     entry = next_entry("sepsis", (0, GENESIS), AuditEvent(at=AT, actor=ADA, action="create_key", key=key))
     line = json.loads(entry.model_dump_json())
     assert AuditEntry.model_validate(line) == entry

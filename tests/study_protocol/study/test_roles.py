@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study_protocol.study.roles import OPERATIONS, ROLE_TEXTS, ROLES, Grant, Role, acting_role, may_give, roles_in
+from study_protocol.study.roles import (
+    OPERATIONS,
+    ROLE_TEXTS,
+    ROLES,
+    SEE_CLIENTS,
+    Grant,
+    Role,
+    acting_role,
+    may_give,
+    roles_in,
+)
 
 STUDIES = st.sampled_from([None, "icu", "sepsis"])
 GRANTS = st.lists(st.builds(Grant, role=st.sampled_from(ROLES), study=STUDIES), max_size=4)
@@ -72,3 +84,34 @@ def test_only_an_administrator_gives_more_than_it_has(grants: list[Grant], wante
         assert wanted.role != "administrator"
         assert "lead" in roles_in(grants, wanted.study)
         assert wanted.study is not None or Grant("lead") in grants
+
+
+# The operations behind each line of the page's table.
+LINES = {
+    "create, run, stop and delete a study, invite and revoke hospitals": {
+        *("create_study", "start_study", "train_study", "pause_study", "resume_study", "stop_study", "delete_study"),
+        *("invite", "revoke", "put_initial_model", "put_metrics"),
+    },
+    "make, list and revoke keys": {"create_key", "list_keys", "revoke_key"},
+    "ask questions": {"ask_query"},
+    "read a study's audit log": {"read_audit_log"},
+    "read the coordinator's audit log": {"read_coordinator_audit_log"},
+    "download models": {"get_model"},
+}
+NAMES, REST = "see which hospitals took part in a round", "read settings, roster, budget, ledger, rounds and answers"
+
+
+def test_the_page_shows_the_table_of_operations() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "people.md").read_text()
+    rows = re.findall(r"^\| ([a-z, ]+) \| ([^|]+) \|$", page.split("## Keys")[0], re.MULTILINE)[1:]
+    shown = {line: set(roles.split(", ")) for roles, line in rows}
+    assert set(shown) == {*LINES, NAMES, REST}
+    assert shown.pop(NAMES) == SEE_CLIENTS
+    everything = shown.pop(REST)
+    for line, operations in LINES.items():
+        for operation in operations:
+            assert OPERATIONS[operation] & set(ROLES) == shown[line], operation
+    named = set().union(*LINES.values())
+    # Of administrators, on the page of single sign-on.
+    for operation in OPERATIONS.keys() - named - {"list_sessions", "end_session"}:
+        assert OPERATIONS[operation] & set(ROLES) in (set(), everything), operation

@@ -269,3 +269,10 @@ def test_the_first_entries_of_a_log_at_once(coordinator: Coordinator) -> None:
     shown = page(coordinator, None)
     assert shown.fault is None
     assert [entry.sequence for entry in shown.entries] == list(range(1, 21))
+
+
+def test_an_ended_session_changes_nothing(coordinator: Coordinator) -> None:
+    asked = ChangeRequest(ADA.model_copy(update={"kind": "session"}), None, "create_key", session="ffff")
+    with pytest.raises(Rejected, match="bad-token"):
+        create_key(acting(coordinator, asked), ApiKeyCreate(role="viewer", name="Grace"))
+    assert page(coordinator, None).entries == []

@@ -117,6 +117,7 @@ def test_a_log_set_back_with_its_head_is_found_by_the_ledger(run: Run, study: st
 KEYS = {
     "role": "UPDATE api_keys SET role = 'lead' WHERE name = 'Grace'",
     "study": "UPDATE api_keys SET study = NULL WHERE name = 'Grace'",
+    "secret": f"UPDATE api_keys SET secret_sha256 = '{'e' * 64}' WHERE name = 'Grace'",
     "expiry": "UPDATE api_keys SET expires_at = NULL WHERE name = 'Grace'",
     "revocation": "UPDATE api_keys SET revoked_at = NULL WHERE name = 'Mary'",
     "added": (
