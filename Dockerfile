@@ -32,7 +32,7 @@ RUN pip install --require-hashes --requirement deploy/locks/build.txt \
  && pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM base AS server
-# The server and what reads an object store; `traces` adds what sends OpenTelemetry's traces.
+# The server and what reads an object store; `traces` adds what sends OpenTelemetry's traces, `sso` what logs people in.
 ARG EXTRA=objects
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --require-hashes --requirement "deploy/locks/$EXTRA.txt" \

@@ -15,7 +15,15 @@ from study_protocol.study import messages
 from study_protocol.study.audit_log import AuditPage
 from study_protocol.study.lacking import LackingColumns, LackingList
 from study_protocol.study.messages import WitnessedHead
-from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
+from study_protocol.study.people import (
+    ApiKeyCreate,
+    ApiKeyList,
+    ApiKeyView,
+    LoginBegun,
+    LoginPoll,
+    LoginState,
+    SessionEnded,
+)
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
 from study_protocol.study.site_versions import SiteVersions
 from study_protocol.study.witness import to_header
@@ -281,6 +289,22 @@ def api_keys() -> Call[ApiKeyList]:
 
 def revoke_api_key(key_id: str) -> Call[ApiKeyView]:
     return Call("DELETE", path("api-keys", key_id), as_document(ApiKeyView))
+
+
+def begin_login() -> Call[LoginBegun]:
+    """Begin a login at the coordinator's identity provider. No credentials are sent."""
+    return Call("POST", path("logins"), as_document(LoginBegun), repeatable=False, open=True)
+
+
+def poll_login(token: str) -> Call[LoginState]:
+    """Ask whether the person has logged in meanwhile. token: as the begun login has it."""
+    content = _json(LoginPoll(token=token))
+    return Call("POST", path("logins", "poll"), as_document(LoginState), *content, repeatable=False, open=True)
+
+
+def log_out() -> Call[SessionEnded]:
+    """End the session that asks."""
+    return Call("DELETE", path("session"), as_document(SessionEnded))
 
 
 def audit_log(study: str | None, after: int = 0) -> Call[AuditPage]:

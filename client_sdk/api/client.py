@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ApiKey:
-    """`wrk_<id>_<secret>`. Its repr shows the id alone.
+    """`wrk_<id>_<secret>`, or the token `wrs_<id>_<secret>` of a login. Its repr shows the id alone.
 
     Raises:
         ConfigurationError: not of that form.
@@ -36,15 +36,15 @@ class ApiKey:
     def __init__(self, key: str) -> None:
         # Into three at most: a secret in base64url may hold underscores itself.
         parts = key.split("_", 2)
-        if len(parts) != 3 or parts[0] != "wrk" or not parts[1] or not parts[2] or not key.isascii():
-            raise ConfigurationError("an operator key has the form wrk_<id>_<secret>")
-        self._key, self.id = key, parts[1]
+        if len(parts) != 3 or parts[0] not in ("wrk", "wrs") or not parts[1] or not parts[2] or not key.isascii():
+            raise ConfigurationError("an API key has the form wrk_<id>_<secret>")
+        self._key, self.id, self._kind = key, parts[1], parts[0]
 
     def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
         return f"Bearer {self._key}"
 
     def __repr__(self) -> str:
-        return f"ApiKey(wrk_{self.id}_***)"
+        return f"ApiKey({self._kind}_{self.id}_***)"
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _key_files(directory: Path) -> list[Finding]:
     # The last is of `feature_cache`, which loads torch.
     files: list[tuple[Path, Verdict]]
     files = [(directory / name, "bad") for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
-    if operator := os.environ.get(f"{PREFIX}OPERATOR_KEY_FILE"):
+    if operator := os.environ.get(f"{PREFIX}API_KEY_FILE"):
         # Some systems that hand such a key out cannot set a mode.
         files.append((Path(operator), "note"))
     return [

@@ -1,6 +1,6 @@
-"""Two read-only pages. They hold no data: their scripts ask for a viewer's key and read the page data with it.
+"""Two read-only pages. They hold no data: their scripts read the page data with a person's key, or with a login.
 
-So there is no cookie that could be forged, and no cache that could leak.
+So there is no cache that could leak.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
-from server.api.auth import StudyName
+from server.api.auth import Context, StudyName
 from server.api.docs import PAGE_HEADERS
 from server.web.bundle import Bundle, find_bundle
 from study_protocol.study.limit_words import NOT_CHARGED
@@ -41,6 +41,8 @@ def _page(request: Request, name: str) -> HTMLResponse:
     text, charts = (FOLDER / name).read_text(), _charts(request)
     if charts is not None:
         text = text.replace('data-charts=""', f'data-charts="/charts/{charts.name}"')
+    if cast(Context, request.app.state.context).provider is not None:
+        text = text.replace('data-login=""', 'data-login="/login"')
     return HTMLResponse(text, headers=PAGE_HEADERS)
 
 

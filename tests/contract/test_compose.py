@@ -219,6 +219,19 @@ def test_images_install_their_extra_and_run_as_a_user(stage: str, extra: str) ->
     assert f"--uid {SERVICES['api']['user'].split(':')[0]} " in useradd
 
 
+@pytest.mark.parametrize("lock", sorted((ROOT / "deploy" / "locks").glob("*.txt")), ids=lambda path: path.stem)
+def test_locks_hold_the_constraints_with_hashes(lock: Path) -> None:
+    lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    for entry in re.split(r"\n(?=\S)", lock.read_text().partition("\n")[2].strip()):
+        wanted, *hashes = entry.replace("\\", "").split()
+        name, version = wanted.lower().replace("_", "-").split("==")
+        # Some install others, and are in no environment of ours.
+        assert pinned.get(name, version) == version
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+
+
 def test_foreign_images_are_named_by_digest() -> None:
     named = [service["image"] for name, service in SERVICES.items() if name not in OURS]
     named += re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)

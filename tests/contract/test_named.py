@@ -218,6 +218,6 @@ def test_the_search_finds_commands(pieces: Callable[[], tuple[Piece, ...]], leas
 
 
 def test_every_setting_of_the_coordinator_is_documented() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text()
+    text = "".join((ROOT / "docs" / page).read_text() for page in ("operations.md", "single-sign-on.md"))
     named = set(re.findall(r"`WARDROUND_([A-Z_]+)`", text))
     assert {name.upper() for name in Settings.model_fields} <= named

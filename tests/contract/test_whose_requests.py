@@ -13,6 +13,7 @@ from tests.contract.test_openapi import _document, _operations
 from tests.factories.live_coordinator import Live, live
 
 _PARTS = {"client": "north", "round": "1", "version": "0", "query": "1", "key": "0" * 16, "name": "auditor"}
+_PARTS["session"] = "0" * 16
 
 
 @pytest.fixture(scope="module")

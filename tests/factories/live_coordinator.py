@@ -220,7 +220,8 @@ def live(
     randomness   of its coins and noise; None: cryptographic, as in service
     """
     # No worker inside: a test decides what has happened before it looks.
-    chosen = Settings(home=home, origin=ORIGIN, port=0, worker=False, watch_seconds=0.02, **settings)
+    ours: dict[str, Any] = {"home": home, "origin": ORIGIN, "port": 0, "worker": False, "watch_seconds": 0.02}
+    chosen = Settings.model_validate(ours | settings)
     prepare(chosen)
     coordinator = open_coordinator(chosen)
     if time_of_day is not None:

@@ -96,6 +96,8 @@ _STUDY_LEAD = (
     Command("study rounds", ".lead.study:rounds", "Show how the newest rounds ended and what they cost."),
     Command("study model", ".lead.study:model", "Write a study's model to a file after checking it."),
     Command("study track", ".lead.track:track", "Copy a study's released results to MLflow.", "mlflow"),
+    Command("login", ".lead.login:login", "Log in at a coordinator's identity provider, instead of a key."),
+    Command("logout", ".lead.login:logout", "End the login at a coordinator."),
     Command("invite", ".lead.study:invite", "Create a one-time token for one hospital."),
     Command("revoke", ".lead.study:revoke", "Remove a hospital from a study from the next round on."),
     Command("ask", ".lead.ask:ask", "Ask all hospitals a question about their patients."),

@@ -23,9 +23,8 @@ from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from server.single_sign_on.grants import grants_of_groups
 from server.single_sign_on.identity import PersonIdentity
-from study_protocol.study.audit_log import Actor
 from study_protocol.study.people import GrantView, PersonSession, PersonSessions
-from study_protocol.study.roles import ROLES, Grant, roles_in
+from study_protocol.study.roles import Grant
 
 PREFIX = "wrs"
 _NOT_VALID = "the session is not valid, or was ended: log in again"
@@ -59,8 +58,7 @@ def begin_session(
             "you are logged in, but your groups give you no role here: ask the study's lead for a group or a key",
         )
     token = new_token(coordinator, PREFIX)
-    role = next(role for role in ROLES if role in roles_in(grants, None))
-    actor = Actor(kind="session", id=identity.subject, name=identity.name, role=role)
+    actor = Person(token.id, identity.name, grants, "session", identity.subject).acting_as("show_person", None)
 
     def work(tx: Transaction) -> SessionRow:
         tx.session.execute(delete(SessionRow).where(SessionRow.expires_at <= tx.now()))

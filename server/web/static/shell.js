@@ -1,5 +1,5 @@
 // What every page has around it: the bar with its state and its choices, and the form that asks for a key.
-import { forgetKey, keepKey } from "/static/coordinator.js";
+import { forgetKey, forgetLogin, keepKey, loggedIn, loginPage, logOut } from "/static/coordinator.js";
 import { element } from "/static/elements.js";
 import { themeSwitch } from "/static/theme.js";
 
@@ -12,16 +12,22 @@ const LIVE = {
 };
 
 const status = element("span", { class: "status", role: "status" });
+const who = element("span", { class: "who" });
 const lock = element("button", { type: "button", class: "plain", hidden: true }, "Forget the key");
 
 export function openShell(onForget) {
-  lock.addEventListener("click", () => {
-    forgetKey();
-    onForget();
+  lock.addEventListener("click", async () => {
+    try {
+      const address = loggedIn() ? await logOut() : null;
+      forgetKey();
+      onForget(address);
+    } catch (error) {
+      complain(error.message);
+    }
   });
   document.getElementById("bar").append(
     element("a", { class: "brand", href: "/dashboard" }, element("img", { src: "/static/icon.svg", alt: "", width: "24", height: "24" }), "Wardround"),
-    status, themeSwitch(), lock,
+    status, themeSwitch(), who, lock,
   );
 }
 
@@ -29,6 +35,10 @@ export function tell(state) {
   // What went wrong stands until an answer takes it away.
   const [tone, name, sentence] = LIVE[document.getElementById("complaint").textContent ? "trouble" : state];
   lock.hidden = false;
+  const person = loggedIn();
+  lock.textContent = person ? "Log out" : "Forget the key";
+  who.textContent = person?.name ?? "";
+  who.title = person ? person.grants.map(({ role, study }) => `${role} of ${study ?? "all studies"}`).join(", ") : "";
   if (status.textContent === name) return;
   status.className = `status ${tone}`;
   status.title = sentence;
@@ -48,8 +58,10 @@ export function title(text) {
 
 export function askForKey(place, complaint, goOn) {
   forgetKey();
+  forgetLogin();
   title("Your key");
   lock.hidden = true;
+  who.textContent = "";
   status.textContent = "";
   complain("");
   const input = element("input", { id: "key", type: "password", autocomplete: "off", required: true, spellcheck: "false", "aria-describedby": "key-help" });
@@ -63,9 +75,18 @@ export function askForKey(place, complaint, goOn) {
       element("h1", { id: "gate-title" }, "Studies and their privacy budgets"),
       element("p", {}, "Enter your key to see them. A viewer's key is enough: it reads and changes nothing."),
       element("p", { class: "wrong", role: "alert" }, complaint),
+      ...login(),
       element("form", { onsubmit: submit }, element("label", { for: "key" }, "Viewer's key"), element("div", { class: "row" }, input, element("button", {}, "Show"))),
       element("p", { id: "key-help", class: "note" }, "It begins with wrk_. The coordinator's operator makes one with ", element("code", {}, "wardround key create --role viewer"), ". It stays in this tab and is gone when you close it."),
     ),
   );
   input.focus();
+}
+
+// The way to a login, where the coordinator has an identity provider. It leads back to this page.
+function login() {
+  const page = loginPage();
+  if (!page) return [];
+  const address = `${page}?${new URLSearchParams({ to: location.pathname })}`;
+  return [element("p", {}, element("a", { id: "login", href: address }, "Log in at your organisation"), ", or enter a key:")];
 }

@@ -66,12 +66,16 @@ def open_study(
 
 @dataclass
 class Tabs:
-    """Opens tabs that have the viewer's key, and collects whatever goes wrong in any of them."""
+    """Opens tabs that have the viewer's key, and collects whatever goes wrong in any of them.
+
+    allowed  beginnings of addresses elsewhere that a test sends its tabs to
+    """
 
     browser: Any
     here: Live
     problems: list[str] = field(default_factory=list[str])
     addresses: list[str] = field(default_factory=list[str])
+    allowed: tuple[str, ...] = ()
     _contexts: list[Any] = field(default_factory=list[Any])
 
     def blank(self, *, phone: bool = False, theme: str = "light", **options: Any) -> Any:
@@ -132,5 +136,5 @@ def tabs(chromium: object, here: Live) -> Iterator[Tabs]:
     yield opened
     opened.close()
     assert opened.problems == []
-    assert [url for url in opened.addresses if not url.startswith((here.url, "data:", "blob:"))] == []
+    assert [url for url in opened.addresses if not url.startswith((here.url, "data:", "blob:", *opened.allowed))] == []
     assert not any(here.viewer_key in url or "wrk_" in url for url in opened.addresses)

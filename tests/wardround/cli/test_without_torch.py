@@ -24,6 +24,8 @@ NEEDS_TORCH |= {"data check", "data columns", "query columns", "site install"}
 OF_A_SYNTHESIS = {"synth"}
 # It needs an MLflow server: tests/wardround/tracking/test_mlflow_server.py.
 OF_MLFLOW = {"study track"}
+# They need an identity provider: tests/wardround/cli/lead/test_login.py.
+OF_A_PROVIDER = {"login", "logout"}
 # Of the coordinator, which has its own tests; here it is enough that they are found.
 OF_THE_COORDINATOR = {
     *("migrate", "serve", "worker"),
@@ -47,6 +49,7 @@ TYPED = [
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
     "data list icu",
     "budget sepsis",
+    "audit-log sepsis",
     "ledger verify sepsis",
     "ledger export sepsis --out {home}/ledger.jsonl",
     "ledger seen sepsis",
@@ -126,7 +129,7 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in set(COMMANDS) for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW
+    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW | OF_A_PROVIDER
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def show(
         say(f"number of this roster, computed here:\n\n    {digits}\n")
         if qr:
             say(as_qr_code(digits))
-        if asks_with_key(key_file, home):
+        if asks_with_key(server, key_file, home):
             say(
                 "The hospitals compare this number with each other by telephone, and each one pins it. You asked with "
                 "an API key, which pins no roster."

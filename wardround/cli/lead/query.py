@@ -80,7 +80,7 @@ def show(
         with reader(study, server, key_file, home) as client:
             received_query = client.query(study, query)
             _require_believable(client, received_query, key_file, home)
-            at_home = not as_json and not asks_with_key(key_file, home)
+            at_home = not as_json and not asks_with_key(server, key_file, home)
             if at_home:
                 _say_words(client, home, received_query)
         hand_out(received_query, as_json, csv_file, only, words=not at_home)

@@ -203,7 +203,7 @@ def trust(
     client: Client, study: str, given_key: str | None, key_file: Path | None, home: Path | None, dataset: str
 ) -> Trusted:
     """Return the key pinned at enrolment if a hospital asks, else the named key, else the key that is shown."""
-    if not asks_with_key(key_file, home):
+    if not asks_with_key(client.connection.url, key_file, home):
         return _pinned(study, home, dataset)
     return named_key(given_key, client.study(study).coordinator_key, needed=False)
 

@@ -21,6 +21,7 @@ from client_sdk.api.config import load
 from study_protocol.wire.printable_text import escaped, printable
 from study_protocol.wire.rounded import number as number
 from wardround.cli.shared.exit_codes import ExitCode
+from wardround.cli.shared.session_file import kept_session
 from wardround.cli.shared.terminal import output_is_closed
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def a_name_or_none(value: str | None) -> str | None:
 
 StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
 Server = Annotated[str | None, typer.Option(help="address of the coordinator. Default: WARDROUND_SERVER")]
-KeyFile = Annotated[Path | None, typer.Option(help="file with the operator key. Default: WARDROUND_API_KEY(_FILE)")]
+KeyFile = Annotated[Path | None, typer.Option(help="file with the API key. Default: WARDROUND_API_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory. Default: WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -81,10 +82,10 @@ def _typed(names: list[str], negative_names: list[str], value: Any) -> list[str]
 
 
 def operator(server: str | None, key_file: Path | None) -> Client:
-    """Return a client with the operator's key.
+    """Return a client with a person's key, or with the login at this coordinator.
 
     Raises:
-        ConfigurationError: the address or the key is missing.
+        ConfigurationError: the address is missing, or both key and login are.
     """
     from client_sdk.api.client import ApiKey, Client
     from client_sdk.api.config import read_secret
@@ -95,8 +96,12 @@ def operator(server: str | None, key_file: Path | None) -> Client:
         key = read_secret(key_file)
     elif settings.api_key is not None:
         key = settings.api_key.get_secret_value()
+    elif (session := kept_session(server or settings.server)) is not None:
+        key = session
     else:
-        raise ConfigurationError("this needs an operator key: pass --key-file or set WARDROUND_API_KEY")
+        raise ConfigurationError(
+            "this needs an API key or a login: pass --key-file, set WARDROUND_API_KEY, or run `wardround login`"
+        )
     return Client(settings.connection(server), ApiKey(key))
 
 
@@ -114,20 +119,26 @@ def hospital(home: Path | None, *, patience_seconds: float | None = None) -> Hos
     return Hospital.open(home or settings.client_home, connection=connection)
 
 
-def asks_with_key(key_file: Path | None, home: Path | None) -> bool:
-    """Return whether an operator or a viewer asks. A named hospital directory means that the hospital asks."""
-    return home is None and (key_file is not None or load().api_key is not None)
+def asks_with_key(server: str | None, key_file: Path | None, home: Path | None) -> bool:
+    """Return whether a person asks: with a key, or with a login where no hospital is enrolled.
+
+    A named hospital directory means that the hospital asks.
+    """
+    settings = load()
+    if home is not None or key_file is not None or settings.api_key is not None:
+        return home is None
+    return not settings.client_home.exists() and kept_session(server or settings.server) is not None
 
 
 def reader(study: str, server: str | None, key_file: Path | None, home: Path | None) -> Client:
-    """Return a client that may read: with the key of an operator or viewer if there is one, else as the hospital.
+    """Return a client that may read: with a person's key or login if there is one, else as the hospital.
 
     Raises:
         ConfigurationError: as `operator`, or `server` is not the coordinator that the hospital enrolled with.
     """
     from client_sdk.errors import ConfigurationError
 
-    if asks_with_key(key_file, home):
+    if asks_with_key(server, key_file, home):
         return operator(server, key_file)
     asks = hospital(home)
     enrolled = asks.identity.membership(study).url
