@@ -129,7 +129,10 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in set(COMMANDS) for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert set(COMMANDS) == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW | OF_A_PROVIDER
+    assert (
+        set(COMMANDS)
+        == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW | OF_A_PROVIDER
+    )
 
 
 @pytest.mark.slow
