@@ -19,6 +19,7 @@ MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
 _LOGIN_UID_FILE = Path("/proc/self/loginuid")
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
+_LIST_MARKS = re.compile(r"[()\[\]{};]")
 # Invisible, although Unicode counts them as letters, marks or symbols.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -57,7 +58,7 @@ class SystemAccount:
 class Person:
     """A person who decides for this hospital.
 
-    name     1 to 100 visible characters, kept in the form NFC
+    name     1 to 100 visible characters without brackets and semicolons, kept in the form NFC
     role     such as "privacy officer", in free words of at most 100 characters. Empty: not given
     reason   free words of at most 500 characters. Empty: not given
     account  of the operating system. A given name does not replace it
@@ -74,8 +75,8 @@ class Person:
     def __post_init__(self) -> None:
         # A reason may be pasted with line ends.
         reason = " ".join(self.reason.split())
-        object.__setattr__(self, "name", _visible(self.name, "name", MAX_NAME_LENGTH))
-        object.__setattr__(self, "role", _visible(self.role, "role", MAX_NAME_LENGTH) if self.role else "")
+        object.__setattr__(self, "name", _title(self.name, "name"))
+        object.__setattr__(self, "role", _title(self.role, "role") if self.role else "")
         object.__setattr__(self, "reason", _visible(reason, "reason", MAX_REASON_LENGTH) if reason else "")
 
     @classmethod
@@ -123,9 +124,19 @@ def count_people(people: Iterable[Person], *, distinct_accounts: bool) -> int:
     return len(groups)
 
 
+def _title(text: str, subject: str) -> str:
+    """Return a name or a role as `_visible`, which cannot imitate an account or a second person in a list."""
+    title = _visible(text, subject, MAX_NAME_LENGTH)
+    # Wide and small forms look alike.
+    if mark := _LIST_MARKS.search(unicodedata.normalize("NFKC", title)):
+        raise ConfigurationError(f"a person's {subject} has no {mark.group()!r}: leave it out")
+    return title
+
+
 def _visible(text: str, subject: str, max_length: int) -> str:
-    """Return the text trimmed and in the form NFC. Raises ConfigurationError as `Person`."""
-    trimmed = unicodedata.normalize("NFC", text.strip(" "))
+    """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `Person`."""
+    gaps = "".join(" " if unicodedata.category(character) == "Zs" else character for character in text)
+    trimmed = unicodedata.normalize("NFC", " ".join(filter(None, gaps.split(" "))))
     if not 1 <= len(trimmed) <= max_length:
         raise ConfigurationError(
             f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
@@ -138,6 +149,8 @@ def _visible(text: str, subject: str, max_length: int) -> str:
                 f"a person's {subject} has visible characters only, and number {place} of this one is "
                 f"U+{ord(character):04X}: leave it out"
             )
+    if unicodedata.category(trimmed[0])[0] == "M":
+        raise ConfigurationError(f"a person's {subject} begins with a letter, and not with the accent of one")
     if not any(character.isalnum() for character in trimmed):
         raise ConfigurationError(f"a person's {subject} needs at least one letter or digit")
     return trimmed
