@@ -83,7 +83,8 @@ class Person:
     def acting(cls, name: str | None = None, role: str = "", reason: str = "") -> Self:
         """Return the person who runs this process. name: None is the name of the account."""
         account = SystemAccount.current()
-        return cls(str(account) if name is None else name, role, reason, account)
+        default = _LIST_MARKS.sub("_", str(account))
+        return cls(default if name is None else name, role, reason, account)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:

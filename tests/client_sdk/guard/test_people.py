@@ -58,13 +58,8 @@ def test_role_and_reason_may_be_left_out_and_follow_the_same_rules() -> None:
     assert (named.role, named.reason) == ("privacy officer", "agreed on the telephone")
     assert str(named) == "Ada (account ada, privacy officer)"
     assert str(Person("Ada", account=SystemAccount("1000"))) == "Ada (account user 1000)"
-    for wrong in (
-        {"role": "a\u200b"},
-        {"role": "officer); Bob (account bob"},
-        {"reason": "\x1b"},
-        {"role": "x" * 101},
-        {"reason": "x" * 501},
-    ):
+    roles = ("a\u200b", "officer); Bob (account bob", "x" * 101)
+    for wrong in (*({"role": role} for role in roles), {"reason": "\x1b"}, {"reason": "x" * 501}):
         with pytest.raises(ConfigurationError, match="a person's r"):
             Person("Ada", account=HERE, **wrong)
 
@@ -127,6 +122,8 @@ class TestAccount:
         monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
         assert SystemAccount.current() == SystemAccount("1234567")
         assert Person.acting().name == "user 1234567"
+        monkeypatch.setattr(people, "_user_name", lambda _: "ada (guest)")
+        assert Person.acting().name == "ada _guest_"
 
     def test_the_login_user_comes_before_the_one_of_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(people, "_login_uid", lambda: 1_234_567)
