@@ -204,6 +204,9 @@ def test_a_roster_is_pinned_by_two_and_a_file_that_was_edited_is_no_pin(tmp_path
     scene.here.identity.remember(membership.model_copy(update={"pinned": ()}))
     with pytest.raises(ConfigurationError, match="2 people pin it"):
         scene.join(person=ADA)
+    scene.here.identity.remember(membership.model_copy(update={"pinned": None}))
+    with pytest.raises(ConfigurationError, match="is not the one that people here agreed to"):
+        scene.join(person=ADA)
     # Written again from the ledger, where it is in force.
     assert pin(scene.here, ADA)
     scene.during(lambda: scene.agree_to_terms(BOB))
