@@ -1,1 +1,1 @@
-"""The programs that hospitals and operators run. Its public names are imported from `wardround`."""
+"""The programs that hospitals and study leads run. Its public names are imported from `wardround`."""

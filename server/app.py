@@ -41,6 +41,7 @@ from server.services.identities import identify
 from server.services.people.known import authenticate_each
 from server.services.readiness import Readiness
 from server.services.secure_sum import lists
+from server.single_sign_on.errors import SingleSignOnMisconfigured
 from server.telemetry import RequestLog, configure_logging
 from server.web import login, page_data, pages, synthesis_data
 from server.worker import Worker
@@ -132,7 +133,10 @@ def _provider(settings: Settings, clock: Callable[[], float]) -> Provider | None
         from server.single_sign_on.provider import Provider
     except ModuleNotFoundError as error:
         raise SettingsError("WARDROUND_SSO_ISSUER needs more packages: install 'wardround[sso]'") from error
-    return Provider(single_sign_on, clock=clock)
+    try:
+        return Provider(single_sign_on, clock=clock)
+    except SingleSignOnMisconfigured as error:
+        raise SettingsError(f"people cannot log in: {error}") from error
 
 
 def _middleware(settings: Settings, coordinator: Coordinator) -> list[Middleware]:

@@ -167,22 +167,27 @@ class Settings(BaseModel):
             SettingsError: they do not fit together, or are out of range. The text names every setting that is wrong.
         """
         prefix = f"{PREFIX}SSO_"
+        given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
         if not self.sso_issuer:
-            if self.sso_grants is not None or self.sso_client_id:
+            names = (name for name in type(self).model_fields if name.startswith("sso_"))
+            if any(getattr(self, name) != type(self).model_fields[name].default for name in names):
                 raise SettingsError(f"{prefix}ISSUER is missing: it is the identity provider's address")
             return None
+        problems: list[str] = []
         origin = urlsplit(self.origin)
         if origin.scheme != "https" and origin.hostname not in ("127.0.0.1", "::1", "localhost"):
-            raise SettingsError(f"{PREFIX}ORIGIN has to begin with https:// where people log in: cookies need it")
+            problems.append(f"{PREFIX}ORIGIN has to begin with https:// where people log in: cookies need it")
         if self.sso_grants is None:
-            raise SettingsError(f"{prefix}GRANTS is missing: it is the file that maps groups to roles")
-        given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
+            problems.append(f"{prefix}GRANTS is missing: it is the file that maps groups to roles")
         try:
-            return SingleSignOnSettings(**given)
+            settings = SingleSignOnSettings(**given)
         except ValidationError as error:
-            problems = error.errors(include_input=False)
-            words = (f"{prefix}{str(e['loc'][0]).upper()}: {e['msg'].removeprefix('Value error, ')}" for e in problems)
-            raise SettingsError("; ".join(words)) from error
+            wrong = error.errors(include_input=False)
+            words = (f"{prefix}{str(e['loc'][0]).upper()}: {e['msg'].removeprefix('Value error, ')}" for e in wrong)
+            raise SettingsError("; ".join((*problems, *words))) from error
+        if problems:
+            raise SettingsError("; ".join(problems))
+        return settings
 
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:

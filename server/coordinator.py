@@ -16,7 +16,8 @@ from server.db.session import Database, keep_private
 from server.observation.observer import ProcessObserver
 from server.services.coordinator import Coordinator
 from server.signing_key import create_signing_key, load_signing_key
-from server.single_sign_on.grants import load_group_grants
+from server.single_sign_on.errors import SingleSignOnMisconfigured
+from server.single_sign_on.grants import GroupGrant, load_group_grants
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins, SecureRandomness
 
@@ -81,8 +82,8 @@ def open_coordinator(settings: Settings) -> Coordinator:
     Raises:
         SchemaOutdated: the migrations have not been run.
         SigningKeyUnusable: there is no usable key.
-        SettingsError: traces are wanted, and the packages for them are not installed.
-        SingleSignOnMisconfigured: the file that maps groups to roles cannot be used.
+        SettingsError: traces are wanted without the packages for them, or the file that maps groups to roles cannot be
+            used.
         StoreUnusable: the object store refuses to work for this coordinator.
     """
     allow_many_files()
@@ -108,9 +109,18 @@ def open_coordinator(settings: Settings) -> Coordinator:
         signer=load_signing_key(settings.home, settings.signing_key_path),
         origin=settings.origin,
         binds_models=settings.bind_models,
-        group_grants=load_group_grants(settings.sso_grants) if settings.sso_grants is not None else (),
+        group_grants=_group_grants(settings),
         observer=observer,
     )
+
+
+def _group_grants(settings: Settings) -> tuple[GroupGrant, ...]:
+    if settings.sso_grants is None:
+        return ()
+    try:
+        return load_group_grants(settings.sso_grants)
+    except SingleSignOnMisconfigured as error:
+        raise SettingsError(f"WARDROUND_SSO_GRANTS: {error}") from error
 
 
 def _warn_of_an_old_server(dialect: Dialect) -> None:

@@ -129,7 +129,7 @@ class Worker:
             self._tell_lost(task, time.monotonic() - began)
             return False
         except IllegalMove:
-            # An operator ended the round while this step was under way. The next look finds the rest of the work.
+            # The lead ended the round while this step was under way. The next look finds the rest of the work.
             logger.info("round ended meanwhile", extra={"study": task.study, "round": task.round})
         except DBAPIError:
             raise

@@ -50,7 +50,7 @@ def in_words(settings: AnySettings, *, mine: bool, hospitals: int | None = None)
     rows += _on("who sees what", disclosures(settings, mine=mine))
     rows += _on("under masks", sums(privacy.masking, hospitals))
     if settings.beyond_bounds:
-        rows.append(("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)"))
+        rows.append(("beware", "its lead asked for limits or noise beyond the usual bounds (--i-know)"))
     return rows
 
 

@@ -39,7 +39,7 @@ LONGEST_ASKED_SECONDS = 600.0
 
 
 class Credentials(Protocol):
-    """The credentials of a request: an operator's key, or a hospital's signature."""
+    """The credentials of a request: an API key, or a hospital's signature."""
 
     def authorization(self, *, method: str, target: str, body: bytes, now: float, token_id: str | None) -> str:
         """The Authorization header of one attempt at one request."""
@@ -87,7 +87,7 @@ class Attempts(Generic[T]):
         on_pause: OnPause | None = None,
     ) -> None:
         if credentials is None and not call.open:
-            raise ConfigurationError("this request needs an operator key or an enrolled hospital")
+            raise ConfigurationError("this request needs an API key or an enrolled hospital")
         self._call, self._credentials, self._clock, self._backoff = call, credentials, clock, backoff
         self._on_pause, self._paused = on_pause, False
         # One per call, not per attempt: a POST that did arrive is recognised when it comes again.

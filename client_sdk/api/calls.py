@@ -168,7 +168,7 @@ def rotate_key(name: str, client: str, rotation: messages.KeyRotation) -> Call[N
 
 
 def leave(name: str, client: str, standing: Literal["revoked", "withdrawn"]) -> Call[None]:
-    """End a client's part from the next round on: revoked by the operator, withdrawn by itself."""
+    """End a client's part from the next round on: revoked by the lead, withdrawn by itself."""
     return put(path("studies", name, "clients", client, standing))
 
 
@@ -311,10 +311,6 @@ def audit_log(study: str | None, after: int = 0) -> Call[AuditPage]:
     """study: None for the coordinator's own log."""
     target = path("audit") if study is None else path("studies", study, "audit")
     return get(with_values(target, after=after), AuditPage)
-
-
-def revoke_operator_key(key_id: str) -> Call[None]:
-    return Call("DELETE", path("api-keys", key_id), nothing)
 
 
 def health(probe: Literal["livez", "readyz"] = "readyz") -> Call[Mapping[str, str]]:

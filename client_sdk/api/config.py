@@ -1,4 +1,4 @@
-"""The settings of the hospital's and the operator's side, read once from the environment."""
+"""The settings of programs at hospitals and of people with an API key, read once from the environment."""
 
 from __future__ import annotations
 

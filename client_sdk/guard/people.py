@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from client_sdk.errors import ConfigurationError
+from study_protocol.wire.text import visible
 
 MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
 _LOGIN_UID_FILE = Path("/proc/self/loginuid")
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
 _LIST_MARKS = re.compile(r"[()\[\]{};]")
-# Invisible, although Unicode counts them as letters, marks or symbols.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 @dataclass(frozen=True)
@@ -136,25 +133,13 @@ def _title(text: str, subject: str) -> str:
 
 def _visible(text: str, subject: str, max_length: int) -> str:
     """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `Person`."""
-    gaps = "".join(" " if unicodedata.category(character) == "Zs" else character for character in text)
-    trimmed = unicodedata.normalize("NFC", " ".join(filter(None, gaps.split(" "))))
-    if not 1 <= len(trimmed) <= max_length:
-        raise ConfigurationError(
-            f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
-        )
-    for place, character in enumerate(trimmed, start=1):
-        # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
-        category = unicodedata.category(character)
-        if category[0] == "C" or category in ("Zl", "Zp") or _INVISIBLE.match(character):
-            raise ConfigurationError(
-                f"a person's {subject} has visible characters only, and number {place} of this one is "
-                f"U+{ord(character):04X}: leave it out"
-            )
-    if unicodedata.category(trimmed[0])[0] == "M":
-        raise ConfigurationError(f"a person's {subject} begins with a letter, and not with the accent of one")
-    if not any(character.isalnum() for character in trimmed):
-        raise ConfigurationError(f"a person's {subject} needs at least one letter or digit")
-    return trimmed
+    try:
+        kept = visible(text)
+    except ValueError as error:
+        raise ConfigurationError(f"a person's {subject} {error}") from error
+    if len(kept) > max_length:
+        raise ConfigurationError(f"a person's {subject} has 1 to {max_length} characters, and {len(kept)} were given")
+    return kept
 
 
 def _login_uid() -> int | None:

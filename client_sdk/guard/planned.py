@@ -64,7 +64,7 @@ class PlannedStudy:
                 raise OwnBudgetExceeded(
                     "study-limit-exceeded",
                     f"the study plans {self.steps} steps, which spend epsilon {account.trained:.6g} at level "
-                    f"{account.limit.level}, above its own limit {account.limit.epsilon:g}: ask its operator for fewer "
+                    f"{account.limit.level}, above its own limit {account.limit.epsilon:g}: ask its lead for fewer "
                     "steps (privacy.max_steps) or more noise",
                 )
 

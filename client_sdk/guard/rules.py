@@ -134,7 +134,7 @@ def _noise(policy: SitePolicy, settings: StudySettings) -> Iterator[PolicyRule]:
         noise >= policy.least_noise_multiplier,
         "policy-noise",
         f"least_noise_multiplier = {policy.least_noise_multiplier:g}, and the study is sure of {noise:.3g}: ask its "
-        "operator for a study with more noise (privacy.noise_multiplier), or lower the entry",
+        "lead for a study with more noise (privacy.noise_multiplier), or lower the entry",
     )
 
 
@@ -155,7 +155,7 @@ def _witnesses(
     yield PolicyRule(
         policy.min_witnesses <= outside or not hides_attendance(settings),
         "policy-witnesses",
-        f"{entry} the study shows no hospital's signature before its end: it hides who takes part. Ask its operator "
+        f"{entry} the study shows no hospital's signature before its end: it hides who takes part. Ask its lead "
         f"for outside witnesses (schedule.witnesses), {_OTHER_STUDY}",
     )
     yield PolicyRule(
@@ -169,13 +169,13 @@ def _witnesses(
             policy.min_witnesses <= peers,
             "policy-witnesses",
             f"{entry} beside this hospital no more than {peers} may sign (hospitals: {expected - 1}, auditors: "
-            f"{outside}): ask the operator for a study with more auditors (schedule.witnesses), or lower the entry",
+            f"{outside}): ask the study's lead for a study with more auditors (schedule.witnesses), or lower the entry",
         )
 
 
 def _limits(policy: SitePolicy, settings: AnySettings) -> Iterator[PolicyRule]:
     privacy, (epsilon, delta) = settings.privacy, largest_classical(settings)
-    ask = "ask its operator for a study with a smaller one (privacy.limits), or raise the entry"
+    ask = "ask its lead for a study with a smaller one (privacy.limits), or raise the entry"
     # Each written so that NaN says no.
     yield PolicyRule(
         epsilon <= policy.largest_epsilon,
@@ -234,7 +234,7 @@ def _masks(
         masking.colluders >= floors.colluders,
         "policy-masking",
         f"least_colluders = {floors.colluders}, and the study's sums bear {masking.colluders} "
-        "(privacy.masking.colluders): ask its operator for a study that bears more, or lower the entry",
+        "(privacy.masking.colluders): ask its lead for a study that bears more, or lower the entry",
     )
     if expected is None or expected < 3:
         return

@@ -217,7 +217,7 @@ def _same_model(opened: Opened, hospitals: frozenset[str], place: str) -> str:
     return (
         f"round {opened.round} opened a sum of updates from this very model over other hospitals ({', '.join(names)}"
         f"{more}: {place}). Sums over different sets show single updates, so no other set is opened. If a hospital has "
-        "left for good, the operator has to end the study (wardround study stop)"
+        "left for good, its lead has to end the study (wardround study stop)"
     )
 
 

@@ -1,13 +1,22 @@
-"""The audit log of a coordinator as a reader checks it: chain, signed head, and the entries that the ledger names."""
+"""The audit log of a coordinator as a reader checks it: chain, signed head, and what ledger and list of keys say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from accounting.budget.ledger import GENESIS, Entry
 from client_sdk.api.client import Client
-from study_protocol.study.audit_log import AUDIT_HEAD, AuditEntry, AuditLogFault, SignedAuditHead, verify_entries
+from study_protocol.study.audit_log import (
+    AUDIT_HEAD,
+    BEFORE_THE_LOG,
+    AuditEntry,
+    AuditLogFault,
+    SignedAuditHead,
+    verify_entries,
+)
+from study_protocol.study.people import ApiKeyView
 from study_protocol.wire.signing import SigningError, decode_public_key, verify_document
 
 
@@ -24,11 +33,12 @@ class AuditLog:
     coordinator_key: str
     fault: str | None
 
-    def faults(self, trusted_key: str, ledger: Iterable[Entry] = ()) -> list[str]:
+    def faults(self, trusted_key: str, ledger: Iterable[Entry] = (), keys: Iterable[ApiKeyView] = ()) -> list[str]:
         """Return in words what is not as the coordinator wrote it. Empty: nothing was changed or removed.
 
         trusted_key  the coordinator's public key
         ledger       of the study. Entries of kind `operated` name the log as it was then
+        keys         of the coordinator, as its list shows them. Only its own log says who made them
         """
         faults = [] if self.fault is None else [self.fault]
         head, reached = self.signed.head, (0, GENESIS)
@@ -41,7 +51,7 @@ class AuditLog:
                 faults.append(f"the log has {reached[0]} entries, and its head names {head.entries} with another hash")
         if (fault := self._fault_of_signature(trusted_key)) is not None:
             faults.append(fault)
-        return list(dict.fromkeys([*faults, *self._faults_of_ledger(ledger)]))
+        return list(dict.fromkeys([*faults, *self._faults_of_ledger(ledger), *self._faults_of_keys(keys)]))
 
     def _fault_of_signature(self, trusted_key: str) -> str | None:
         begun_by_upgrade = len(self.entries) == 1 and self.entries[0].event.actor.kind == "unknown"
@@ -62,6 +72,48 @@ class AuditLog:
             for entry in ledger
             if entry.kind == "operated" and hashes.get(entry.body["audit_entries"]) != entry.body["audit_sha256"]
         ]
+
+    def _faults_of_keys(self, keys: Iterable[ApiKeyView]) -> list[str]:
+        made = {entry.event.key.id: entry for entry in self.entries if entry.event.key is not None}
+        revoked = {entry.event.address for entry in self.entries if entry.event.action == "revoke_key"}
+        faults: list[str] = []
+        for key in keys:
+            if not self._is_as_made(key, made.get(key.id)):
+                faults.append(f"the key {key.id} of {key.name or 'no name'} is not as an entry of the log made it")
+            if key.revoked_at is None and f"/v1/api-keys/{key.id}" in revoked:
+                faults.append(
+                    f"the key {key.id} of {key.name or 'no name'} is valid, and the log says that it is revoked"
+                )
+        return faults
+
+    def _is_as_made(self, key: ApiKeyView, entry: AuditEntry | None) -> bool:
+        # Times of the database are floating-point seconds, and an upgrade writes whole ones.
+        second = timedelta(seconds=1)
+        if entry is None or entry.event.key is None:
+            first = self.entries[0].event if self.entries else None
+            # Made before the upgrade that began this log.
+            older = first is not None and first.action == BEFORE_THE_LOG and key.created_at < first.at + second
+            return older and key.expires_at is None and key.role in ("administrator", "viewer") and key.study is None
+        given = entry.event.key
+        expires_at = key.created_at + timedelta(days=given.expires_in_days)
+        return (
+            (key.role, key.study, key.name) == (given.role, given.study, given.name)
+            and abs(key.created_at - entry.event.at) < second
+            and key.expires_at is not None
+            and abs(key.expires_at - expires_at) < second
+        )
+
+
+def fetch_coordinator_log(client: Client) -> tuple[AuditLog, list[ApiKeyView]]:
+    """Return the coordinator's own log, and the keys to compare it with.
+
+    Raises:
+        As `fetch_audit_log`.
+    """
+    # Twice: keys that were made or revoked meanwhile are compared the next time.
+    earlier = {key.id for key in client.api_keys().keys}
+    log = fetch_audit_log(client, None)
+    return log, [key for key in client.api_keys().keys if key.id in earlier]
 
 
 def fetch_audit_log(client: Client, study: str | None) -> AuditLog:

@@ -38,15 +38,14 @@ Verdict = Literal["good", "note", "bad"]
 _LARGEST_DIGESTED_BYTES = 1 << 28
 _LEAST_DISK_BYTES, _NO_DISK_BYTES = 1 << 30, 1 << 26
 _OF_STUDY = {
-    "revoked": "this hospital no longer takes part. If that is a mistake, ask the study's operator for a new "
-    "invitation",
+    "revoked": "this hospital no longer takes part. If that is a mistake, ask the study's lead for a new invitation",
     "bad-signature": "the coordinator does not know this hospital's key: restore identity.key from a backup, or ask "
-    "the study's operator for a new invitation",
+    "the study's lead for a new invitation",
     "clock-skew": "the coordinator does not accept this machine's time: set its clock",
-    "wrong-target": "the coordinator now has another public address: ask the study's operator for it, then give it "
+    "wrong-target": "the coordinator now has another public address: ask the study's lead for it, then give it "
     "once with `wardround join … --server`",
-    "not-found": "the coordinator does not have this study: ask the study's operator whether it has moved or ended",
-    "client-too-old": "this version is too old for the study: install the version that the study's operator names",
+    "not-found": "the coordinator does not have this study: ask the study's lead whether it has moved or ended",
+    "client-too-old": "this version is too old for the study: install the version that the study's lead names",
 }
 
 
@@ -122,13 +121,13 @@ def _key(directory: Path) -> Finding:
 
 
 def _key_files(directory: Path) -> list[Finding]:
-    """Return a finding for every other file of a key that other users may read, also an operator's."""
+    """Return a finding for every other file of a key that other users may read, also an API key's."""
     # The last is of `feature_cache`, which loads torch.
     files: list[tuple[Path, Verdict]]
     files = [(directory / name, "bad") for name in (NEXT_KEY_FILE, DRAW_KEY_FILE, "features/key")]
-    if operator := os.environ.get(f"{PREFIX}API_KEY_FILE"):
+    if api_key := os.environ.get(f"{PREFIX}API_KEY_FILE"):
         # Some systems that hand such a key out cannot set a mode.
-        files.append((Path(operator), "note"))
+        files.append((Path(api_key), "note"))
     return [
         Finding(path.name, verdict, f"{path} may be read by others {others}")
         for path, verdict in files
@@ -317,7 +316,7 @@ def _reason(error: WardroundError) -> str:
     """Return what went wrong and who does what next. No advice names this very command."""
     if isinstance(error, ServerFailure):
         detail = error.detail.rstrip(".")
-        return f"it answers and is not ready. Nothing is to be done here: tell the study's operator ({detail})"
+        return f"it answers and is not ready. Nothing is to be done here: tell the study's lead ({detail})"
     return str(error).replace(DOCTOR_HINT, "")
 
 

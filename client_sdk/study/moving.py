@@ -68,12 +68,12 @@ def _asked(
                 raise
     raise NotTrusted(
         f"the coordinator at {url} has another public address than {url} and {membership.origin}. {membership.url} "
-        "stays the address. Ask the study's operator for the public one, and give it letter by letter"
+        "stays the address. Ask the study's lead for the public one, and give it letter by letter"
     )
 
 
 def _another(membership: Membership, url: str) -> NotTrusted:
     return NotTrusted(
         f"{url} is not the coordinator that this hospital enrolled with in {membership.study}: its key is another, or "
-        f"it does not know this hospital. {membership.url} stays the address. Ask the study's operator for the other"
+        f"it does not know this hospital. {membership.url} stays the address. Ask the study's lead for the other"
     )

@@ -40,7 +40,7 @@ def require_compatible(spoken: Spoken, needed: int, settings: AnySettings) -> No
     if spoken.study < needed:
         raise ConfigurationError(
             f"{needs}, and the study was created by an older version, which knew number {spoken.study}. Earlier "
-            "members continue in it, others cannot join. Ask its operator for a new study. Nothing was charged "
+            "members continue in it, others cannot join. Ask its lead for a new study. Nothing was charged "
             "or sent"
         )
     if max(spoken.study, needed) > PROTOCOL:

@@ -54,17 +54,17 @@ def waiting_for(study: Study) -> Waiting:
     )
     match study.state:
         case "draft":
-            return Waiting("the study is a draft: its operator has not uploaded the first model", study.state_since)
+            return Waiting("the study is a draft: its lead has not uploaded the first model", study.state_since)
         case "enrolling" if study.clients < max(study.invited, min_clients):
             return Waiting(f"the study is enrolling: {enrolled}, a round needs {min_clients}", study.state_since)
         case "enrolling":
-            return Waiting(f"the study is enrolling: {enrolled}, its operator has to start it", study.state_since)
+            return Waiting(f"the study is enrolling: {enrolled}, its lead has to start it", study.state_since)
         case "paused" if study.pause_reason is not None and study.pause_reason.code == QUESTIONS_FIRST:
             return Waiting("waiting for a question: training has not begun", study.state_since)
         case "paused":
             reason = "no reason is known" if study.pause_reason is None else study.pause_reason.detail
             return Waiting(
-                f"the study is paused: {reason} (for its operator, nothing is to be done here)", study.state_since
+                f"the study is paused: {reason} (for its lead, nothing is to be done here)", study.state_since
             )
         case _:
             return _for_a_round(study, min_clients)

@@ -114,6 +114,7 @@ def _begin_logs() -> None:
         "address": "",
         "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "body_sha256": None,
+        "key": None,
         "request_id": "",
     }
     for study in ["", *studies]:

@@ -95,7 +95,7 @@ def measured(folder: Path, hospitals: int, epsilon: float) -> dict[str, float]:
             processes.check()
             file, env = (
                 folder / "synthetic.csv",
-                environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file),
+                environment(server=coordinator.origin, api_key_file=coordinator.operator_key_file),
             )
             begun = time.perf_counter()
             processes.run("synth", ["synth", STUDY, "-o", str(file)], env=env, log=folder / "synth.log")

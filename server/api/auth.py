@@ -8,14 +8,12 @@ stream it compare the digest themselves, before anything is recorded.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import hmac
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -24,9 +22,11 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from server.api.bodies import body_of
+from server.api.description import security_of
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
 from server.api.problems import ApiProblem
+from server.api.session_cookie import READING, cookie_of, require_own_page
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.domain.change_request import ChangeRequest
@@ -37,7 +37,6 @@ from server.services.identities import MemberIdentity
 from server.services.people import known
 from server.services.people.audit import acting
 from server.services.people.person import Person
-from server.services.people.sessions import csrf_token_of
 from server.services.readiness import Readiness
 from server.services.studies import enrolment, programs
 from server.services.tampered_studies import UNREADABLE, refused, stop_differing
@@ -53,8 +52,6 @@ from study_protocol.wire.values import NAME_PATTERN
 if TYPE_CHECKING:
     # Its library is an extra.
     from server.single_sign_on.provider import Provider
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,52 +98,13 @@ Witness = Annotated[
     str | None,
     Header(alias=WITNESS_HEADER, pattern=WITNESS_PATTERN, description="the client's signature on the ledger it saw"),
 ]
-# Sent to this origin alone, by its own pages alone, and hidden from scripts.
-SESSION_COOKIE = "__Host-wardround-session"
-CSRF_HEADER = "X-CSRF-Token"
 # Limit of unsigned requests: an enrolment is the longest.
 OPEN_BODY_BYTES = 4096
 # In the request's scope: who asks, and the context whose writes have an entry in the audit log.
 _CALLER, _ACTING = "wardround.caller", "wardround.acting"
-_READING = frozenset({"GET", "HEAD"})
 _FOR_HOSPITALS = "this is for the clients of the study, signed with their own keys"
 # Its private half was thrown away. Signatures of strangers are checked with it, so that they wait as long as others.
 _UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
-
-
-async def poll(
-    context: Context,
-    caller: Caller,
-    study: str,
-    wait: float,
-    look: Callable[[], tuple[int, T | None]],
-    known_mark: int | None = None,
-    glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
-) -> T | None:
-    """Return the result of `look`, as soon as it has one or `wait` seconds are over.
-
-    look    returns the study's mark and a result, and runs in the thread pool
-    known_mark  the mark up to which the caller knows that there is no result
-    glance  as `look`, where that takes less time than another thread, else None
-
-    Between looks no thread and no session is held.
-
-    Raises:
-        Rejected: `caller` may read no longer: `revoked`, `bad-token`.
-    """
-    now = asyncio.get_running_loop().time
-    deadline = now() + min(wait, context.settings.long_poll_seconds)
-
-    async def looked() -> tuple[int, T | None]:
-        return glance() or await run_in_threadpool(look)
-
-    # The caller was looked up a moment ago.
-    mark, result = (known_mark, None) if known_mark is not None and wait > 0 else await looked()
-    while result is None and await context.watcher.wait(study, mark, deadline - now()):
-        mark, result = await looked()
-        # Last, because consents end the wait: a caller that takes part now took part at the look as well.
-        await require_standing(context, caller)
-    return result
 
 
 @dataclass(frozen=True)
@@ -170,20 +128,6 @@ class ClientCaller:
 
 
 Caller = ClientCaller | Person
-
-
-async def require_standing(context: Context, caller: Caller) -> None:
-    """Check that the caller of a long request may still read.
-
-    Raises:
-        Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
-    """
-    if isinstance(caller, Person):
-        await run_in_threadpool(known.require_valid, context.coordinator, caller)
-        return
-    member = await context.identities.ask((caller.study, caller.name))
-    if member is None or member.state != "active" or member.public_key != caller.public_key:
-        raise Rejected("revoked", "this client no longer takes part, or has another key now")
 
 
 async def signer(request: Request) -> Caller:
@@ -214,7 +158,7 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
     """
     cookie = cookie_of(request)
     if cookie is not None:
-        _require_own_page(request, cookie)
+        require_own_page(request, cookie)
         return await context.keys.ask(cookie)
     token = _bearer(request)
     if token.startswith(known.PREFIXES):
@@ -222,22 +166,6 @@ async def _authenticate(request: Request, context: Context, *, once: bool, leave
     address = target(request, context.settings.origin)
     # Now: a token lives for a minute, and how long it waits for the database is not its sender's fault.
     return await _verify(context, token, request.method, address, context.clock(), once=once, leaves=leaves)
-
-
-def cookie_of(request: Request) -> str | None:
-    """Return the session's token that a browser sent by itself, or None. What a program names goes first."""
-    return None if "authorization" in request.headers else request.cookies.get(SESSION_COOKIE)
-
-
-def _require_own_page(request: Request, cookie: str) -> None:
-    """Check that a page of the coordinator asks. A browser sends the cookie with what other sites ask for as well.
-
-    Raises:
-        ApiProblem: `forbidden`: a request that changes something lacks the token that only its own pages can read.
-    """
-    sent = request.headers.get(CSRF_HEADER, "")
-    if request.method not in _READING and not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
-        raise ApiProblem("forbidden", f"send the session's csrf_token as {CSRF_HEADER}: GET /v1/person has it")
 
 
 class _Unambiguous(Request):
@@ -258,9 +186,9 @@ class SignedRoute(APIRoute):
         once, leaves = "POST" in methods or used_once in marks, leaving in marks
         # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in marks
-        changes = not methods <= _READING and self.name not in LOGGED_WITH_ITS_ROUND
+        changes = _is_logged(self.name, methods)
         if signed:
-            self.openapi_extra = {"security": _schemes(self.name)} | (self.openapi_extra or {})
+            self.openapi_extra = {"security": security_of(self.name)} | (self.openapi_extra or {})
 
         async def answered(request: Request) -> Response:
             if not signed:
@@ -291,16 +219,25 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
     """Raises ApiProblem `forbidden`: the table of operations does not let this caller in."""
     callers, study = OPERATIONS[operation], path.get("study")
     if isinstance(caller, Person):
-        if acting_role(caller.grants, operation, study) is None:
-            allowed = " or ".join(role for role in ROLES if role in callers)
-            where = "" if study is None else " of this study"
-            raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+        _require_role(caller, operation, study)
     elif not callers & {"member", "itself"}:
         raise ApiProblem("forbidden", "this is for people: it needs an API key or a login")
     elif caller.study != study:
         raise ApiProblem("forbidden", "the client takes part in another study")
     elif "itself" in callers and caller.name != path.get("client"):
         raise ApiProblem("forbidden", "a client speaks for itself only")
+
+
+def _require_role(person: Person, operation: str, study: str | None) -> None:
+    if acting_role(person.grants, operation, study) is None:
+        allowed = " or ".join(role for role in ROLES if role in OPERATIONS[operation])
+        where = "" if study is None else " of this study"
+        raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+
+
+def _is_logged(operation: str, methods: Set[str]) -> bool:
+    """Return whether a request has an entry in the audit log."""
+    return not methods <= READING and operation not in LOGGED_WITH_ITS_ROUND
 
 
 async def _sha256_as_signed(request: Request, caller: Caller) -> str:
@@ -336,13 +273,6 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any] | None]:
         yield from _dependencies(needed)
 
 
-def _schemes(operation: str) -> list[dict[str, list[str]]]:
-    """Return the callers that the API's description admits (`server.api.description`)."""
-    callers = OPERATIONS[operation]
-    schemes = {"client": {"member", "itself"}, "key": set(ROLES)}
-    return [{scheme: []} for scheme, admitted in schemes.items() if callers & admitted]
-
-
 def target(request: Request, origin: str) -> str:
     """Return the address a client signs: the public origin, the path as it came, the query as it came."""
     # Not `path`, which is decoded: two addresses that read alike would share a signature.
@@ -376,7 +306,7 @@ async def _verify(
     if identity is None:
         raise RuntimeError("a signature is good under an unknown key")
     if identity.state != "active" and not leaves:
-        raise Rejected("revoked", "this client no longer takes part: ask the operator")
+        raise Rejected("revoked", "this client no longer takes part: ask the study's lead")
     program = ProgramVersion(claims.program, claims.protocol)
     await _note_program(context, (study, name), identity, program)
     if not leaves:

@@ -19,7 +19,9 @@ from fastapi.openapi.utils import get_openapi
 
 from server.api.problems import CATALOGUE, MEDIA_TYPE
 from server.api.refusals import refusals_of
+from server.api.session_cookie import CSRF_HEADER, SESSION_COOKIE
 from study_protocol.study.messages import Problem
+from study_protocol.study.roles import OPERATIONS, ROLES
 from study_protocol.wire.values import Message
 
 Node = dict[str, Any]
@@ -43,7 +45,15 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator's or a viewer's API key, as it was shown: `wrk_<id>_<secret>`. No signature.",
+        "description": "A person's API key (`wrk_<id>_<secret>`) or session (`wrs_<id>_<secret>`), as it was shown. No "
+        "signature.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": SESSION_COOKIE,
+        "description": "A person's session in a browser, which `/login` begins. A request that changes something has "
+        f"`csrf_token` of `GET /v1/person` as the header `{CSRF_HEADER}`. `Authorization` goes before the cookie.",
     },
 }
 # Mistakes in a field are 422, and a body that cannot be read at all is 400.
@@ -68,6 +78,13 @@ def describe(app: FastAPI) -> Node:
         for method, operation in operations.items():
             _complete(path, method, operation, schemas)
     return document
+
+
+def security_of(operation: str) -> list[dict[str, list[str]]]:
+    """Return the schemes by which an operation knows its callers."""
+    callers = OPERATIONS[operation]
+    schemes = {"client": {"member", "itself"}, "key": set(ROLES), "session": set(ROLES)}
+    return [{scheme: []} for scheme, admitted in schemes.items() if callers & admitted]
 
 
 def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:

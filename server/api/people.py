@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from server.api.auth import SESSION_COOKIE, Context, RequestContext, SignedRoute, Somebody, cookie_of
+from server.api.auth import Context, RequestContext, SignedRoute, Somebody
+from server.api.session_cookie import SESSION_COOKIE, cookie_of
 from server.api.sign_in import AFTER_LOGOUT, asked_provider
 from server.services.people import device_logins, sessions
 from server.services.views import at

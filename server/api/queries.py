@@ -1,4 +1,4 @@
-"""Questions about the hospitals' patients: asked by operators, consented to by hospitals, answered with noise."""
+"""Questions about the hospitals' patients: asked by people, consented to by hospitals, answered with noise."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class QueryRow(Base):
         CheckConstraint("number >= 1", name="number"),
         CheckConstraint("(state = 'answered') = (answer IS NOT NULL)", name="answered_has_an_answer"),
         CheckConstraint("(state = 'failed') = (reason IS NOT NULL)", name="failed_for_a_reason"),
-        # The same question over the same records is one query, even from two operators.
+        # The same question over the same records is one query, even from two people.
         Index("uq_queries_document", "study_id", "sha256", unique=True),
         index_where("state IN ('waiting', 'asked')", "ix_queries_open", "study_id", unique=False),
     )

@@ -125,16 +125,21 @@ def _refreshed(row: Base, _context: object, _names: object) -> None:
     _require(row)
 
 
-def _require(row: Base) -> None:
-    columns = row.__dict__
-    for name, check in _checks(type(row)):
+def require_row(kind: type[Base], columns: Mapping[str, Any]) -> None:
+    """Check the columns of one row that are there. Raises RowBroken."""
+    for name, check in _checks(kind):
         # Of a row that is refreshed in part the rest is not here, which is no fault of what is stored.
         if name not in columns:
             continue
         try:
             check(columns[name])
         except (*WRONG_VALUE, SigningError) as error:
-            raise RowBroken(f"{row.__tablename__}.{name} holds what the coordinator never writes") from error
+            raise RowBroken(f"{kind.__tablename__}.{name} holds what the coordinator never writes") from error
+
+
+def _require(row: Base) -> None:
+    columns = row.__dict__
+    require_row(type(row), columns)
     if isinstance(row, QueryRow):
         _require_one_query(row, columns)
 

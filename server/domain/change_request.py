@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from study_protocol.study.audit_log import Actor
+from study_protocol.study.people import GivenKey
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class ChangeRequest:
     study        the log that it belongs to. None: the coordinator's
     action       operation of the API, or a command
     body_sha256  None: the body is streamed, or there is none
+    key          that is made
     """
 
     actor: Actor
@@ -22,3 +24,4 @@ class ChangeRequest:
     address: str = ""
     request_id: str = ""
     body_sha256: str | None = None
+    key: GivenKey | None = None

@@ -26,7 +26,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 600.0, 86_400.0
 
 
 def move(state: StudyState, action: Action, pause_reason: str | None = None) -> tuple[StudyState, str | None]:
-    """Return the state and the reason of the pause after an operator's action. One that has taken effect changes none.
+    """Return the state and the reason of the pause after a lead's action. One that has taken effect changes none.
 
     Raises:
         Rejected: `study-finished`, `model-missing`, `study-not-running`, `study-begun`.
@@ -88,7 +88,7 @@ def resumes_alone(pause_reason: str | None, *, earlier: int, charged: bool, paus
 def unknown_study() -> Rejected:
     return Rejected(
         "unknown-study",
-        "there is no study of this name: check its spelling. Operators and viewers see all names with "
+        "there is no study of this name: check its spelling. Keys show the names of their studies with "
         "`wardround study list` (GET /v1/studies)",
     )
 

@@ -90,7 +90,7 @@ def list_rounds(
 ) -> RoundList:
     """Return rounds above `after`. Raises Rejected `unknown-study`.
 
-    with_clients  shows the participants, for operators only
+    with_clients  shows the participants, for administrators, leads and auditors
     own_client    shows a hospital its own part, which says whether its ledger knows of every update that it sent
     """
 
@@ -229,7 +229,7 @@ def pause_reason(row: StudyRow) -> PauseReason | None:
     elif code == BY_OPERATOR:
         more = _paused_by_operator(rows.settings_of(row))
     elif code != QUESTIONS_FIRST:
-        more = " No round of training begins until an operator resumes the study."
+        more = " No round of training begins until its lead resumes the study."
     return PauseReason(code=code, detail=in_words(code) + more)
 
 

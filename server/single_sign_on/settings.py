@@ -31,7 +31,7 @@ class SingleSignOnSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     issuer: str
-    client_id: str = Field(min_length=1, max_length=200)
+    client_id: str = Field(max_length=200)
     client_secret: SecretStr | None = None
     device_client_id: str = Field(default="", max_length=200)
     scopes: str = ""
@@ -43,6 +43,13 @@ class SingleSignOnSettings(BaseModel):
     def _is_an_issuer(cls, value: str) -> str:
         if not is_provider_address(value, loopback=True) or urlsplit(value).query:
             raise ValueError("write the provider's https address, without a query. http is for this machine only")
+        return value
+
+    @field_validator("client_id")
+    @classmethod
+    def _is_given(cls, value: str) -> str:
+        if not value:
+            raise ValueError("write the name under which the coordinator is registered at the provider")
         return value
 
     @field_validator("client_id", "device_client_id")

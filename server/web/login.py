@@ -14,14 +14,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from server.api.auth import SESSION_COOKIE, Context, RequestContext
+from server.api.auth import Context, RequestContext
 from server.api.docs import PAGE_HEADERS
 from server.api.problems import CATALOGUE, ApiProblem
+from server.api.session_cookie import SESSION_COOKIE
 from server.api.sign_in import BACK, asked_provider
 from server.domain.errors import Rejected
 from server.services.people import sessions
@@ -33,10 +34,11 @@ router = APIRouter(include_in_schema=False)
 LOGIN_COOKIE = "__Host-wardround-login"
 _HOME = "/dashboard"
 # Pages of this coordinator only: an address elsewhere would use its name for a trick.
-_OWN_PAGE = re.compile(r"/dashboard(/[a-z0-9-]{1,63})?")
+_OWN_PAGE = r"^/dashboard(/[a-z0-9-]{1,63})?$"
 _PAGE = Path(__file__).parent / "login.html"
 _SECURE: dict[str, Any] = {"path": "/", "secure": True, "httponly": True}
 _NOT_OURS = "this answer belongs to no login that this browser began here: start the login again"
+_Coded = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
 class _Begun(BaseModel):
@@ -44,22 +46,22 @@ class _Begun(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
-    state: str
-    nonce: str
-    verifier: str
-    expires_at: float
-    to: str
+    state: _Coded
+    nonce: _Coded
+    verifier: _Coded
+    expires_at: float = Field(allow_inf_nan=False)
+    to: str = Field(pattern=_OWN_PAGE)
 
 
 @router.get("/login")
-async def log_in(context: RequestContext, to: Annotated[str, Query(max_length=200)] = _HOME) -> Response:
+async def log_in(context: RequestContext, to: str = _HOME) -> Response:
     """Send the browser to the identity provider."""
     try:
         async with asked_provider(context) as provider:
             address, pending = await provider.begin(context.settings.origin + BACK)
     except ApiProblem as problem:
         return _told(problem.code, problem.detail)
-    to = to if _OWN_PAGE.fullmatch(to) else _HOME
+    to = to if re.fullmatch(_OWN_PAGE, to) else _HOME
     begun = {name: text for name, text in asdict(pending).items() if name != "redirect_uri"}
     answer = RedirectResponse(address, 303, PAGE_HEADERS | {"Cache-Control": "no-store"})
     # Lax: the provider's page sends the browser back.
@@ -105,13 +107,10 @@ def _begun_in(request: Request) -> _Begun:
     """Return what the login's cookie holds. Raises ApiProblem `login-refused`."""
     try:
         kept: Any = json.loads(urlsafe_b64decode(request.cookies.get(LOGIN_COOKIE, "")))
-        begun = _Begun.model_validate(kept)
+        return _Begun.model_validate(kept)
     except (ValueError, ValidationError, RecursionError):
         # Without its cause, which may quote the cookie.
         raise ApiProblem("login-refused", _NOT_OURS) from None
-    if not _OWN_PAGE.fullmatch(begun.to):
-        raise ApiProblem("login-refused", _NOT_OURS)
-    return begun
 
 
 def _told(code: str, detail: str) -> HTMLResponse:

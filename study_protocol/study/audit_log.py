@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from study_protocol.study.people import GivenKey
 from study_protocol.study.roles import Role
 from study_protocol.wire.octets import Signature
 from study_protocol.wire.signing import canonical_json
@@ -59,7 +60,8 @@ class AuditEvent(Message):
     at           when, on the database's clock
     actor        who
     action       operation of the API, or the command
-    address      path of the request, which names hospital or question. Empty for commands
+    address      path of the request, which names hospital, question or key
+    key          that was made. null for other actions
     request_id   as in the answer's header and in the coordinator's log
     body_sha256  of the request's body. null if it was streamed, or there is none
     """
@@ -68,6 +70,7 @@ class AuditEvent(Message):
     actor: Actor
     action: str
     address: str = ""
+    key: GivenKey | None = None
     request_id: str = ""
     body_sha256: Sha256 | None = None
 

@@ -1,6 +1,6 @@
 """Bounds beyond which a study's guarantee is nearly void, the same for the coordinator and for every hospital.
 
-A coordinator refuses to open such a study unless its operator says that this is wanted. A hospital takes part only if
+A coordinator refuses to open such a study unless its lead says that this is wanted. A hospital takes part only if
 its site policy says so in its own numbers.
 """
 

@@ -1,4 +1,4 @@
-"""Everything that travels as JSON between a hospital, an operator and the coordinator."""
+"""Everything that travels as JSON between a hospital, a person and the coordinator."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Invitation(Message):
 class EnrolmentRequest(Message):
     """`proof` signs {"invitation": id part of the token, "key": public_key} under the enrolment label."""
 
-    token: str = Field(max_length=256, description="as the operator gave it")
+    token: str = Field(max_length=256, description="as the lead gave it")
     public_key: EncodedKey = Field(description="the hospital's new identity")
     proof: Signature = Field(description="by that key")
 
@@ -229,7 +229,7 @@ class RoundClient(Message):
 
 
 class RoundView(Message):
-    """One round as all members may see it. `clients` (names, digests) is only for operators.
+    """One round as all members may see it. `clients` (names, digests) is only for administrators, leads and auditors.
 
     spent  per limit, as the budget said once this round was charged, null while it is under way
     """

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from study_protocol.study.roles import Role
-from study_protocol.wire.text import Text
+from study_protocol.wire.text import Text, visible
 from study_protocol.wire.values import Message, Name, Whole
 
 MAX_DAYS = 1096
 DEFAULT_DAYS = 365
+# The length is that of the trimmed name.
+PersonName = Annotated[
+    Text,
+    AfterValidator(visible),
+    Field(min_length=1, max_length=100, json_schema_extra={"minLength": 1, "maxLength": 100}),
+]
 
 
 class ApiKeyCreate(Message):
@@ -22,9 +28,7 @@ class ApiKeyCreate(Message):
     study: Name | None = Field(
         default=None, description="the study it is for, also one that does not exist yet. Null: all"
     )
-    name: Text = Field(
-        min_length=1, max_length=100, description="the person who holds it. Audit log and ledger show it"
-    )
+    name: PersonName = Field(description="the person who holds it. Audit log and ledger show it")
     expires_in_days: Whole = Field(default=DEFAULT_DAYS, ge=1, le=MAX_DAYS, description="days until it opens nothing")
 
     @model_validator(mode="after")
@@ -32,6 +36,12 @@ class ApiKeyCreate(Message):
         if self.role == "administrator" and self.study is not None:
             raise ValueError("an administrator has no study: leave study out, or choose the role lead")
         return self
+
+
+class GivenKey(ApiKeyCreate):
+    """A key as the audit log names it."""
+
+    id: str = Field(description="the middle part of the key")
 
 
 class ApiKeyView(Message):

@@ -163,9 +163,9 @@ class Query(Message):
     created_at: AwareDatetime = Field(description="when it was first asked")
     reserved_until: AwareDatetime | None = Field(
         default=None,
-        # Shown to operators alone: hospitals may run programs that do not know it.
+        # Shown to leads and auditors alone: hospitals may run programs that do not know it.
         exclude_if=lambda at: at is None,
-        description="of one that waits, for operators: until when its cost is kept. Undecided then, it fails",
+        description="of one that waits, for leads and auditors: until when its cost is kept. Undecided then, it fails",
     )
     round: int | None = Field(description="the round that answers it")
     reason: Text | None = Field(description="why it failed. Asking again starts a new attempt")
@@ -173,7 +173,7 @@ class Query(Message):
     refused: int = Field(description="hospitals that will not")
     needed: int = Field(description="hospitals without whom it is not asked")
     consents: list[HospitalsConsent] | None = Field(
-        description="each hospital's consent, for operators. A hospital sees its own"
+        description="each hospital's consent, for leads and auditors. A hospital sees its own"
     )
     answered: SignedAnswer | None = Field(description="the answer, once there is one. Lists leave it out")
     synthesis: SynthesisPlace | None = Field(

@@ -30,7 +30,7 @@ FOR_GOOD = ("query-opened", "max-queries-reached", STUDY_FINISHED)
 # Refusals that both sides tell apart from others: after them the next rounds would end in the same way, so that the
 # round takes their code as its reason.
 STUCK = (SAME_MODEL_AGAIN, SUM_OF_THREE)
-_MISSING = "`wardround study rounds STUDY` shows operators which hospitals are missing or refuse."
+_MISSING = "`wardround study rounds STUDY` shows leads which hospitals are missing or refuse."
 _JOIN = f"{_MISSING} Have them run `wardround join`."
 _WAIT = "For slow hospitals, open a new study with a larger"
 _STEP = f"{_WAIT} privacy.masking.step_deadline_seconds."
@@ -44,9 +44,9 @@ _UNSOUND = (
 )
 
 REASONS: Mapping[str, str] = {
-    BY_OPERATOR: "An operator paused the study.",
+    BY_OPERATOR: "The study's lead paused it.",
     QUESTIONS_FIRST: "The study takes questions, and training has not begun. `wardround study train STUDY` begins it.",
-    "stopped": "An operator stopped the study.",
+    "stopped": "The study's lead stopped it.",
     "too-few-clients": f"Fewer hospitals answered than schedule.min_clients requires. {_JOIN} {_ROUND}",
     TOO_FEW_DRAWN: "Fewer hospitals were drawn than schedule.min_clients requires. The next round draws again. Invite "
     "more hospitals, or open a study with a larger privacy.client_sampling_rate.",
@@ -64,7 +64,7 @@ REASONS: Mapping[str, str] = {
     "one more hospital, or set allow_three = true in each policy.toml and privacy.masking.allow_three in the settings.",
     SAME_MODEL_AGAIN: "A hospital refused a second sum from the same model over other hospitals. Two such sums could "
     "show one hospital's update. If a hospital has left for good, end the study (`wardround study stop`).",
-    REFUSED_BY_HOSPITALS: "Too many hospitals refused. `wardround query show` shows operators why. Talk to them, then "
+    REFUSED_BY_HOSPITALS: "Too many hospitals refused. `wardround query show` shows leads why. Talk to them, then "
     "ask again or ask another question.",
     UNDECIDED: "Too few hospitals decided in the time of statistics.decision_deadline_seconds. The part of the budget "
     "that was kept for the query is free again. Ask again when people there have time.",
@@ -87,8 +87,8 @@ ENDINGS: Mapping[str, tuple[str, str]] = {
     "budget-exhausted": ("the budget is used", "The next round could pass a limit, so it does not begin."),
     "max-queries-reached": ("all queries are answered", "As many queries as statistics.max_queries were answered."),
     "max-steps-reached": ("all rounds are done", "All steps of privacy.max_steps have been taken."),
-    "stopped": ("an operator stopped it", "Charges stay, and no round follows."),
-    "deleted": ("an operator deleted it", "The study was deleted before it began. Its ledger is kept."),
+    "stopped": ("its lead stopped it", "Charges stay, and no round follows."),
+    "deleted": ("its lead deleted it", "The study was deleted before it began. Its ledger is kept."),
     "database-differs": (
         "the database was changed",
         "The coordinator's database was changed without its key and may hold forged data, so no number is shown. Keep "

@@ -110,7 +110,7 @@ def test_a_command_that_needs_more_names_its_extra(
 @pytest.mark.parametrize(
     ("extra", "lines"),
     [
-        ("server", ["migrate", "key create --name someone --out {home}/operator.key", "worker --check"]),
+        ("server", ["migrate", "key create --name someone --out {home}/administrator.key", "worker --check"]),
         ("operator", ["policy template", "witness key", SETTINGS, "plan {home}/study.toml"]),
         (
             "client",

@@ -44,7 +44,7 @@ class People:
         """Return what a command says on standard output. Its exit code is 0. hospital: who types it, else the lead."""
         key = None if hospital else self.coordinator.operator_key_file
         home = self.folder / hospital if hospital else None
-        env = environment(server=self.coordinator.origin, operator_key_file=key, client_home=home)
+        env = environment(server=self.coordinator.origin, api_key_file=key, client_home=home)
         done = subprocess.run(
             [*WARDROUND, *words], cwd=self.folder, env=env, capture_output=True, text=True, check=False
         )

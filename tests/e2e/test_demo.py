@@ -123,7 +123,7 @@ def test_the_terminal_needs_a_hundred_columns(demonstration):
 
 
 def test_nothing_secret_is_printed(demonstration):
-    key = (demonstration.home / "coordinator" / "operator.key").read_text().strip()
+    key = (demonstration.home / "coordinator" / "administrator.key").read_text().strip()
     viewer = (demonstration.home / "coordinator" / "viewer.key").read_text().strip()
     logs = [path.read_text(errors="replace") for path in demonstration.home.rglob("*.log")]
     for text in (demonstration.printed, *logs):

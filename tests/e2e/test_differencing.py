@@ -182,7 +182,7 @@ def test_the_second_sum_from_one_model_over_other_hospitals_is_refused_and_the_s
         refusals = [one["refusal"] for one in shown["clients"] if one["refusal"] is not None]
         said = [refusal["detail"] for refusal in refusals if refusal["code"] == "same-model-again"]
         assert said
-        assert all("the operator has to end the study (wardround study stop)" in detail for detail in said)
+        assert all("its lead has to end the study (wardround study stop)" in detail for detail in said)
     assert list(greedy.kept.sums) == [1]
     assert here.operator("POST", f"/v1/studies/{STUDY}/stop").json()["stop_reason"] == "stopped"
     for site in sites:

@@ -99,7 +99,7 @@ def test_four_hospitals_train_on_snapshots_of_four_kinds_of_source(tmp_path: Pat
             report = operator.budget(STUDY)
         limit = chosen.privacy.limits[0]
         assert 0 < (report.limits[0].spent or 0) <= limit.epsilon
-        lead = environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file)
+        lead = environment(server=coordinator.origin, api_key_file=coordinator.operator_key_file)
         log = tmp_path / "lead.log"
         model, certificate, ledger = (tmp_path / name for name in ("m.safetensors", "c.json", "l.jsonl"))
         for command in (

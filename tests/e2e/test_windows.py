@@ -31,7 +31,7 @@ RECORDS = ("--patient-column", "patient", *AS_WRITTEN)
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[Live]:
     with live(tmp_path / "coordinator") as running:
-        (tmp_path / "operator.key").write_text(running.operator_key + "\n")
+        (tmp_path / "administrator.key").write_text(running.operator_key + "\n")
         yield running
 
 
@@ -60,7 +60,7 @@ def command(variables: dict[str, str], tmp_path: Path) -> Command:
 
 def enrolled(coordinator: Live, command: Command, tmp_path: Path) -> None:
     """Open a study of one hospital, and enrol it."""
-    key = ("--key-file", tmp_path / "operator.key")
+    key = ("--key-file", tmp_path / "administrator.key")
     command("study", "create", "sepsis", "--settings", write_settings(tmp_path / "study.json"), *key)
     token = command("invite", "sepsis", "mercy", *key).stdout
     assert command("enrol", "-", text=token).stdout == "enrolled: sepsis as mercy\n"

@@ -23,12 +23,15 @@ from server.app import CoordinatorServer, create_app, server_config
 from server.config import Settings
 from server.coordinator import open_coordinator, prepare
 from server.db.session import Database, DatabaseClock
+from server.domain.change_request import ChangeRequest
 from server.services.coordinator import Coordinator, Written
+from server.services.people.audit import acting
 from server.services.people.keys import create_key
 from server.worker import Worker
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins, Randomness
 from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.audit_log import Actor
 from study_protocol.study.messages import Assignment, EnrolmentRequest, Refusal, UpdateReceipt
 from study_protocol.study.people import ApiKeyCreate
 from study_protocol.study.settings import StudySettings
@@ -230,9 +233,9 @@ def live(
     if randomness is not None:
         coins, noise = AddressedCoins(randomness), DiscreteGaussianNoise(randomness)
         coordinator = replace(coordinator, coins=coins, noise=noise)
-    keys = [
-        create_key(coordinator, ApiKeyCreate(role=role, name="Ada")).key or "" for role in ("administrator", "viewer")
-    ]
+    # As on the machine, with an entry in the audit log.
+    machine = acting(coordinator, ChangeRequest(Actor(kind="machine", name="root"), None, "create_key"))
+    keys = [create_key(machine, ApiKeyCreate(role=role, name="Ada")).key or "" for role in ("administrator", "viewer")]
     # The app wants its clock before there is a `Live` whose skew it could read.
     here: list[Live] = []
     app = create_app(chosen, coordinator=coordinator, clock=lambda: here[0].clock())

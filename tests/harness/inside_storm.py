@@ -320,7 +320,7 @@ class InsideStorm:
         try:
             old, before = self.operator, self.key
             self.operator = operator_of(self.wire, self._new_key(), self._start_again)
-            self.operator.send(calls.revoke_operator_key(before.split("_", 2)[1]))
+            self.operator.send(calls.revoke_api_key(before.split("_", 2)[1]))
             try:
                 old.studies()
             except AuthenticationError:

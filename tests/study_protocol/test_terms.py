@@ -14,7 +14,7 @@ def test_who_is_not_protected_is_said_as_well() -> None:
     assert ("protects", "instance: each patient") in words
     assert ("protects", "client: not protected") in words
     assert ("limit, instance classical", "epsilon 50 at delta 1e-05") in words
-    assert ("beware", "the operator asked for limits or noise beyond the usual bounds (--i-know)") in words
+    assert ("beware", "its lead asked for limits or noise beyond the usual bounds (--i-know)") in words
 
 
 def test_the_rule_of_a_limit_and_the_share_of_questions_are_said() -> None:

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 from tests.factories.installation import ROOT, built_wheel, environment_of
+from wardround.demo.live import LiveCoordinator
 
 NAMED = Path(__file__).with_name("previous.toml")
 # Of no checkout, whatever PYTHONPATH says.
@@ -17,6 +18,17 @@ _MAIN = "from client_sdk.main import main; main()"
 
 class PreviousMissing(Exception):
     """This checkout does not hold the version before."""
+
+
+class PreviousCoordinator(LiveCoordinator):
+    """A coordinator of that version, whose command for keys has another name and whose roles are two."""
+
+    def _make_key(self, role: str, path: Path) -> None:
+        role = "operator" if role == "administrator" else role
+        arguments = ["operator", "init", "--role", role, "--label", "demonstration", "--key-file", str(path)]
+        self.processes.run(
+            "wardround operator init", arguments, env=self.environment(), log=self.log, command=self.command
+        )
 
 
 def named() -> str:

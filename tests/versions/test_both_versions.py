@@ -53,7 +53,8 @@ def started(
 
     enrolled_by  the command that enrols all hospitals. None: each its own
     """
-    live = LiveCoordinator(
+    coordinator_type = LiveCoordinator if coordinator == WARDROUND else previous_version.PreviousCoordinator
+    live = coordinator_type(
         home / "coordinator",
         processes,
         database_url=database_url,

@@ -65,7 +65,7 @@ class LiveCoordinator:
 
     @property
     def operator_key_file(self) -> Path:
-        return self.home / "operator.key"
+        return self.home / "administrator.key"
 
     @property
     def viewer_key_file(self) -> Path:
@@ -86,7 +86,7 @@ class LiveCoordinator:
         )
 
     def prepare(self) -> None:
-        """Make the tables, the signing key, an operator's and a viewer's key.
+        """Make the tables, the signing key, an administrator's and a viewer's key.
 
         Raises:
             ProcessFailed: with what the command said.
@@ -96,9 +96,9 @@ class LiveCoordinator:
         self.processes.run("wardround migrate", ["migrate"], env=env, log=log, command=self.command)
         with ThreadPoolExecutor() as pool:
             files = (self.operator_key_file, self.viewer_key_file)
-            list(pool.map(self._make_operator, ("administrator", "viewer"), files))
+            list(pool.map(self._make_key, ("administrator", "viewer"), files))
 
-    def _make_operator(self, role: str, path: Path) -> None:
+    def _make_key(self, role: str, path: Path) -> None:
         arguments = ["key", "create", "--role", role, "--name", "demonstration", "--out", str(path)]
         env, log = self.environment(), self.log
         self.processes.run("wardround key create", arguments, env=env, log=log, command=self.command)
@@ -133,7 +133,7 @@ class LiveCoordinator:
         return True
 
     def operator(self, patience_seconds: float = 30.0) -> Client:
-        """The API with the operator's key."""
+        """The API with an API key."""
         key = ApiKey(read_secret(self.operator_key_file))
         return Client(Connection(url=self.address, patience_seconds=patience_seconds), key)
 

@@ -207,7 +207,7 @@ def _hospitals(scenario: Scenario, home: Path, processes: Processes) -> dict[str
 
 def _start_evaluator(coordinator: LiveCoordinator, scenario: Scenario, data: Path) -> Process:
     log = coordinator.home.parent / "evaluator.log"
-    env = environment(server=coordinator.origin, operator_key_file=coordinator.operator_key_file)
+    env = environment(server=coordinator.origin, api_key_file=coordinator.operator_key_file)
     name = f"{len(scenario.evaluation)} held out, outside the guarantee"
     return coordinator.processes.start(
         "evaluator", [*_module("evaluator"), STUDY, str(data), "--name", name, *_patient_option(data)], env=env, log=log

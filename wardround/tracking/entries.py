@@ -1,6 +1,6 @@
 """The parameters, metrics and tags of a study on a tracking server.
 
-All of it comes from answers that every reader of the study gets. The names of hospitals, which operators get with a
+All of it comes from answers that every reader of the study gets. The names of hospitals, which leads get with a
 round, are left out.
 """
 

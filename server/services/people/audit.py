@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from accounting.budget.bodies import OperatorAction
 from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
-from server.db.people_tables import OF_COORDINATOR, AuditHeadRow, AuditRow
+from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow
 from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.change_request import ChangeRequest
@@ -34,6 +34,7 @@ from study_protocol.study.audit_log import (
     next_entry,
     verify_entries,
 )
+from study_protocol.study.people import GivenKey
 from study_protocol.versions import NAMED_PEOPLE
 from study_protocol.wire.signing import SigningError, canonical_json, decode_public_key, verify_document
 
@@ -45,12 +46,26 @@ _ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sh
 
 
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
-    """Return the coordinator as it serves this request: what it writes has an entry in the audit log."""
+    """Return the coordinator as it serves this request: what it writes has an entry in the audit log.
+
+    Its writes raise Rejected `bad-token` once the key of the actor has ended.
+    """
 
     def begin(tx: Transaction) -> None:
+        _require_standing(tx, request.actor)
         write_entry(tx, coordinator.signer, request)
 
     return replace(coordinator, database=coordinator.database.beginning_with(begin), asked=request)
+
+
+def _require_standing(tx: Transaction, actor: Actor) -> None:
+    """Check that a key did not end while its request waited, or while the body came in."""
+    if actor.kind != "key":
+        return
+    ends = select(ApiKeyRow.revoked_at, ApiKeyRow.expires_at).where(ApiKeyRow.id == actor.id)
+    key = tx.session.execute(ends).one_or_none()
+    if key is not None and (key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= tx.now())):
+        raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
 
 
 def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> None:
@@ -66,6 +81,7 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
         actor=request.actor,
         action=request.action,
         address=request.address,
+        key=request.key,
         request_id=request.request_id,
         body_sha256=request.body_sha256,
     )
@@ -87,6 +103,18 @@ def begin_log(coordinator: Coordinator, tx: Transaction, study: str) -> None:
     created_here = ChangeRequest(Actor(kind="machine", name=""), study, "create_study")
     asked = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
     write_entry(tx, coordinator.signer, asked)
+
+
+def naming_key(coordinator: Coordinator, key: GivenKey) -> Coordinator:
+    """Return the coordinator whose entry in the log names the key that is made."""
+    return coordinator if coordinator.asked is None else acting(coordinator, replace(coordinator.asked, key=key))
+
+
+def log_in_study(coordinator: Coordinator, tx: Transaction, study: str | None) -> None:
+    """Write the entry also in the log of the study that a key is for, once that exists: its auditor reads that one."""
+    known = study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
+    if coordinator.asked is not None and known:
+        write_entry(tx, coordinator.signer, replace(coordinator.asked, study=study))
 
 
 def record_operated(
@@ -197,17 +225,17 @@ class _End:
             return None if empty else "the head of the audit log is missing"
         if self.head.entries != self.newest:
             return f"the log ends with entry {self.newest}, and its head names entry {self.head.entries}"
-        if self.row is None:
-            return None
+        return None if self.row is None else self._fault_of_newest(signer)
+
+    def _fault_of_newest(self, signer: SigningKey) -> str | None:
         try:
             entry = _entry_of(self.log or None, self.row)
             if entry.digest() != self.head.sha256:
                 return f"audit log entry {self.newest}: its content does not have the hash in the head"
             # An upgrade of the database writes one entry, and has no key to sign with.
-            if self.head.signature is None and self.newest == 1 and entry.event.actor.kind == "unknown":
-                return None
-            document = self.signed().head.model_dump(mode="json")
-            verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
+            if self.head.signature is not None or (self.newest, entry.event.actor.kind) != (1, "unknown"):
+                document = self.signed().head.model_dump(mode="json")
+                verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
         except SigningError:
             return "the head of the audit log is not signed by the coordinator"
         except _UNREADABLE:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import delete, func, select
 
 from server.db.people_tables import DeviceLoginRow
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
@@ -20,8 +22,9 @@ from server.single_sign_on.logins import PendingDevice
 PREFIX = "wrl"
 # Beginning needs no key. Strangers can fill these places, and no more of the database and of the provider.
 MOST_AT_ONCE = 200
-# Longer than a question to the provider takes.
-_ASKING_SECONDS = 30.0
+# Longer than a question to the provider takes, which is up to five requests of ten seconds.
+_ASKING_SECONDS = 60.0
+_PENDING = TypeAdapter(PendingDevice)
 _UNKNOWN = "there is no such login under way, or it took too long: start the login again"
 
 
@@ -67,7 +70,11 @@ def take_turn(coordinator: Coordinator, token: str) -> PendingDevice | None:
         if tx.now() < row.asked_until:
             return None
         row.asked_until = tx.now() + _ASKING_SECONDS
-        return PendingDevice(**row.pending)
+        try:
+            return _PENDING.validate_python(row.pending)
+        except ValidationError:
+            # The column was changed.
+            raise Rejected("unknown-login", _UNKNOWN) from None
 
     return coordinator.database.write("ask-device-login", work)
 
@@ -93,7 +100,10 @@ def forget_login(coordinator: Coordinator, token: str) -> None:
 
 def _find(tx: Transaction, token: str) -> DeviceLoginRow:
     id = id_of(token, PREFIX)
-    row: Any = None if id is None else tx.session.get(DeviceLoginRow, id, with_for_update=True)
+    try:
+        row: Any = None if id is None else tx.session.get(DeviceLoginRow, id, with_for_update=True)
+    except RowBroken:
+        row = None
     fits = is_secret_of(token, None if row is None else row.secret_sha256)
     if row is None or not fits or row.expires_at <= tx.now():
         raise Rejected("unknown-login", _UNKNOWN)

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
-from typing import Any, get_args
-
-from sqlalchemy import bindparam, select
-from sqlalchemy.exc import NoResultFound
+from typing import Any
 
 from server.db.people_tables import ApiKeyRow
-from server.db.row_checks import RowBroken
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
+from server.services.people.audit import log_in_study, naming_key
 from server.services.people.person import Person
+from server.services.people.rows import find_sound, sound_rows
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
-from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView
-from study_protocol.study.roles import Grant, Role, may_give
+from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView, GivenKey
+from study_protocol.study.roles import Grant, may_give
 
-logger = logging.getLogger("wardround.coordinator")
 PREFIX = "wrk"
 _DAY = 86400.0
-# Of columns, not of an object: every request of a person begins here.
-_KEY = select(
-    ApiKeyRow.id,
-    ApiKeyRow.role,
-    ApiKeyRow.study,
-    ApiKeyRow.name,
-    ApiKeyRow.secret_sha256,
-    ApiKeyRow.revoked_at,
-    ApiKeyRow.expires_at,
-).where(ApiKeyRow.id == bindparam("id"))
 
 
 def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | None = None) -> ApiKeyView:
@@ -45,6 +30,7 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
     """
     _require_may_give(giver, Grant(request.role, request.study))
     token = new_token(coordinator, PREFIX)
+    logged = naming_key(coordinator, GivenKey(id=token.id, **dict(request)))
 
     def work(tx: Transaction) -> ApiKeyRow:
         row = ApiKeyRow(
@@ -57,9 +43,10 @@ def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | 
             expires_at=tx.now() + request.expires_in_days * _DAY,
         )
         tx.session.add(row)
+        log_in_study(logged, tx, request.study)
         return row
 
-    row = coordinator.database.write("create-api-key", work)
+    row = logged.database.write("create-api-key", work)
     return _view(row, key=token.text)
 
 
@@ -67,20 +54,10 @@ def list_keys(coordinator: Coordinator, asker: Person | None = None) -> ApiKeyLi
     """Return all keys ever made that this person may give, without their secrets."""
 
     def work(tx: Transaction) -> list[ApiKeyView]:
-        ids = select(ApiKeyRow.id).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
-        return list(_readable(tx, tx.session.scalars(ids)))
+        return [_view(row) for row in sound_rows(tx, ApiKeyRow)]
 
     keys = coordinator.database.read("list-api-keys", work)
     return ApiKeyList(keys=[key for key in keys if asker is None or may_give(asker.grants, Grant(key.role, key.study))])
-
-
-def _readable(tx: Transaction, ids: Iterable[str]) -> Iterator[ApiKeyView]:
-    """Yield the keys, without those whose rows are broken, or the others could not be seen and revoked."""
-    for id in ids:
-        try:
-            yield _view(tx.session.scalars(select(ApiKeyRow).where(ApiKeyRow.id == id)).one())
-        except (NoResultFound, RowBroken) as broken:
-            logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})
 
 
 def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = None) -> ApiKeyView:
@@ -96,6 +73,7 @@ def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = Non
             raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
         if row.revoked_at is None:
             row.revoked_at = tx.now()
+        log_in_study(coordinator, tx, row.study)
         return _view(row)
 
     return coordinator.database.write("revoke-api-key", work)
@@ -114,10 +92,10 @@ def authenticate(coordinator: Coordinator, key: str) -> Person:
     found = None if id is None else _find(coordinator, id)
     row = None if found is None else found[0]
     fits = is_secret_of(key, None if row is None else row.secret_sha256)
-    if found is None or row is None or not fits or row.revoked_at is not None or row.role not in get_args(Role):
+    if found is None or row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
     _require_not_expired(*found)
-    return Person(row.id, str(row.name), (Grant(row.role, row.study),))
+    return Person(row.id, row.name, (Grant(row.role, row.study),))
 
 
 def require_key(coordinator: Coordinator, person: Person) -> None:
@@ -129,8 +107,7 @@ def require_key(coordinator: Coordinator, person: Person) -> None:
 
 
 def _require_not_expired(row: Any, now: float) -> None:
-    # A value that is no number opens nothing.
-    if row.expires_at is not None and not (isinstance(row.expires_at, int | float) and now < row.expires_at):
+    if row.expires_at is not None and now >= row.expires_at:
         raise Rejected("bad-token", "the API key has expired: ask for a new one")
 
 
@@ -138,7 +115,7 @@ def _find(coordinator: Coordinator, key_id: str) -> tuple[Any, float] | None:
     """Return the key's row and the database's time."""
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
-        row = tx.session.execute(_KEY, {"id": key_id}).one_or_none()
+        row = find_sound(tx, ApiKeyRow, key_id)
         return None if row is None else (row, tx.now() if row.expires_at is not None else 0.0)
 
     return coordinator.database.read("find-api-key", work)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 
 from server.services.coordinator import Coordinator
+
+_ID = re.compile(r"[0-9a-f]{1,32}")
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,11 @@ def new_token(coordinator: Coordinator, prefix: str) -> NewToken:
 
 
 def id_of(token: str, prefix: str) -> str | None:
-    """Return the public part, or None for another kind of token."""
+    """Return the public part, or None for another kind of token, or for one that was never given."""
     kind, _, rest = token.partition("_")
-    return rest.partition("_")[0] if kind == prefix else None
+    id = rest.partition("_")[0]
+    # A database is not asked for texts that it cannot hold: one such question fails those of others beside it.
+    return id if kind == prefix and _ID.fullmatch(id) else None
 
 
 def is_secret_of(token: str, secret_sha256: object) -> bool:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import delete
 
 from server.db.people_tables import SessionRow
 from server.db.session import Transaction
@@ -19,6 +18,7 @@ from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import acting
 from server.services.people.person import Person
+from server.services.people.rows import find_sound, sound_rows
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from server.single_sign_on.grants import grants_of_groups
@@ -28,15 +28,6 @@ from study_protocol.study.roles import Grant
 
 PREFIX = "wrs"
 _NOT_VALID = "the session is not valid, or was ended: log in again"
-# By columns: a row that was changed could not be loaded as an object.
-_SESSION = select(
-    SessionRow.id,
-    SessionRow.subject,
-    SessionRow.name,
-    SessionRow.groups,
-    SessionRow.secret_sha256,
-    SessionRow.expires_at,
-).where(SessionRow.id == bindparam("id"))
 
 
 def begin_session(
@@ -86,7 +77,10 @@ def authenticate_session(coordinator: Coordinator, token: str) -> Person:
     if found is None or row is None or not fits:
         raise Rejected("bad-token", _NOT_VALID)
     _require_not_expired(*found)
-    return Person(str(row.id), str(row.name), _grants(coordinator, row.groups), "session", str(row.subject))
+    grants = _grants(coordinator, row.groups)
+    if not grants:
+        raise Rejected("bad-token", "your groups give you no role here any more: log in again, or use a key")
+    return Person(row.id, row.name, grants, "session", row.subject)
 
 
 def require_session(coordinator: Coordinator, person: Person) -> None:
@@ -100,12 +94,10 @@ def require_session(coordinator: Coordinator, person: Person) -> None:
 def list_sessions(coordinator: Coordinator) -> PersonSessions:
     """Return the sessions that have not expired, without their secrets."""
 
-    def work(tx: Transaction) -> list[SessionRow]:
-        lasting = select(SessionRow).where(SessionRow.expires_at > tx.now())
-        return list(tx.session.scalars(lasting.order_by(SessionRow.created_at, SessionRow.id)))
+    def work(tx: Transaction) -> list[PersonSession]:
+        return [_view(coordinator, row) for row in sound_rows(tx, SessionRow, SessionRow.expires_at > tx.now())]
 
-    rows = coordinator.database.read("list-sessions", work)
-    return PersonSessions(sessions=[_view(coordinator, row) for row in rows])
+    return PersonSessions(sessions=coordinator.database.read("list-sessions", work))
 
 
 def end_session(coordinator: Coordinator, session_id: str) -> None:
@@ -122,15 +114,12 @@ def csrf_token_of(token: str) -> str:
     return hmac.new(token.encode(), b"wardround/csrf", hashlib.sha256).hexdigest()
 
 
-def _grants(coordinator: Coordinator, groups: Any) -> tuple[Grant, ...]:
-    # A column that was changed opens nothing.
-    names = cast(list[Any], groups) if isinstance(groups, list) else []
-    return grants_of_groups(coordinator.group_grants, [name for name in names if isinstance(name, str)])
+def _grants(coordinator: Coordinator, groups: list[Any]) -> tuple[Grant, ...]:
+    return grants_of_groups(coordinator.group_grants, groups)
 
 
 def _require_not_expired(row: Any, now: float) -> None:
-    # A value that is no number opens nothing.
-    if not (isinstance(row.expires_at, int | float) and now < row.expires_at):
+    if now >= row.expires_at:
         raise Rejected("bad-token", "the session has expired: log in again")
 
 
@@ -140,10 +129,7 @@ def _find(coordinator: Coordinator, session_id: str | None) -> tuple[Any, float]
         return None
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
-        try:
-            row = tx.session.execute(_SESSION, {"id": session_id}).one_or_none()
-        except json.JSONDecodeError:
-            return None
+        row = find_sound(tx, SessionRow, session_id)
         return None if row is None else (row, tx.now())
 
     return coordinator.database.read("find-session", work)

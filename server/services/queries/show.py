@@ -128,7 +128,7 @@ def view(
     own_client: str | None = None,
     whole: bool = True,
 ) -> Query:
-    """Return one query. Operators see who consents, and a hospital sees its own word. whole: with its answer.
+    """Return one query. Leads and auditors see who consents, and a hospital sees its own word. whole: with its answer.
 
     Raises:
         RowBroken: the answer is not the one that this coordinator signed.

@@ -190,7 +190,7 @@ def abandon_round(
     If the next ones would fail, too, the study pauses until a person resumes it.
     """
     if round_row.query is not None:
-        # The operator decides whether to ask again. Training goes on.
+        # The lead decides whether to ask again. Training goes on.
         _end(tx, study, round_row, account, "abandoned", ending, ready)
         return
     study.abandoned_in_a_row += 1
@@ -213,7 +213,7 @@ def _reasons(tx: Transaction, study: StudyRow) -> list[str]:
 
 
 def stop_round(tx: Transaction, study: StudyRow, round_row: RoundRow, account: LedgerAccount) -> None:
-    """Stop the round when the operator stops the study: accepted updates are paid for, and no model is released."""
+    """Stop the round when the lead stops the study: accepted updates are paid for, and no model is released."""
     session = lock_session(tx, study.id, round_row.number)
     present = rows.attendance(tx, rows.participants(tx, round_row), session)
     charged = was_seen(present, None if session is None else end_of(session))

@@ -47,7 +47,7 @@ def _prepare(coordinator: Coordinator, tx: Transaction, study: str) -> Statement
 def _begin(coordinator: Coordinator, tx: Transaction, study: str, ready: Statement | None) -> None:
     row = rows.lock_study(tx, study)
     expire(tx, row)
-    # The worker has looked before the lock: an operator may have been faster.
+    # The worker has looked before the lock: the lead may have been faster.
     answers = row.state == "running" or (row.pause_reason in ANSWERING and rows.settings_of(row).privacy.rules.trains)
     if not answers or rows.open_round(tx, row.id) is not None:
         return

@@ -125,7 +125,7 @@ def _record(
 ) -> None:
     study_row = rows.lock_study(tx, study)
     row = lock_session(tx, study_row.id, number)
-    # An operator may have stopped the study while the sums were made. Then they are not announced.
+    # The lead may have stopped the study while the sums were made. Then they are not announced.
     if row is None or row.phase != "unmask":
         return
     # As many as were read, not as are there: replies since then ask for another try.

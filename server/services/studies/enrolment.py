@@ -194,7 +194,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
         row = rows.lock_study(tx, study)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
-            raise Rejected("revoked", "this client no longer takes part: ask the operator for an invitation")
+            raise Rejected("revoked", "this client no longer takes part: ask the study's lead for an invitation")
         if member.public_key != request.public_key:
             account = _account(coordinator, tx, row)
             member.public_key = request.public_key
@@ -207,7 +207,7 @@ def rotate_key(coordinator: Coordinator, study: str, client: str, request: KeyRo
 
 
 def revoke(coordinator: Coordinator, study: str, client: str) -> RosterEntry:
-    """Revoke a client for the operator. It counts as missing in the round under way. Repeatable.
+    """Revoke a client for the lead. It counts as missing in the round under way. Repeatable.
 
     Raises:
         Rejected: `unknown-study`, `not-enrolled`, `unknown-client`.

@@ -22,7 +22,7 @@ def put(coordinator: Coordinator, study: str, client: str, lacking: LackingColum
         row = rows.lock_study(tx, study)
         member = rows.known_client(tx, row.id, client)
         if member.state != "active":
-            raise Rejected("revoked", "this client no longer takes part: ask the operator for an invitation")
+            raise Rejected("revoked", "this client no longer takes part: ask the study's lead for an invitation")
         unknown = {*(lacking.columns or ())}.difference(columns_that_may_lack(rows.settings_of(row).as_json()))
         if unknown:
             raise Rejected(

@@ -126,7 +126,7 @@ def _readable(coordinator: Coordinator, tx: Transaction, names: Iterable[str]) -
 
 
 def act(coordinator: Coordinator, study: str, action: Action) -> Study:
-    """Carry out an operator's action. Repeatable. A stop ends the round under way and keeps its charge.
+    """Carry out a lead's action. Repeatable. A stop ends the round under way and keeps its charge.
 
     Raises:
         Rejected: `unknown-study`, `model-missing`, `study-not-running`, `study-finished` (also where the database is

@@ -67,7 +67,7 @@ function draw(list, pager, found, choice, turn) {
 
 function nothing(search) {
   if (search) return element("p", { class: "empty" }, `No study has “${search}” in its name or title.`);
-  return element("p", { class: "empty" }, "There is no study yet. An operator opens one with ", element("code", {}, "wardround study create"), ".");
+  return element("p", { class: "empty" }, "There is no study yet. An administrator or a lead opens one with ", element("code", {}, "wardround study create"), ".");
 }
 
 function studies(found) {

@@ -61,9 +61,9 @@ function about(model, query, costs) {
     consents(query));
 }
 
-// Who said what is for operators; a hospital sees its own word.
+// Who said what is for leads and auditors; a hospital sees its own word.
 function consents(query) {
-  if (query.consents === null) return query.state === "answered" ? null : element("p", { class: "note" }, "Which hospital said what is shown to operators.");
+  if (query.consents === null) return query.state === "answered" ? null : element("p", { class: "note" }, "Which hospital said what is shown to leads and auditors.");
   if (query.consents.length === 0) return element("p", { class: "note" }, "No hospital has answered yet.");
   const rows = query.consents.map(({ client, consent }) => [client, cell({}, consent.allowed ? "yes" : "no"), cell({}, consent.detail || consent.code)]);
   const list = table("What hospitals said", ["Hospital", "Says", "Why"], rows);

@@ -86,7 +86,7 @@ function summary(model) {
 }
 
 function nothing(model) {
-  return element("p", { class: "empty" }, ...phrase(`There is no question yet. An operator asks with \`wardround ask ${model.study.study} question.toml\`. \`wardround query template KIND\` writes such a file.`));
+  return element("p", { class: "empty" }, ...phrase(`There is no question yet. A lead or an asker asks with \`wardround ask ${model.study.study} question.toml\`. \`wardround query template KIND\` writes such a file.`));
 }
 
 function rows(model, shown) {

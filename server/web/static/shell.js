@@ -77,7 +77,7 @@ export function askForKey(place, complaint, goOn) {
       element("p", { class: "wrong", role: "alert" }, complaint),
       ...login(),
       element("form", { onsubmit: submit }, element("label", { for: "key" }, "Viewer's key"), element("div", { class: "row" }, input, element("button", {}, "Show"))),
-      element("p", { id: "key-help", class: "note" }, "It begins with wrk_. The coordinator's operator makes one with ", element("code", {}, "wardround key create --role viewer"), ". It stays in this tab and is gone when you close it."),
+      element("p", { id: "key-help", class: "note" }, "It begins with wrk_. An administrator or the study's lead makes one with ", element("code", {}, "wardround key create --role viewer"), ". It stays in this tab and is gone when you close it."),
     ),
   );
   input.focus();

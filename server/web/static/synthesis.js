@@ -74,7 +74,7 @@ function chain(model, known) {
   const done = known.answered.length, next = model.queries.find((query) => query.sha256 === known.next_sha256);
   const words = known.next_title === null ? `All ${count(done, "question")} of the rule are answered: there are synthetic records.`
     : next ? `Question ${done + 1} of ${known.stages}: ${queryState(next)[1]}. ${known.next_title}.`
-    : done === 0 ? `No question has been asked. An operator begins with \`wardround synth ${model.study.study} -o synthetic.parquet\`.`
+    : done === 0 ? `No question has been asked. A lead or an asker begins with \`wardround synth ${model.study.study} -o synthetic.parquet\`.`
     : `${done} of ${known.stages} questions are answered. The next one is “${known.next_title}”.`;
   const lines = known.answered.map((one) => {
     const query = model.queries.find((each) => each.number === one.query);

@@ -9,8 +9,8 @@ export const LINES = Object.values(LEVELS).flatMap((level) => Object.values(DEFI
 export const limitName = (limit) => `${LEVELS[limit.level]}, ${DEFINITIONS[limit.definition]}`;
 
 const STATES = {
-  draft: ["calm", "Draft", "The operator has not given the initial model yet."],
-  enrolling: ["calm", "Hospitals are joining", "Rounds begin when the operator starts the study."],
+  draft: ["calm", "Draft", "The lead has not given the initial model yet."],
+  enrolling: ["calm", "Hospitals are joining", "Rounds begin when the lead starts the study."],
   running: ["live", "Running", ""],
   paused: ["care", "Paused", ""],
 };

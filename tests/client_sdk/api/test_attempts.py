@@ -62,7 +62,7 @@ def test_each_attempt_is_signed_anew_and_a_post_keeps_its_token_id() -> None:
 def test_an_open_call_shows_no_credentials_and_needs_none() -> None:
     assert "Authorization" not in attempts(credentials=KEY, open=True).headers()
     assert "Authorization" not in attempts(credentials=None, open=True).headers()
-    with pytest.raises(ConfigurationError, match="operator key"):
+    with pytest.raises(ConfigurationError, match="API key"):
         attempts(credentials=None)
 
 

@@ -16,7 +16,7 @@ from study_protocol.wire.variables import CLIENT_NAMES, COORDINATOR_NAMES, KNOWN
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     given = load({})
-    assert (given.server, given.operator_key, given.allow_http) == (None, None, False)
+    assert (given.server, given.api_key, given.allow_http) == (None, None, False)
     with pytest.raises(ConfigurationError, match="WARDROUND_SERVER"):
         given.connection()
 
@@ -71,8 +71,8 @@ def test_a_key_comes_from_one_place_and_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("wrk_1_hunter2\n")
     given = load({"WARDROUND_API_KEY_FILE": str(path)})
-    assert given.operator_key is not None
-    assert given.operator_key.get_secret_value() == "wrk_1_hunter2"
+    assert given.api_key is not None
+    assert given.api_key.get_secret_value() == "wrk_1_hunter2"
     assert "hunter2" not in repr(given)
     with pytest.raises(ConfigurationError, match="both set"):
         load({"WARDROUND_API_KEY_FILE": str(path), "WARDROUND_API_KEY": "wrk_1_other"})

@@ -92,17 +92,17 @@ def test_every_file_of_a_key_is_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     home = tmp_path / "home"
     hospital(coordinator(), home)
     Identity.open(home).draw_secret()
-    operator = tmp_path / "operator.key"
+    operator = tmp_path / "administrator.key"
     for path in (home / FOLDER / KEY, operator):
         make_private_folder(path.parent)
         write_durably(path, b"secret")
     monkeypatch.setenv("WARDROUND_API_KEY_FILE", str(operator))
-    assert not {"draws.key", "key", "operator.key"} & found(home).keys()
+    assert not {"draws.key", "key", "administrator.key"} & found(home).keys()
     for path in (home / DRAW_KEY_FILE, home / FOLDER / KEY, operator):
         let_others_in(path)
     findings = found(home)
-    assert [findings[name].verdict for name in ("draws.key", "key", "operator.key")] == ["bad", "bad", "note"]
-    assert f"{operator} may be read by others" in findings["operator.key"].text
+    assert [findings[name].verdict for name in ("draws.key", "key", "administrator.key")] == ["bad", "bad", "note"]
+    assert f"{operator} may be read by others" in findings["administrator.key"].text
     assert "secret" not in str(findings)
 
 
@@ -267,12 +267,12 @@ FAULTS: dict[str, tuple[Meddle, str, str, str]] = {
         answering(503, "not-ready"),
         "",
         "coordinator",
-        "Nothing is to be done here: tell the study's operator",
+        "Nothing is to be done here: tell the study's lead",
     ),
-    "revoked": (of_members("revoked", 403), "", "study sepsis", "ask the study's operator for a new invitation"),
+    "revoked": (of_members("revoked", 403), "", "study sepsis", "ask the study's lead for a new invitation"),
     "another key": (of_members("bad-signature"), "", "study sepsis", "restore identity.key from a backup"),
     "old address": (of_members("wrong-target"), "", "study sepsis", "--server"),
-    "no such study": (of_members("not-found", 404), "", "study sepsis", "ask the study's operator"),
+    "no such study": (of_members("not-found", 404), "", "study sepsis", "ask the study's lead"),
     "old version": (of_members("client-too-old", 409), "", "study sepsis", "install the version"),
 }
 

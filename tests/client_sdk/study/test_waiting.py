@@ -36,7 +36,7 @@ UNDER_WAY = RoundUnderWay(round=7, asked=4, present=3, deadline=NOW)
         ({"state": "draft"}, "is a draft"),
         ({"state": "enrolling", "clients": 2}, "2 of 4 hospitals have enrolled, a round needs 3"),
         ({"state": "enrolling", "clients": 2, "invited": 2}, "2 of 2 hospitals have enrolled, a round needs 3"),
-        ({"state": "enrolling"}, "its operator has to start it"),
+        ({"state": "enrolling"}, "its lead has to start it"),
         ({"state": "paused", "pause_reason": PauseReason(code="x", detail="too few")}, "is paused: too few"),
         (
             {"state": "paused", "pause_reason": PauseReason(code="questions-first", detail="…")},

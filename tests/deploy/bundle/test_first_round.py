@@ -32,7 +32,7 @@ else:
 # The second round begins when the first has been released.
 FIRST_ROUND = f"""
 import json, pathlib, time, urllib.request
-key = pathlib.Path("operator.key").read_text().strip()
+key = pathlib.Path("administrator.key").read_text().strip()
 url = "http://127.0.0.1:{PORT}/v1/studies/readmission/budget"
 request = urllib.request.Request(url, headers={{"Authorization": "Bearer " + key}})
 while json.load(urllib.request.urlopen(request))["round"] < 2:

@@ -54,10 +54,10 @@ STAYS = {
     "synthetic_targets",
     "label_cells",
     "random_values",
-    # The API of operator keys: whoever writes an operator's tool sends these calls.
+    # The API of keys: programs of study leads send these calls.
     "create_api_key",
     "api_keys",
-    "revoke_operator_key",
+    "revoke_api_key",
 }
 
 

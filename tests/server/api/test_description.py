@@ -120,10 +120,10 @@ def test_what_is_open_to_anybody_is_listed() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "schemes"),
     [
-        ("post", "/v1/studies", ["key"]),
-        ("get", "/v1/studies", ["key"]),
-        ("put", "/v1/studies/{study}/models/0", ["key"]),
-        ("get", "/v1/studies/{study}/budget", ["client", "key"]),
+        ("post", "/v1/studies", ["key", "session"]),
+        ("get", "/v1/studies", ["key", "session"]),
+        ("put", "/v1/studies/{study}/models/0", ["key", "session"]),
+        ("get", "/v1/studies/{study}/budget", ["client", "key", "session"]),
         ("get", "/v1/studies/{study}/assignment", ["client"]),
         ("put", "/v1/studies/{study}/rounds/{round}/updates/{client}", ["client"]),
         ("put", "/v1/studies/{study}/clients/{client}/withdrawn", ["client"]),

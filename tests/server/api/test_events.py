@@ -7,7 +7,10 @@ import threading
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from server.services.people.keys import create_key
+from study_protocol.study.people import ApiKeyCreate
 from tests.factories.live_coordinator import Live
 
 
@@ -56,3 +59,33 @@ def test_a_silent_stream_says_that_it_is_still_there(here: Live, study: str, mon
     answer = here.operator("GET", f"/v1/studies/{study}/events?wait=0.5&after={newest}")
     assert _events(answer) == []
     assert answer.text.count(": still here\n\n") >= 2
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+def test_a_key_that_ends_ends_its_stream(here: Live, study: str, end: str) -> None:
+    """It gets no event that happened after its end."""
+    here.open_study(study)
+    made = create_key(here.coordinator, ApiKeyCreate(role="viewer", study=study, name="Ada"))
+    lines: list[str] = []
+    began = threading.Event()
+
+    def read() -> None:
+        headers = {"Authorization": f"Bearer {made.key}"}
+        path = f"{here.url}/v1/studies/{study}/events?wait=300"
+        with httpx.stream("GET", path, headers=headers, timeout=60, trust_env=False) as answer:
+            for line in answer.iter_lines():
+                lines.append(line)
+                began.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert began.wait(30)
+    if end == "revoked":
+        here.operator("DELETE", f"/v1/api-keys/{made.id}")
+    else:
+        past = text("UPDATE api_keys SET created_at = 1, expires_at = 2 WHERE id = :id")
+        here.coordinator.database.write("expire", lambda tx: tx.session.execute(past, {"id": made.id}))
+    here.enrol(study, "late")
+    reader.join(30)
+    assert not reader.is_alive()
+    assert not any("late" in line or "enrolled" in line for line in lines)

@@ -36,7 +36,8 @@ aluvm  get_model
 m      next_assignment session get_keys get_survivors get_consistency get_result
 i      put_update put_refusal put_keys put_shares get_shares put_masked put_consistency put_unmask put_left
 i      rotate_key withdraw put_lacking_columns put_consent put_witness
-o      enrol begin_login poll_login log_in finish_login show_version livez readyz docs all_studies study_page reasons charts
+o      enrol begin_login poll_login log_in finish_login
+o      show_version livez readyz docs all_studies study_page reasons charts
 """
 EXPECTED = {name: set(line.split()[0]) for line in TABLE.strip().splitlines() for name in line.split()[1:]}
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
@@ -58,8 +59,8 @@ def keys(here: Live) -> dict[tuple[Role, str | None], str]:
 
 
 def _path(route: APIRoute, study: str) -> str:
-    parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none", "session": "0"}
-    return route.path.format_map(parts | {"name": "auditor"})
+    parts = {"study": study, "client": "north", "round": "1", "query": "1", "version": "latest", "key": "none"}
+    return route.path.format_map(parts | {"session": "0", "name": "auditor"})
 
 
 def _asked(here: Live, route: APIRoute, key: str | None) -> httpx.Response:

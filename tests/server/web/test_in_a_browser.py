@@ -197,7 +197,7 @@ def test_the_page_follows_the_study_by_events(tabs: Tabs, here: Live) -> None:
     page.locator("#bar .status", has_text="Live").wait_for()
     asked = len(tabs.addresses)
     assert here.operator("POST", "/v1/studies/followed/stop").status_code == 200
-    page.get_by_text("Finished: an operator stopped it").wait_for()
+    page.get_by_text("Finished: its lead stopped it").wait_for()
     news = [url for url in tabs.addresses[asked:] if "followed.json" in url]
     assert all("since=0" not in url for url in news), "only what is new is asked for"
     assert page.locator(".notice.bad").count() == 0

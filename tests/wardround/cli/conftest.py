@@ -25,14 +25,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     with live(tmp_path / "coordinator") as running:
         monkeypatch.setenv("WARDROUND_SERVER", running.url)
         monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path / "mercy"))
-        (tmp_path / "operator.key").write_text(running.operator_key + "\n")
+        (tmp_path / "administrator.key").write_text(running.operator_key + "\n")
         yield running
 
 
 @pytest.fixture
 def run(app: typer.Typer, tmp_path: Path) -> Run:
     def call(*arguments: str, code: int = 0, operator: bool = False, **options: Any) -> Result:
-        key = ["--key-file", str(tmp_path / "operator.key")] if operator else []
+        key = ["--key-file", str(tmp_path / "administrator.key")] if operator else []
         result = CliRunner().invoke(app, [*arguments, *key], **options)
         assert result.exit_code == code, result.output
         return result

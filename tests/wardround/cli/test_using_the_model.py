@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 @pytest.mark.slow
 def test_every_block_of_the_page_runs(here: Live, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(run, here, tmp_path)
-    monkeypatch.setenv("WARDROUND_API_KEY_FILE", str(tmp_path / "operator.key"))
+    monkeypatch.setenv("WARDROUND_API_KEY_FILE", str(tmp_path / "administrator.key"))
     monkeypatch.chdir(tmp_path)
     for name in ("known.csv", "public.csv"):
         write_records(tmp_path / name)

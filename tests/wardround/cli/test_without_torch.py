@@ -66,42 +66,42 @@ TYPED = [
     "certificate pdf {home}/certificate.json -o {home}/certificate.pdf",
     "certificate verify {home}/certificate.json --ledger {home}/ledger.jsonl --model {home}/model.safetensors",
     "card sepsis -o {home}/card.md",
-    "study list --key-file {home}/operator.key",
-    "study create draft --settings {home}/mlp.json --key-file {home}/operator.key",
-    "study delete draft --key-file {home}/operator.key",
+    "study list --key-file {home}/administrator.key",
+    "study create draft --settings {home}/mlp.json --key-file {home}/administrator.key",
+    "study delete draft --key-file {home}/administrator.key",
     "study weights --settings {home}/mlp.json -o {home}/initial.safetensors",
-    "study create stroke --settings {home}/mlp.json --key-file {home}/operator.key",
-    "invite stroke city --key-file {home}/operator.key",
+    "study create stroke --settings {home}/mlp.json --key-file {home}/administrator.key",
+    "invite stroke city --key-file {home}/administrator.key",
     "enrol {last} --home {home}/city",
     *(
         line.format(name=name, home="{home}", last="{last}")
         for name in ("bay", "cape", "dale")
-        for line in ("invite stroke {name} --key-file {home}/operator.key", "enrol {last} --home {home}/{name}")
+        for line in ("invite stroke {name} --key-file {home}/administrator.key", "enrol {last} --home {home}/{name}")
     ),
     "roster show stroke --home {home}/city",
     "roster pin stroke {number} --home {home}/city",
-    "study start stroke --questions-first --key-file {home}/operator.key",
-    "study train stroke --key-file {home}/operator.key",
-    "study pause stroke --key-file {home}/operator.key",
-    "study resume stroke --key-file {home}/operator.key",
+    "study start stroke --questions-first --key-file {home}/administrator.key",
+    "study train stroke --key-file {home}/administrator.key",
+    "study pause stroke --key-file {home}/administrator.key",
+    "study resume stroke --key-file {home}/administrator.key",
     "rotate-key --home {home}/city",
     "study template --statistics --masked -o {home}/statistics.toml",
-    "study create registry --settings {home}/statistics.toml --key-file {home}/operator.key",
-    "invite registry city --key-file {home}/operator.key",
+    "study create registry --settings {home}/statistics.toml --key-file {home}/administrator.key",
+    "invite registry city --key-file {home}/administrator.key",
     "enrol {last} --home {home}/city",
-    "ask registry {home}/question.toml --plan --key-file {home}/operator.key",
-    "ask registry {home}/question.toml --no-wait --key-file {home}/operator.key",
-    "query list registry --key-file {home}/operator.key",
+    "ask registry {home}/question.toml --plan --key-file {home}/administrator.key",
+    "ask registry {home}/question.toml --no-wait --key-file {home}/administrator.key",
+    "query list registry --key-file {home}/administrator.key",
     "query template table",
     "query deny registry 1 --home {home}/city",
     "decision decline 4 --home {home}/city",
     "query show registry 1 --home {home}/city",
     "query approve registry 1 --yes --digest {digest} --home {home}/city",
     "withdraw stroke --home {home}/city",
-    "invite stroke county --key-file {home}/operator.key",
+    "invite stroke county --key-file {home}/administrator.key",
     "enrol {last} --home {home}/county",
-    "revoke stroke county --key-file {home}/operator.key",
-    "study stop stroke --key-file {home}/operator.key",
+    "revoke stroke county --key-file {home}/administrator.key",
+    "study stop stroke --key-file {home}/administrator.key",
 ]
 PROGRAM = """
 import json, re, sys
@@ -171,9 +171,9 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
 @pytest.mark.parametrize("task", ["logistic-regression", "mlp"])
 def test_join_says_which_extra_it_needs(here: Live, run: Run, tmp_path: Path, task: str) -> None:
     write_settings(tmp_path / "study.json", training={"task": task})
-    create = "study create sepsis --settings {home}/study.json --key-file {home}/operator.key"
+    create = "study create sepsis --settings {home}/study.json --key-file {home}/administrator.key"
     (tmp_path / "records.csv").write_text("age,rate,ill\n1,2,0\n")
-    typed = [create, "invite sepsis mercy --key-file {home}/operator.key", "enrol {last}"]
+    typed = [create, "invite sepsis mercy --key-file {home}/administrator.key", "enrol {last}"]
     *before, (_, _, said) = run_all(
         [*typed, "join sepsis --data {home}/records.csv --separator comma --decimal point"], tmp_path
     )

@@ -65,12 +65,13 @@ class _InDatabase:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def _acting(self, command: str) -> Coordinator:
+    def _acting(self, command: str, key_id: str = "") -> Coordinator:
         from server.domain.change_request import ChangeRequest
         from server.services.people.audit import acting
         from study_protocol.study.audit_log import Actor
 
-        return acting(self._coordinator, ChangeRequest(Actor(kind="machine", name=_system_user()), None, command))
+        actor, address = Actor(kind="machine", name=_system_user()), f"/v1/api-keys/{key_id}".rstrip("/")
+        return acting(self._coordinator, ChangeRequest(actor, None, command, address))
 
     def create(self, request: ApiKeyCreate) -> ApiKeyView:
         from server.services.people.keys import create_key
@@ -85,7 +86,7 @@ class _InDatabase:
     def revoke(self, key_id: str) -> ApiKeyView:
         from server.services.people.keys import revoke_key
 
-        return revoke_key(self._acting("revoke_key"), key_id)
+        return revoke_key(self._acting("revoke_key", key_id), key_id)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def _of_study(client: Client, query: Query) -> Iterator[str]:
         forecast = client.forecast_query(query.study, query.document)
         stated = {(limit.level, limit.definition): limit for limit in client.budget(query.study).limits}
     except Refused:
-        # An older coordinator tells operators alone.
+        # An older coordinator tells leads alone.
         return
     for limit in forecast.limits:
         after = "unbounded" if limit.after is None else number(limit.after)

@@ -1,4 +1,4 @@
-"""The group `wardround study`, and the commands `invite` and `revoke` of an operator."""
+"""The group `wardround study`, and the commands `invite` and `revoke` of a lead."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def show(
 
 
 def list_studies(server: Server = None, key_file: KeyFile = None, as_json: AsJson = False) -> None:
-    """List every study of the coordinator. Needs the key of an operator or a viewer."""
+    """List every study of the coordinator. Needs an API key."""
     with plain_errors(), operator(server, key_file) as client:
         studies = [study for page in _pages(client.studies) for study in page.studies]
     if as_json:
@@ -199,7 +199,7 @@ def rounds(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the newest rounds ended and what was spent after each. Operators also see the missing hospitals."""
+    """Show how the newest rounds ended and what was spent after each. Leads also see the missing hospitals."""
     with plain_errors(), reader(study, server, key_file, home) as client:
         now = client.study(study)
         all_rounds = [round_view for page in _pages(partial(client.rounds, study)) for round_view in page.rounds]

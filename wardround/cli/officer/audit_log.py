@@ -34,14 +34,14 @@ def audit_log(
     A study's log needs the role auditor, lead or administrator, and the coordinator's own log an administrator. Exit
     code 1: something was changed in the database.
     """
-    from client_sdk.study.audit_log import fetch_audit_log
+    from client_sdk.study.audit_log import fetch_audit_log, fetch_coordinator_log
 
     with plain_errors(), operator(server, key_file) as client:
         # First: the ledger may grow meanwhile, and the entries that it names must be in the log.
         ledger = [] if study is None else fetch(client, study)[0]
-        log = fetch_audit_log(client, study)
+        log, keys = fetch_coordinator_log(client) if study is None else (fetch_audit_log(client, study), [])
         trusted = named_key(coordinator_key, log.coordinator_key, needed=False)
-        faults = log.faults(trusted.key, ledger)
+        faults = log.faults(trusted.key, ledger, keys)
     if jsonl:
         for entry in log.entries:
             typer.echo(entry.model_dump_json())
@@ -62,5 +62,6 @@ def _row(entry: AuditEntry) -> list[str]:
     event = entry.event
     before = event.action == BEFORE_THE_LOG
     who = "nobody was recorded before this entry" if before else str(event.actor)
-    what = "an upgrade began this log" if before else f"{event.action} {event.address}".rstrip()
+    about = event.address if event.key is None else f"{event.key.id}: {event.key.role} for {event.key.name}"
+    what = "an upgrade began this log" if before else f"{event.action} {about}".rstrip()
     return [str(entry.sequence), f"{event.at:%Y-%m-%d %H:%M:%S}", who, what]

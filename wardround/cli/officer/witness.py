@@ -154,7 +154,7 @@ def _pinned(identity: Identity, client: Client, received_study: Study, coordinat
     names = [item.name for item in received_study.settings.schedule.witnesses if item.public_key == identity.public_key]
     if not names:
         raise ConfigurationError(
-            f"the settings of {study} name no witness with the key {identity.public_key}: its operator sets "
+            f"the settings of {study} name no witness with the key {identity.public_key}: its lead sets "
             "schedule.witnesses before the study is created"
         )
     trusted, url = named_key(coordinator_key, received_study.coordinator_key, needed=True), client.connection.url

@@ -112,7 +112,7 @@ class Witnesses:
     colluders  the number of hospitals that may sign any ledger for the coordinator
     strangers  members of the roster that are not in the pinned one. None: no hospital asks, or it pinned none
     outside    the signatures of the auditors that the settings name. They are no part of the agreement, and the
-               operator states their keys
+               lead states their keys
     """
 
     hospitals: Sequence[Voucher]
@@ -172,7 +172,7 @@ class Witnesses:
         table("Hospitals that have signed this ledger", ["hospital", "up to entry", ""], _rows(self.hospitals))
         if self.outside:
             table(
-                "Auditors named by the operator that have signed it",
+                "Auditors named by the lead that have signed it",
                 ["auditor", "up to entry", ""],
                 _rows(self.outside),
             )

@@ -49,7 +49,7 @@ def a_name_or_none(value: str | None) -> str | None:
 
 StudyName = Annotated[str, typer.Argument(help="name of the study", callback=a_name)]
 Server = Annotated[str | None, typer.Option(help="address of the coordinator. Default: WARDROUND_SERVER")]
-KeyFile = Annotated[Path | None, typer.Option(help="file with the API key. Default: WARDROUND_API_KEY(_FILE)")]
+KeyFile = Annotated[Path | None, typer.Option(help="file with your API key. Default: WARDROUND_API_KEY(_FILE)")]
 Home = Annotated[Path | None, typer.Option(help="the hospital's directory. Default: WARDROUND_CLIENT_HOME")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from study_protocol.study.audit_log import Actor, AuditPage
 from study_protocol.study.messages import InvitationCreate, StudyCreate
 from study_protocol.study.people import ApiKeyCreate
 from tests.factories.settings import settings
+from tests.factories.studies import FakeClock
 
 ADA = Actor(kind="key", id="4f1c9b", name="Ada", role="lead")
 Broken = Callable[[Coordinator], None]
@@ -186,3 +188,84 @@ def test_rows_cannot_be_changed_as_they_are(logged: Coordinator) -> None:
     for statement in ("UPDATE audit_log SET event = 'x'", "DELETE FROM audit_log"):
         with pytest.raises(Exception, match="append-only"):
             logged.database.write("x", lambda tx, statement=statement: tx.session.execute(text(statement)))
+
+
+FORGED = {
+    "two rows exchanged": [
+        f"UPDATE audit_log SET sequence = 9 {_IN} = 1",
+        f"UPDATE audit_log SET sequence = 1 {_IN} = 2",
+        f"UPDATE audit_log SET sequence = 2 {_IN} = 9",
+    ],
+    "numbered anew after a removal": [
+        f"DELETE FROM audit_log {_IN} = 2",
+        f"UPDATE audit_log SET sequence = 2 {_IN} = 3",
+        "UPDATE audit_heads SET entries = 2 WHERE study = 'sepsis'",
+    ],
+    "the log of another study": [
+        "DELETE FROM audit_log WHERE study = 'sepsis'",
+        "DELETE FROM audit_heads WHERE study = 'sepsis'",
+        "UPDATE audit_log SET study = 'sepsis' WHERE study = 'icu'",
+        "UPDATE audit_heads SET study = 'sepsis' WHERE study = 'icu'",
+    ],
+    "the entry of an upgrade as a second one": [
+        "INSERT INTO audit_log (study, sequence, event, previous, sha256, written_by) SELECT study, 4, "
+        """replace(event, '"kind":"key"', '"kind":"unknown"'), sha256, sha256, written_by """
+        f"FROM audit_log {_IN} = 3".replace(":", r"\:"),
+        "UPDATE audit_heads SET entries = 4, signature = NULL WHERE study = 'sepsis'",
+    ],
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_rows_moved_within_or_between_logs_are_found(logged: Coordinator, forgery: str) -> None:
+    lifecycle.create(by_ada(logged, "create_study", None), StudyCreate(study="icu", settings=settings()))
+    for name in ("east", "west"):
+        enrolment.invite(by_ada(logged, "invite", "icu"), "icu", InvitationCreate(client=name))
+    assert page(logged, "icu").fault is None
+    _without_triggers(logged, *FORGED[forgery])
+    assert page(logged).fault is not None
+
+
+def test_a_clock_set_back_neither_stops_nor_breaks_the_log(logged: Coordinator, clock: FakeClock) -> None:
+    clock.seconds -= 3600
+    enrolment.invite(by_ada(logged, "invite"), "sepsis", InvitationCreate(client="west"))
+    shown = page(logged)
+    assert shown.fault is None
+    # It is seen: entries have an order of their own.
+    assert shown.entries[-1].event.at < shown.entries[-2].event.at
+
+
+def _at_once(work: Callable[[int], object], number: int) -> None:
+    with ThreadPoolExecutor(number) as pool:
+        for done in [pool.submit(work, each) for each in range(number)]:
+            done.result()
+
+
+def test_changes_at_once_leave_a_log_without_gaps(logged: Coordinator) -> None:
+    """Of one study, of the coordinator, and of both."""
+
+    def change(number: int) -> None:
+        if number % 3 == 0:
+            enrolment.invite(by_ada(logged, "invite"), "sepsis", InvitationCreate(client=f"h{number}"))
+            return
+        study = "sepsis" if number % 3 == 1 else None
+        create_key(by_ada(logged, "create_key", None), ApiKeyCreate(role="viewer", study=study, name=f"h{number}"))
+
+    _at_once(change, 50)
+    of_study, own = page(logged), page(logged, None)
+    assert (of_study.fault, own.fault) == (None, None)
+    names = [entry.event.key.name for entry in own.entries if entry.event.key is not None]
+    assert sorted(names) == sorted(f"h{number}" for number in range(50) if number % 3)
+    assert [entry.event.action for entry in of_study.entries[3:]].count("invite") == 17
+    assert len(of_study.entries) == 3 + 17 + 17
+    assert len(operated(logged)) == 3 + 17
+
+
+def test_the_first_entries_of_a_log_at_once(coordinator: Coordinator) -> None:
+    def create(number: int) -> None:
+        create_key(by_ada(coordinator, "create_key", None), ApiKeyCreate(role="viewer", name=f"h{number}"))
+
+    _at_once(create, 20)
+    shown = page(coordinator, None)
+    assert shown.fault is None
+    assert [entry.sequence for entry in shown.entries] == list(range(1, 21))

@@ -85,7 +85,7 @@ def test_a_pause_of_a_study_of_questions_alone_holds_them_back(coordinator: Coor
     assert consented(coordinator, hospitals, document()).state == "waiting"
     paused = lifecycle.show(coordinator, STUDY).pause_reason
     assert paused is not None
-    assert paused.detail == "An operator paused the study. No question is asked."
+    assert paused.detail == "The study's lead paused it. No question is asked."
     assert not Worker(coordinator).step()
     lifecycle.act(coordinator, STUDY, "resume")
     work(coordinator)

@@ -58,7 +58,7 @@ def test_the_reason_names_the_setting_to_whoever_reads(coordinator: Coordinator,
     assert shown.pause_reason is not None
     assert "schedule.min_clients" in shown.pause_reason.detail
     assert "resumes by itself" in shown.pause_reason.detail
-    assert "until an operator resumes" not in shown.pause_reason.detail
+    assert "until its lead resumes" not in shown.pause_reason.detail
     assert (stated.state, stated.can_continue) == ("paused", True)
     assert [event.kind for event in events.since(coordinator, "sepsis")][-1] == "study-paused"
 

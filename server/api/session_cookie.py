@@ -1,0 +1,32 @@
+"""Sessions of browsers: the cookie that a browser sends by itself, and the token that only our own pages can send."""
+
+from __future__ import annotations
+
+import hmac
+
+from fastapi import Request
+
+from server.api.problems import ApiProblem
+from server.services.people.sessions import PREFIX, csrf_token_of
+
+# Sent to this origin alone, by its own pages alone, and hidden from scripts.
+SESSION_COOKIE = "__Host-wardround-session"
+CSRF_HEADER = "X-CSRF-Token"
+READING = frozenset({"GET", "HEAD"})
+
+
+def cookie_of(request: Request) -> str | None:
+    """Return the session's token that a browser sent by itself, or None. What a program names goes first."""
+    cookie = request.cookies.get(SESSION_COOKIE, "")
+    return cookie if cookie.startswith(f"{PREFIX}_") and "authorization" not in request.headers else None
+
+
+def require_own_page(request: Request, cookie: str) -> None:
+    """Check that a page of the coordinator asks. A browser sends the cookie with what other sites ask for as well.
+
+    Raises:
+        ApiProblem: `forbidden`: a request that changes something lacks the token that only its own pages can read.
+    """
+    sent = request.headers.get(CSRF_HEADER, "")
+    if request.method not in READING and not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
+        raise ApiProblem("forbidden", f"send the session's csrf_token as {CSRF_HEADER}: GET /v1/person has it")
