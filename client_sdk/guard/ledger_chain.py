@@ -67,7 +67,9 @@ class LedgerChain:
             if lock is not None:
                 lock.release()
             if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
-                raise LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?") from error
+                owner = " Run the command as the account that owns it" if isinstance(error, PermissionError) else ""
+                message = f"{path} cannot be used ({error}): is the disk full or read-only?{owner}"
+                raise LedgerNotWritten(message) from error
             if isinstance(error, sqlite3.DatabaseError):
                 raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
             raise

@@ -6,6 +6,7 @@ How many people have agreed is counted by name and, where the site policy wants 
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ MAX_NAME_LENGTH, MAX_REASON_LENGTH = 100, 500
 _LOGIN_UID_FILE = Path("/proc/self/loginuid")
 # An unset login user, as the kernel writes it.
 _UNSET_UIDS = (-1, 2**32 - 1)
+_LIST_MARKS = re.compile(r"[()\[\]{};]")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class SystemAccount:
 class Person:
     """A person who decides for this hospital.
 
-    name     1 to 100 visible characters, kept in the form NFC
+    name     1 to 100 visible characters without brackets and semicolons, kept in the form NFC
     role     such as "privacy officer", in free words of at most 100 characters. Empty: not given
     reason   free words of at most 500 characters. Empty: not given
     account  of the operating system. A given name does not replace it
@@ -70,15 +72,16 @@ class Person:
     def __post_init__(self) -> None:
         # A reason may be pasted with line ends.
         reason = " ".join(self.reason.split())
-        object.__setattr__(self, "name", _visible(self.name, "name", MAX_NAME_LENGTH))
-        object.__setattr__(self, "role", _visible(self.role, "role", MAX_NAME_LENGTH) if self.role else "")
+        object.__setattr__(self, "name", _title(self.name, "name"))
+        object.__setattr__(self, "role", _title(self.role, "role") if self.role else "")
         object.__setattr__(self, "reason", _visible(reason, "reason", MAX_REASON_LENGTH) if reason else "")
 
     @classmethod
     def acting(cls, name: str | None = None, role: str = "", reason: str = "") -> Self:
         """Return the person who runs this process. name: None is the name of the account."""
         account = SystemAccount.current()
-        return cls(str(account) if name is None else name, role, reason, account)
+        default = _LIST_MARKS.sub("_", str(account))
+        return cls(default if name is None else name, role, reason, account)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Self:
@@ -119,17 +122,24 @@ def count_people(people: Iterable[Person], *, distinct_accounts: bool) -> int:
     return len(groups)
 
 
+def _title(text: str, subject: str) -> str:
+    """Return a name or a role as `_visible`, which cannot imitate an account or a second person in a list."""
+    title = _visible(text, subject, MAX_NAME_LENGTH)
+    # Wide and small forms look alike.
+    if mark := _LIST_MARKS.search(unicodedata.normalize("NFKC", title)):
+        raise ConfigurationError(f"a person's {subject} has no {mark.group()!r}: leave it out")
+    return title
+
+
 def _visible(text: str, subject: str, max_length: int) -> str:
-    """Return the text trimmed and in the form NFC. Raises ConfigurationError as `Person`."""
-    trimmed = unicodedata.normalize("NFC", text.strip(" "))
-    if not 1 <= len(trimmed) <= max_length:
-        raise ConfigurationError(
-            f"a person's {subject} has 1 to {max_length} characters, and {len(trimmed)} were given"
-        )
+    """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `Person`."""
     try:
-        return visible(trimmed)
+        kept = visible(text)
     except ValueError as error:
         raise ConfigurationError(f"a person's {subject} {error}") from error
+    if len(kept) > max_length:
+        raise ConfigurationError(f"a person's {subject} has 1 to {max_length} characters, and {len(kept)} were given")
+    return kept
 
 
 def _login_uid() -> int | None:

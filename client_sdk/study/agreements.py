@@ -156,15 +156,11 @@ class JoinAgreements:
 
     def _require_pinned(self) -> None:
         """Require that the pinned roster is the one in the ledger, where it holds one or people decide together."""
-        pinned = self.membership.pinned
-        if pinned is None:
-            return
-        decisions = self.reader.read()
+        study, pinned, decisions = self.membership.study, self.membership.pinned, self.reader.read()
         rule = self.policy.approval.stricter(rule_in_force(decisions))
-        subject = roster_of(self.membership.study, pinned)
-        agreed = in_force(decisions, subject, rule)
-        if subject.sha256 != agreed and (agreed is not None or rule.people > 1):
-            study = subject.study
+        subject = roster_of(study, pinned or ())
+        agreed, sha256 = in_force(decisions, subject, rule), None if pinned is None else subject.sha256
+        if sha256 != agreed and (agreed is not None or rule.people > 1):
             raise ConfigurationError(
                 f"the pinned roster of {study} is not the one that people here agreed to. Compare its number anew "
                 f"(wardround roster show {study}). Then {_so_many(rule.people)} it (wardround roster pin {study} …)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -106,7 +106,7 @@ class Hospital:
         with hospital._client(url) as client:
             membership = enrol(client, hospital.identity, token)
         decide(hospital.directory, coordinator_of(membership), "agree", person or Person.acting(), ApprovalRule())
-        hospital.identity.remember(membership)
+        hospital.identity.remember(_with_pin(membership, hospital.identity.memberships()))
         return hospital
 
     def client(self, study: str) -> Client:
@@ -250,3 +250,12 @@ class Hospital:
 
 def _patient(url: str) -> Connection:
     return Connection(url=url.rstrip("/"), patience_seconds=PATIENCE_SECONDS)
+
+
+def _with_pin(membership: Membership, earlier: Iterable[Membership]) -> Membership:
+    """Return the membership with the roster that was pinned in it before: enrolling may be repeated."""
+    same = ("study", "client", "coordinator_key")
+    for each in earlier:
+        if all(getattr(each, name) == getattr(membership, name) for name in same):
+            return membership.model_copy(update={"pinned": each.pinned})
+    return membership

@@ -31,12 +31,13 @@ def require_plain(value: str) -> str:
 
 
 def visible(value: str) -> str:
-    """Return the text trimmed and in the form NFC.
+    """Return the text with one blank a gap and in the form NFC.
 
     Raises:
-        ValueError: a character of it is invisible, or none is a letter or a digit.
+        ValueError: a character of it is invisible, it begins with an accent, or none is a letter or a digit.
     """
-    trimmed = unicodedata.normalize("NFC", value.strip(" "))
+    gaps = "".join(" " if unicodedata.category(character) == "Zs" else character for character in value)
+    trimmed = unicodedata.normalize("NFC", " ".join(filter(None, gaps.split(" "))))
     for place, character in enumerate(trimmed, start=1):
         # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
         category = unicodedata.category(character)
@@ -44,6 +45,8 @@ def visible(value: str) -> str:
             raise ValueError(
                 f"has visible characters only, and number {place} of this one is U+{ord(character):04X}: leave it out"
             )
+    if unicodedata.category(trimmed[:1] or "A")[0] == "M":
+        raise ValueError("begins with a letter, and not with the accent of one")
     if not any(character.isalnum() for character in trimmed):
         raise ValueError("needs at least one letter or digit")
     return trimmed

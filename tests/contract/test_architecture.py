@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import server.db.query_tables  # noqa: F401 - its tables belong to the page, too
+import server.db.people_tables
+import server.db.query_tables  # noqa: F401 - these tables belong to the page, too
 from client_sdk.guard import ledger_file
 from server.db.tables import Base
 from wardround.installation import PACKAGES

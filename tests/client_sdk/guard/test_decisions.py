@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.decision import Subject, SubjectKind
 from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger, decide, decision_numbered, decisions_in
+from client_sdk.guard.ledger_chain import DECLARED
 from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
+from client_sdk.guard.standing import standing_of
 from study_protocol.files.private import exposure
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
@@ -141,3 +144,64 @@ def test_the_digest_of_a_policy_is_of_its_rules_and_not_of_its_comments(tmp_path
     (tmp_path / "left-out.txt").write_text("p1\n")
     paths[0].write_text(f'excluded_patients_file = "left-out.txt"\n{texts[0]}')
     assert SitePolicy.read(paths[0]).digest() != first.digest()
+
+
+ENTRY = {
+    "kind": "terms",
+    "of": "sepsis",
+    "sha256": "ab" * 32,
+    "words": "take part",
+    "rule": None,
+    "verdict": "agree",
+    "person": ADA.to_dict(),
+    "at": "2026-11-27T12:00:00+00:00",
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "delegate"},
+        {"kind": "export"},
+        {"valid_until": "2027-01-01"},
+        {"person": None, "rule": {"people": 0}},
+        {"person": {"name": "Ada"}},
+        {"person": ADA.to_dict() | {"name": "A\x1b[2J"}},
+        {"at": 5},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_an_entry_that_is_no_known_decision_is_one_sentence(tmp_path: Path, change: dict[str, object]) -> None:
+    class Newer(DecisionLedger):
+        def write(self) -> None:
+            with self._writing():
+                self._append(DECLARED, "/decision", None, ENTRY | change)
+
+    with Newer.open(tmp_path / DECISIONS_FILE) as ledger:
+        ledger.write()
+    with pytest.raises(LedgerDamaged, match=r"entry 1 of decisions\.db is no decision that this version knows"):
+        decisions_in(tmp_path)
+    with pytest.raises(LedgerDamaged):
+        decide(tmp_path, subject(), "agree", BOB, TWO)
+
+
+def test_earlier_approvals_count_until_a_ledger_has_taken_them_over(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox" / "sepsis" / "queries"
+    folder.mkdir(parents=True)
+    (folder / f"{'ab' * 32}.json").write_text(json.dumps({"approved": False, "question": "one"}))
+    # As a process leaves it that ends between the two steps.
+    DecisionLedger.open(tmp_path / DECISIONS_FILE).close()
+    assert [each.verdict for each in decisions_in(tmp_path)] == ["decline"]
+    decide(tmp_path, subject(), "agree", ADA, ONE)
+    assert [each.number for each in decisions_in(tmp_path)] == [1, 2]
+
+
+def test_the_order_of_entries_counts_and_no_clock(tmp_path: Path) -> None:
+    about = subject("question")
+    for day, verdict in ((27, "agree"), (2, "decline")):
+        moment = datetime(2026, 11, day, tzinfo=UTC)
+        with DecisionLedger.open(tmp_path / DECISIONS_FILE, now=lambda moment=moment: moment) as ledger:
+            ledger.decide(about, verdict, ADA, ONE)
+    standing = standing_of(decisions_in(tmp_path), about, ONE)
+    assert standing.effective is None
+    assert standing.in_words == "declined by Ada (account ada, privacy officer) on 2026-11-02"

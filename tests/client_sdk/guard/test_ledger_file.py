@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import ConfigurationError, LedgerInUse, LedgerNotWritten
+from client_sdk.guard import ledger_file
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import (
     OF_AUDITOR,
@@ -160,3 +161,35 @@ def test_only_errors_of_the_disk_are_no_evidence_about_the_file(tmp_path: Path) 
         connect(other, read_only=False)
     assert not is_of_the_disk(damaged.value)
     assert not is_of_the_disk(OSError("full"))
+
+
+def test_a_process_that_ends_while_it_makes_a_ledger_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: Path) -> None:
+        raise KeyboardInterrupt
+
+    path = ledger_path(tmp_path, "icu")
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_file, "move_durably", ended)
+        with pytest.raises(KeyboardInterrupt):
+            HospitalLedger.open(path)
+    assert not path.exists()
+    with pytest.raises(ConfigurationError, match="there is no ledger"):
+        HospitalLedger.open(path, read_only=True)
+    opened(tmp_path).close()
+    assert [file.name for file in path.parent.glob("icu.new*")] == []
+
+
+def test_what_a_removed_ledger_left_is_no_part_of_a_new_one(tmp_path: Path) -> None:
+    path = ledger_path(tmp_path, "icu")
+    with opened(tmp_path):
+        log = Path(f"{path}-wal").read_bytes()
+    assert log
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(log)
+    with HospitalLedger.open(path) as ledger:
+        assert ledger.entries == ()
+    # An empty file is none, too.
+    path.write_bytes(b"")
+    opened(tmp_path).close()

@@ -29,6 +29,7 @@ def person(name: str, account: str = "1000") -> Person:
         ("Zoe\u0301", "Zoé"),
         ("李小龍", "李小龍"),
         ("أحمد", "أحمد"),
+        ("\u00a0Ada \u2003 Lovelace\u3000", "Ada Lovelace"),
         ("O'Neil-3", "O'Neil-3"),
     ],
 )
@@ -39,7 +40,8 @@ def test_a_name_is_trimmed_and_kept_in_one_form(name: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "  ", "x" * 101, "...", "\u0301"),
+        *("", "  ", "\u3000", "x" * 101, "...", "\u0301", "\u0301Ada"),
+        *("Ada (account bob)", "Ada; Bob", "Ada）", "Ada\ufe54 Bob", "[Ada]", "{Ada}"),
         *("a\nb", "a\tb", "\x1b[2J", "a\x00", "a\x9b", "a\u2028b", "a\ud800", "a\ue000"),
         *("a\u200bb", "a\u202eb", "a\u2066", "a\ufeff", "a\U000e0041"),
         *("a\u034f", "a\ufe0f", "\u3164", "a\u115f", "\u2800"),
@@ -56,7 +58,8 @@ def test_role_and_reason_may_be_left_out_and_follow_the_same_rules() -> None:
     assert (named.role, named.reason) == ("privacy officer", "agreed on the telephone")
     assert str(named) == "Ada (account ada, privacy officer)"
     assert str(Person("Ada", account=SystemAccount("1000"))) == "Ada (account user 1000)"
-    for wrong in ({"role": "a\u200b"}, {"reason": "\x1b"}, {"role": "x" * 101}, {"reason": "x" * 501}):
+    roles = ("a\u200b", "officer); Bob (account bob", "x" * 101)
+    for wrong in (*({"role": role} for role in roles), {"reason": "\x1b"}, {"reason": "x" * 501}):
         with pytest.raises(ConfigurationError, match="a person's r"):
             Person("Ada", account=HERE, **wrong)
 
@@ -119,6 +122,8 @@ class TestAccount:
         monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
         assert SystemAccount.current() == SystemAccount("1234567")
         assert Person.acting().name == "user 1234567"
+        monkeypatch.setattr(people, "_user_name", lambda _: "ada (guest)")
+        assert Person.acting().name == "ada _guest_"
 
     def test_the_login_user_comes_before_the_one_of_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(people, "_login_uid", lambda: 1_234_567)

@@ -11,8 +11,11 @@ import pytest
 from client_sdk.errors import ConfigurationError, LedgerDamaged, NotAgreed
 from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.people import Person, SystemAccount
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.study.agreements import require_all_seen
 from client_sdk.study.hospital import Hospital
 from client_sdk.study.pinning import as_digits, pin_roster
 from client_sdk.study.verifier import active_fingerprint
@@ -201,6 +204,9 @@ def test_a_roster_is_pinned_by_two_and_a_file_that_was_edited_is_no_pin(tmp_path
     scene.here.identity.remember(membership.model_copy(update={"pinned": ()}))
     with pytest.raises(ConfigurationError, match="2 people pin it"):
         scene.join(person=ADA)
+    scene.here.identity.remember(membership.model_copy(update={"pinned": None}))
+    with pytest.raises(ConfigurationError, match="is not the one that people here agreed to"):
+        scene.join(person=ADA)
     # Written again from the ledger, where it is in force.
     assert pin(scene.here, ADA)
     scene.during(lambda: scene.agree_to_terms(BOB))
@@ -223,3 +229,34 @@ def test_decisions_that_were_removed_stop_the_next_join(tmp_path: Path) -> None:
     (tmp_path / DECISIONS_FILE).unlink()
     with pytest.raises(LedgerDamaged, match=r"decisions\.db"):
         scene.join(plain_policy(), person=ADA)
+
+
+def test_another_policy_that_takes_effect_while_people_read_the_terms_ends_the_join(tmp_path: Path) -> None:
+    scene, other = Scene(tmp_path), plain_policy(approval={"people": 2}, witness_window=9)
+    scene.agree_to_policy(TWO, ADA, BOB)
+    scene.during(lambda: (scene.agree_to_policy(other, ADA, BOB), scene.agree_to_terms(BOB)))
+    with pytest.raises(NotAgreed, match="place of the site policy"):
+        scene.join(person=ADA)
+    assert not is_joined(tmp_path)
+
+
+def test_a_program_without_a_person_does_not_override_a_no(tmp_path: Path) -> None:
+    scene, alone = Scene(tmp_path), plain_policy()
+    HospitalLedger.open(ledger_path(tmp_path, "icu")).close()
+    scene.agree_to_policy(TWO, ADA)
+    scene.here.decide(Subject.of_policy(alone), "decline", BOB, alone)
+    with pytest.raises(NotAgreed, match="declined by Bob"):
+        scene.join(alone)
+    assert not is_joined(tmp_path)
+    assert scene.join(alone, person=ADA).rounds_sent == 1
+
+
+def test_the_marks_of_all_data_sets_are_looked_at(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.here.decide(Subject("question", "sepsis", "ab" * 32, "one"), "agree", ADA)
+    listed = scene.here.decisions()
+    with HospitalLedger.open(ledger_path(tmp_path, "other")) as ledger:
+        ledger.mark_decisions(listed, TWO.approval)
+    require_all_seen(tmp_path, listed)
+    with pytest.raises(LedgerDamaged, match="restore it"):
+        require_all_seen(tmp_path, [])

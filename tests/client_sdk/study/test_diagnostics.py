@@ -10,8 +10,12 @@ import pytest
 
 from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.policy import ApprovalRule
 from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, Identity
 from client_sdk.study.diagnostics import Finding, examine
 from client_sdk.study.feature_cache import FOLDER, KEY
@@ -341,3 +345,14 @@ def test_a_missing_ledger_names_the_others(tmp_path: Path) -> None:
     finding = found(tmp_path, other)["ledger"]
     assert finding.verdict == "note"
     assert finding.text.endswith("the first join makes it, or name one that is here with --dataset: icu")
+
+
+def test_decisions_that_were_removed_are_found(tmp_path: Path) -> None:
+    about = Subject("terms", "sepsis", "ab" * 32, "take part")
+    decide(tmp_path, about, "agree", Person("Ada", account=SystemAccount("1")), ApprovalRule())
+    assert found(tmp_path)["decisions"].verdict == "good"
+    with HospitalLedger.open(ledger_path(tmp_path, "records")) as ledger:
+        ledger.mark_decisions(decisions_in(tmp_path), ApprovalRule())
+    (tmp_path / DECISIONS_FILE).unlink()
+    finding = found(tmp_path)["decisions"]
+    assert (finding.verdict, "lacks decision 1" in finding.text) == ("bad", True)

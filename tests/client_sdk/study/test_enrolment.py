@@ -40,6 +40,10 @@ def test_the_same_token_again_is_the_same_membership(tmp_path: Path) -> None:
     other = coordinator()
     token = other.token("mercy")
     assert enrol(other, tmp_path, token).identity.memberships() == enrol(other, tmp_path, token).identity.memberships()
+    identity = enrol(other, tmp_path, token).identity
+    pinned = identity.membership("sepsis").model_copy(update={"pinned": ()})
+    identity.remember(pinned)
+    assert enrol(other, tmp_path, token).identity.membership("sepsis") == pinned
 
 
 def test_a_used_token_is_worth_nothing_to_another_hospital(tmp_path: Path) -> None:

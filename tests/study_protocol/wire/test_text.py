@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from study_protocol.wire.text import require_plain
+from study_protocol.wire.text import require_plain, visible
 
 
 def test_every_control_character_and_every_turn_of_direction_is_refused() -> None:
@@ -33,3 +33,10 @@ def test_half_a_character_is_refused(half: int) -> None:
 )
 def test_what_people_write_is_text(text: str) -> None:
     assert require_plain(text) == text
+
+
+def test_blanks_of_every_kind_are_one_plain_blank_and_no_accent_begins() -> None:
+    assert visible("\u00a0Ada \u2003 Lovelace\u3000") == "Ada Lovelace"
+    for wrong, words in (("\u0301Ada", "accent"), ("\u3000", "letter or digit"), ("A\u202eb", "U.202E")):
+        with pytest.raises(ValueError, match=words):
+            visible(wrong)

@@ -27,6 +27,7 @@ _DECIDED_ONCE = {
     "accept_lost_ledger": "start `wardround join` with it once yourself",
     "accept_changed_records": "start `wardround join` with it once yourself, or set changed_records in the policy",
     "server": "start `wardround join` with it once yourself. The new address is kept",
+    "as_name": "a service is no person, and agrees to nothing where several people decide",
     "once": "a service stays in the study",
     "wait": "it belongs to --once, and a service stays in the study",
 }
@@ -77,7 +78,9 @@ def _context(study: str, options: Sequence[str]) -> typer.Context:
     for name, advice in _DECIDED_ONCE.items():
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise ConfigurationError(f"--{name.replace('_', '-')} is no option of a service: {advice}")
+            raise ConfigurationError(
+                f"--{name.removesuffix('_name').replace('_', '-')} is no option of a service: {advice}"
+            )
     return context
 
 

@@ -71,7 +71,7 @@ def test_the_operator_has_to_say_so_and_everybody_sees_it(run: Run, here: Live, 
     assert shown["settings"]["beyond_bounds"] is True
     entries = here.operator("GET", "/v1/studies/sepsis/ledger").json()["entries"]
     first = entries[0]
-    assert [entry["kind"] for entry in entries] == ["opened", "released", "operated"]
+    assert [entry["kind"] for entry in entries] == ["opened", "operated", "released"]
     assert first["body"]["settings"]["beyond_bounds"] is True
     run("enrol", run("invite", "sepsis", "mercy", operator=True).stdout.strip())
     assert "--i-know" in join(run, tmp_path, code=3).stderr

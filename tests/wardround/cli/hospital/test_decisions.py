@@ -10,11 +10,16 @@ import pytest
 
 import client_sdk.guard.people as people
 import wardround.cli.hospital.agreement as agreement
-from client_sdk.guard.decisions import decisions_in
+from client_sdk.errors import ConfigurationError
+from client_sdk.guard.decision import Subject
+from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.policy import ApprovalRule
 from tests.factories.commands import Run, opened
 from tests.factories.live_coordinator import Live
+from wardround.cli.hospital.decisions import require_digest
 
 
 @pytest.fixture
@@ -105,3 +110,22 @@ def test_a_second_person_agrees_to_the_terms_of_a_study(
     assert "approved by Bob" in " ".join(run("agree", "sepsis", "--as", "Bob", input="y\n").stdout.split())
     terms = [each for each in decisions_in(home) if each.subject.kind == "terms"]
     assert [str(each.person and each.person.name) for each in terms] == ["Ada", "Bob"]
+
+
+def test_the_list_says_that_decisions_were_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path))
+    about, ada = Subject("terms", "sepsis", "ab" * 32, "take part"), Person("Ada", account=SystemAccount("1"))
+    decide(tmp_path, about, "agree", ada, ApprovalRule())
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
+        ledger.mark_decisions(decisions_in(tmp_path), ApprovalRule())
+    assert "Ada" in run("decision", "list").stdout
+    (tmp_path / DECISIONS_FILE).unlink()
+    for options in ((), ("--json",)):
+        assert "lacks decision 1" in " ".join(run("decision", "list", *options, code=1).stderr.split())
+
+
+@pytest.mark.parametrize(("read", "yes"), [(None, True), ("ab" * 31, False), ("AB" * 32, False)])
+def test_a_digest_is_whole_and_needed_where_no_person_is_asked(read: str | None, yes: bool) -> None:
+    with pytest.raises(ConfigurationError, match="--digest"):
+        require_digest(read, yes=yes)
+    require_digest("ab" * 32, yes=True)

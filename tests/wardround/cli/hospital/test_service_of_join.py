@@ -71,3 +71,8 @@ def test_an_account_without_a_name_is_its_number(home: Path, monkeypatch: pytest
     monkeypatch.setattr("pwd.getpwuid", unknown)
     owner = os.stat(home)
     assert service("--data", "records.csv").account == (str(owner.st_uid), owner.st_uid, owner.st_gid)
+
+
+def test_a_service_is_no_person(home: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--as is no option of a service"):
+        service("--data", "records.csv", "--as", "Ada")
