@@ -8,13 +8,12 @@ stream it compare the digest themselves, before anything is recorded.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -53,8 +52,6 @@ from study_protocol.wire.values import NAME_PATTERN
 if TYPE_CHECKING:
     # Its library is an extra.
     from server.single_sign_on.provider import Provider
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -110,41 +107,6 @@ _FOR_HOSPITALS = "this is for the clients of the study, signed with their own ke
 _UNKNOWN_KEY = Ed25519PrivateKey.generate().public_key()
 
 
-async def poll(
-    context: Context,
-    caller: Caller,
-    study: str,
-    wait: float,
-    look: Callable[[], tuple[int, T | None]],
-    known_mark: int | None = None,
-    glance: Callable[[], tuple[int, T | None] | None] = lambda: None,
-) -> T | None:
-    """Return the result of `look`, as soon as it has one or `wait` seconds are over.
-
-    look    returns the study's mark and a result, and runs in the thread pool
-    known_mark  the mark up to which the caller knows that there is no result
-    glance  as `look`, where that takes less time than another thread, else None
-
-    Between looks no thread and no session is held.
-
-    Raises:
-        Rejected: `caller` may read no longer: `revoked`, `bad-token`.
-    """
-    now = asyncio.get_running_loop().time
-    deadline = now() + min(wait, context.settings.long_poll_seconds)
-
-    async def looked() -> tuple[int, T | None]:
-        return glance() or await run_in_threadpool(look)
-
-    # The caller was looked up a moment ago.
-    mark, result = (known_mark, None) if known_mark is not None and wait > 0 else await looked()
-    while result is None and await context.watcher.wait(study, mark, deadline - now()):
-        mark, result = await looked()
-        # Last, because consents end the wait: a caller that takes part now took part at the look as well.
-        await require_standing(context, caller)
-    return result
-
-
 @dataclass(frozen=True)
 class ClientCaller:
     """A hospital whose signature on this request is good.
@@ -166,20 +128,6 @@ class ClientCaller:
 
 
 Caller = ClientCaller | Person
-
-
-async def require_standing(context: Context, caller: Caller) -> None:
-    """Check that the caller of a long request may still read.
-
-    Raises:
-        Rejected: `revoked` (also withdrawn, and of a key that was rotated away), or `bad-token` of an API key.
-    """
-    if isinstance(caller, Person):
-        await run_in_threadpool(known.require_valid, context.coordinator, caller)
-        return
-    member = await context.identities.ask((caller.study, caller.name))
-    if member is None or member.state != "active" or member.public_key != caller.public_key:
-        raise Rejected("revoked", "this client no longer takes part, or has another key now")
 
 
 async def signer(request: Request) -> Caller:
@@ -238,7 +186,7 @@ class SignedRoute(APIRoute):
         once, leaves = "POST" in methods or used_once in marks, leaving in marks
         # An awaited endpoint holds no thread while it waits.
         threaded, heavy = not iscoroutinefunction(self.endpoint), takes_long in marks
-        changes = not methods <= READING and self.name not in LOGGED_WITH_ITS_ROUND
+        changes = _is_logged(self.name, methods)
         if signed:
             self.openapi_extra = {"security": security_of(self.name)} | (self.openapi_extra or {})
 
@@ -271,16 +219,25 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
     """Raises ApiProblem `forbidden`: the table of operations does not let this caller in."""
     callers, study = OPERATIONS[operation], path.get("study")
     if isinstance(caller, Person):
-        if acting_role(caller.grants, operation, study) is None:
-            allowed = " or ".join(role for role in ROLES if role in callers)
-            where = "" if study is None else " of this study"
-            raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+        _require_role(caller, operation, study)
     elif not callers & {"member", "itself"}:
         raise ApiProblem("forbidden", "this is for people: it needs an API key or a login")
     elif caller.study != study:
         raise ApiProblem("forbidden", "the client takes part in another study")
     elif "itself" in callers and caller.name != path.get("client"):
         raise ApiProblem("forbidden", "a client speaks for itself only")
+
+
+def _require_role(person: Person, operation: str, study: str | None) -> None:
+    if acting_role(person.grants, operation, study) is None:
+        allowed = " or ".join(role for role in ROLES if role in OPERATIONS[operation])
+        where = "" if study is None else " of this study"
+        raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+
+
+def _is_logged(operation: str, methods: Set[str]) -> bool:
+    """Return whether a request has an entry in the audit log."""
+    return not methods <= READING and operation not in LOGGED_WITH_ITS_ROUND
 
 
 async def _sha256_as_signed(request: Request, caller: Caller) -> str:

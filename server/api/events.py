@@ -12,8 +12,9 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from server.api.auth import After, Caller, Context, Reader, RequestContext, SignedRoute, StudyName, require_standing
+from server.api.auth import After, Caller, Context, Reader, RequestContext, SignedRoute, StudyName
 from server.api.lanes import Lane
+from server.api.polling import require_standing
 from server.domain.errors import Rejected
 from server.services import events
 from study_protocol.study.messages import StudyEvent

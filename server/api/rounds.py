@@ -24,10 +24,10 @@ from server.api.auth import (
     StudyName,
     Wait,
     Witness,
-    poll,
     streamed,
 )
 from server.api.bodies import BODY, answered, as_json, discarded, or_else, received
+from server.api.polling import poll
 from server.services import views
 from server.services.people.person import Person
 from server.services.rounds import submit as submit_update

@@ -22,11 +22,10 @@ from server.api.auth import (
     StudyName,
     Wait,
     Witness,
-    poll,
-    require_standing,
     streamed,
 )
 from server.api.bodies import BODY, discarded, json_answer, received
+from server.api.polling import poll, require_standing
 from server.api.problems import ApiProblem
 from server.domain.secure_sum import Message, Phase
 from server.services.secure_sum import exchanges, lists

@@ -50,6 +50,14 @@ def provider_and_coordinator(home: Path, **settings: Any) -> Iterator[tuple[Iden
         yield provider, here
 
 
+@contextmanager
+def beside(here: Live, home: Path, provider: IdentityProvider) -> Generator[Live]:
+    """Another process of the same coordinator: one database, and one signing key."""
+    database = here.coordinator.database.engine.url.render_as_string()
+    with logging_in(home, provider, database_url=database, signing_key_path=here.home / "coordinator.key") as there:
+        yield there
+
+
 @dataclass
 class Browser:
     """Keeps cookies by hand: the coordinator's origin is https, and its socket is not."""

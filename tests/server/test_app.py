@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,7 @@ from fastapi import APIRouter, FastAPI
 
 import server.api
 from server.app import ROUTERS, create_app
-from server.config import Settings
+from server.config import Settings, SettingsError
 from server.coordinator import prepare
 from tests.factories.live_coordinator import live
 
@@ -78,3 +80,30 @@ def test_a_worker_runs_inside_where_it_is_wanted(home: Path, worker: bool, monke
     (alive,) = _answers(create_app(Settings(home=home, worker=worker)), "/livez")
     assert alive.status_code == 200
     assert ran == ["worker"] * worker
+
+
+def _with_logins(home: Path) -> Settings:
+    grants = home / "grants.toml"
+    grants.write_text('[[grant]]\ngroup = "leads"\nrole = "lead"\n')
+    origin, issuer = "https://study.example.org", "https://id.example.org"
+    return Settings(home=home, origin=origin, sso_issuer=issuer, sso_client_id="wardround", sso_grants=grants)
+
+
+def test_logins_need_their_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "server.single_sign_on.provider", None)
+    with pytest.raises(SettingsError, match=r"WARDROUND_SSO_ISSUER needs more packages: install 'wardround\[sso\]'"):
+        create_app(_with_logins(home))
+    create_app(Settings(home=home))
+
+
+def test_a_wrong_proxy_is_named_at_the_start(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://proxy.example.org")
+    with pytest.raises(SettingsError, match="check HTTPS_PROXY"):
+        create_app(_with_logins(home))
+
+
+@pytest.mark.slow
+def test_the_server_needs_no_library_of_logins() -> None:
+    """The extra is loaded where an identity provider is set, and nowhere else."""
+    script = "import sys, server.app; print({'authlib', 'joserfc'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

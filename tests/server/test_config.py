@@ -115,3 +115,71 @@ def test_options_win_over_the_environment() -> None:
 def test_an_object_store_is_named_by_bucket_and_address(endpoint: str) -> None:
     settings = load({"WARDROUND_BLOBS": "s3://My_bucket.2/a prefix", "WARDROUND_BLOBS_ENDPOINT": endpoint})
     assert (settings.blobs, settings.blobs_endpoint) == ("s3://My_bucket.2/a prefix", endpoint)
+
+
+SSO = {
+    "WARDROUND_ORIGIN": "https://study.example.org",
+    "WARDROUND_SSO_ISSUER": "https://id.example.org/realms/wardround",
+    "WARDROUND_SSO_CLIENT_ID": "wardround",
+    "WARDROUND_SSO_GRANTS": "/etc/wardround/grants.toml",
+}
+
+
+def test_people_log_in_at_a_provider(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    settings = load(SSO | {"WARDROUND_SSO_CLIENT_SECRET_FILE": str(secret), "WARDROUND_SSO_SCOPES": "groups"})
+    chosen = settings.single_sign_on()
+    assert chosen is not None
+    assert (chosen.client_id, chosen.scope) == ("wardround", "openid profile email groups")
+    assert chosen.client_secret is not None
+    assert chosen.client_secret.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(settings) + repr(chosen)
+    assert load({}).single_sign_on() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"SSO_ISSUER": ""}, ["WARDROUND_SSO_ISSUER is missing"]),
+        ({"SSO_GRANTS": ""}, ["WARDROUND_SSO_GRANTS is missing"]),
+        ({"SSO_CLIENT_ID": ""}, ["WARDROUND_SSO_CLIENT_ID: write the name"]),
+        ({"ORIGIN": "http://study.example.org"}, ["WARDROUND_ORIGIN has to begin with https://"]),
+        ({"SSO_ISSUER": "http://id.example.org"}, ["WARDROUND_SSO_ISSUER: write the provider's https address"]),
+        ({"SSO_ISSUER": "https://id.example.org/?realm=x"}, ["WARDROUND_SSO_ISSUER:"]),
+        ({"SSO_CLIENT_ID": "ward\nround"}, ["WARDROUND_SSO_CLIENT_ID:"]),
+        ({"SSO_DEVICE_CLIENT_ID": "\u00e9"}, ["WARDROUND_SSO_DEVICE_CLIENT_ID:"]),
+        ({"SSO_CLIENT_SECRET": "s3\u00e9cret"}, ["WARDROUND_SSO_CLIENT_SECRET:"]),
+        ({"SSO_SCOPES": 'gro"ups'}, ["WARDROUND_SSO_SCOPES:"]),
+        ({"SSO_GROUPS_CLAIM": "x" * 201}, ["WARDROUND_SSO_GROUPS_CLAIM:"]),
+        ({"SSO_CLOCK_SKEW_SECONDS": "601"}, ["WARDROUND_SSO_CLOCK_SKEW_SECONDS:"]),
+        ({"SSO_CLOCK_SKEW_SECONDS": "soon"}, ["WARDROUND_SSO_CLOCK_SKEW_SECONDS:"]),
+        ({"SSO_SESSION_MINUTES": "4"}, ["WARDROUND_SSO_SESSION_MINUTES:"]),
+        ({"SSO_SESSION_MINUTES": "481"}, ["WARDROUND_SSO_SESSION_MINUTES:"]),
+        (
+            {"ORIGIN": "http://study.example.org", "SSO_GRANTS": "", "SSO_CLIENT_ID": "", "SSO_SCOPES": "\u00e9"},
+            ["WARDROUND_ORIGIN", "WARDROUND_SSO_GRANTS", "WARDROUND_SSO_CLIENT_ID", "WARDROUND_SSO_SCOPES"],
+        ),
+    ],
+)
+def test_settings_of_logins_that_do_not_fit_are_named(changes: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(SSO | {f"WARDROUND_{name}": value for name, value in changes.items()})
+    assert [word for word in words if word not in str(refused.value)] == []
+    for secret in ("s3", "input_value", "realm=x"):
+        assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in Settings.model_fields if name.startswith("sso_") and name != "sso_issuer"],
+)
+def test_no_setting_of_logins_is_ignored_without_a_provider(name: str) -> None:
+    value = {"sso_session_minutes": "30", "sso_clock_skew_seconds": "5"}.get(name, "x")
+    with pytest.raises(SettingsError, match="WARDROUND_SSO_ISSUER is missing"):
+        load({f"WARDROUND_{name.upper()}": value})
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000"])
+def test_cookies_work_without_https_on_this_machine(origin: str) -> None:
+    assert load(SSO | {"WARDROUND_ORIGIN": origin}).single_sign_on() is not None

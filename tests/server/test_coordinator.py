@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
-from server.config import Settings
+from server.config import Settings, SettingsError
 from server.coordinator import open_coordinator, prepare
 from server.db.schema import SchemaOutdated
 from server.signing_key import SigningKeyUnusable
@@ -83,3 +83,22 @@ def test_a_postgresql_that_nobody_has_tried_is_told(
     lines = [one.getMessage() for one in caplog.records if "PostgreSQL" in one.getMessage()]
     expected = ["PostgreSQL 14.11 is older than 15, the oldest that was ever tried"]
     assert lines == (expected if told and database_url.startswith("postgresql") else [])
+
+
+@pytest.mark.parametrize(
+    ("grants", "words"),
+    [
+        (None, "grants.toml cannot be read: No such file"),
+        ("[[grant", "grants.toml:"),
+        ("", "grants.toml: write tables"),
+        ('[[grant]]\ngroup = "g"\nrole = "king"', "grant 1: role:"),
+    ],
+)
+def test_a_wrong_file_of_grants_is_named_at_the_start(tmp_path: Path, grants: str | None, words: str) -> None:
+    prepare(Settings(home=tmp_path))
+    file = tmp_path / "grants.toml"
+    if grants is not None:
+        file.write_text(grants)
+    with pytest.raises(SettingsError, match=r"^WARDROUND_SSO_GRANTS: ") as refused:
+        open_coordinator(Settings(home=tmp_path, sso_grants=file))
+    assert words in str(refused.value)

@@ -225,17 +225,17 @@ class _End:
             return None if empty else "the head of the audit log is missing"
         if self.head.entries != self.newest:
             return f"the log ends with entry {self.newest}, and its head names entry {self.head.entries}"
-        if self.row is None:
-            return None
+        return None if self.row is None else self._fault_of_newest(signer)
+
+    def _fault_of_newest(self, signer: SigningKey) -> str | None:
         try:
             entry = _entry_of(self.log or None, self.row)
             if entry.digest() != self.head.sha256:
                 return f"audit log entry {self.newest}: its content does not have the hash in the head"
             # An upgrade of the database writes one entry, and has no key to sign with.
-            if self.head.signature is None and self.newest == 1 and entry.event.actor.kind == "unknown":
-                return None
-            document = self.signed().head.model_dump(mode="json")
-            verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
+            if self.head.signature is not None or (self.newest, entry.event.actor.kind) != (1, "unknown"):
+                document = self.signed().head.model_dump(mode="json")
+                verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
         except SigningError:
             return "the head of the audit log is not signed by the coordinator"
         except _UNREADABLE:

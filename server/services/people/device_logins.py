@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import delete, func, select
 
 from server.db.people_tables import DeviceLoginRow
+from server.db.row_checks import RowBroken
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
@@ -99,7 +100,10 @@ def forget_login(coordinator: Coordinator, token: str) -> None:
 
 def _find(tx: Transaction, token: str) -> DeviceLoginRow:
     id = id_of(token, PREFIX)
-    row: Any = None if id is None else tx.session.get(DeviceLoginRow, id, with_for_update=True)
+    try:
+        row: Any = None if id is None else tx.session.get(DeviceLoginRow, id, with_for_update=True)
+    except RowBroken:
+        row = None
     fits = is_secret_of(token, None if row is None else row.secret_sha256)
     if row is None or not fits or row.expires_at <= tx.now():
         raise Rejected("unknown-login", _UNKNOWN)

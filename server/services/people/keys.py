@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from sqlalchemy import bindparam, select
-
 from server.db.people_tables import ApiKeyRow
-from server.db.row_checks import RowBroken, require_row
 from server.db.session import Transaction
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import log_in_study, naming_key
 from server.services.people.person import Person
-from server.services.people.rows import sound_rows
+from server.services.people.rows import find_sound, sound_rows
 from server.services.people.secrets import id_of, is_secret_of, new_token
 from server.services.views import at
 from study_protocol.study.people import ApiKeyCreate, ApiKeyList, ApiKeyView, GivenKey
 from study_protocol.study.roles import Grant, may_give
 
-logger = logging.getLogger("wardround.coordinator")
 PREFIX = "wrk"
 _DAY = 86400.0
-# Of columns, not of an object: every request of a person begins here.
-_COLUMNS = ApiKeyRow.__table__.columns.keys()
-_KEY = select(*ApiKeyRow.__table__.columns).where(ApiKeyRow.id == bindparam("id"))
 
 
 def create_key(coordinator: Coordinator, request: ApiKeyCreate, giver: Person | None = None) -> ApiKeyView:
@@ -120,18 +112,11 @@ def _require_not_expired(row: Any, now: float) -> None:
 
 
 def _find(coordinator: Coordinator, key_id: str) -> tuple[Any, float] | None:
-    """Return the key's row and the database's time. A broken row is none: no list shows it, so it opens nothing."""
+    """Return the key's row and the database's time."""
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
-        row = tx.session.execute(_KEY, {"id": key_id}).one_or_none()
-        if row is None:
-            return None
-        try:
-            require_row(ApiKeyRow, dict(zip(_COLUMNS, row, strict=True)))
-        except RowBroken as broken:
-            logger.error("refused: %s", broken, extra={"event": "database-differs"})
-            return None
-        return row, tx.now() if row.expires_at is not None else 0.0
+        row = find_sound(tx, ApiKeyRow, key_id)
+        return None if row is None else (row, tx.now() if row.expires_at is not None else 0.0)
 
     return coordinator.database.read("find-api-key", work)
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 from study_protocol.study.audit_log import Actor
 from study_protocol.study.roles import Grant, Role, acting_role, roles_in
-from study_protocol.wire.text import require_plain
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,3 @@ class Person:
         """Return this person as the audit log names it when it calls an operation that it may call."""
         role = acting_role(self.grants, operation, study)
         return Actor(kind=self.kind, id=self.subject or self.id, name=self.name, role=role)
-
-
-def are_texts(*values: object) -> bool:
-    """Return whether these can be shown and logged. A column of a person may hold any value."""
-    try:
-        return all(isinstance(value, str) and require_plain(value) == value for value in values)
-    except ValueError:
-        return False

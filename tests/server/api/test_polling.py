@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
-from server.api.auth import Context, poll
+from server.api.auth import Context
 from server.api.lanes import Lanes
 from server.api.lookups import Lookups
+from server.api.polling import poll
 from server.api.watcher import Watcher
 from server.config import Settings
 from server.services.coordinator import Coordinator

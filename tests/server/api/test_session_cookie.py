@@ -19,7 +19,7 @@ ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(r
 CHANGING = [
     (method, route)
     for route in ROUTES
-    for method in route.methods
+    for method in route.methods or ()
     if method != "GET" and "anyone" not in OPERATIONS[route.name]
 ]
 # Of log-outs last: they end the session.

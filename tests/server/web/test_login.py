@@ -20,6 +20,7 @@ from tests.factories.identity_provider import ADA, IdentityProvider, identity_pr
 from tests.factories.live_coordinator import ORIGIN, Live, live
 from tests.factories.logins import (
     Browser,
+    beside,
     cookies_set_by,
     logged_in,
     logging_in,
@@ -336,20 +337,22 @@ def test_a_changed_group_counts_at_the_next_login(both: Both) -> None:
 
 
 def test_a_browser_finishes_at_another_process(both: Both, tmp_path: Path) -> None:
-    """Two coordinators on one database."""
     provider, here = both
-    database = here.coordinator.database.engine.url.render_as_string()
-    key = here.home / "signing.key"
-    settings = {"database_url": database, "signing_key_path": key if key.exists() else None}
-    with logging_in(tmp_path / "second", provider, **settings) as there:
+    with beside(here, tmp_path / "second", provider) as there:
         browser = Browser(here)
         query = browser.begin()
         browser.here = there
         assert browser.finish(query).status_code == 303
         browser.here = here
         assert browser.get("/v1/person").json()["name"] == "Ada Example"
+        token = browser.token
         assert browser.send("DELETE", "/v1/session", headers=browser.csrf).status_code == 200
-        assert there.send("GET", "/v1/person", browser.cookies.get(SESSION_COOKIE, "wrs_0_0")).status_code == 401
+        assert there.send("GET", "/v1/person", token).status_code == 401
+        log = there.operator("GET", "/v1/audit").json()
+        assert (log["fault"], [entry["event"]["action"] for entry in log["entries"]][-2:]) == (
+            None,
+            ["finish_login", "log_out"],
+        )
 
 
 def test_a_redirect_holds_the_query_alone(both: Both) -> None:

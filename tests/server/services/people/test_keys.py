@@ -59,7 +59,7 @@ def test_a_key_that_no_list_shows_opens_nothing(coordinator: Coordinator, change
     with pytest.raises(Rejected, match="bad-token"):
         keys.authenticate(coordinator, made.key or "")
     with pytest.raises(Rejected, match="bad-token"):
-        keys.require_valid(coordinator, person)
+        keys.require_key(coordinator, person)
 
 
 def _unguard(coordinator: Coordinator, statement: str) -> None:
@@ -77,11 +77,11 @@ def test_a_key_expires_by_the_database_s_clock(coordinator: Coordinator, clock: 
     made = keys.create_key(coordinator, ApiKeyCreate(role="viewer", name="Ada", expires_in_days=2))
     person = keys.authenticate(coordinator, made.key or "")
     clock.seconds += 2 * 86400 - 1
-    keys.require_valid(coordinator, person)
+    keys.require_key(coordinator, person)
     clock.seconds += 1
     for check in (
         lambda: keys.authenticate(coordinator, made.key or ""),
-        lambda: keys.require_valid(coordinator, person),
+        lambda: keys.require_key(coordinator, person),
     ):
         with pytest.raises(Rejected, match="expired"):
             check()
