@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -24,8 +24,11 @@ from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
 from server.services.people.keys import create_key
+from server.services.people.sessions import begin_session
 from server.services.queries import ask
 from server.services.studies import enrolment, models, witnesses
+from server.single_sign_on.grants import GroupGrant
+from server.single_sign_on.identity import PersonIdentity
 from server.worker import Worker, find_due
 from study_protocol.study.messages import InvitationCreate, Metrics, SignedLedgerHead
 from study_protocol.study.people import ApiKeyCreate
@@ -37,6 +40,8 @@ from tests.factories.masked_studies import MaskedHospital
 from tests.factories.settings import settings
 from tests.factories.studies import FakeClock, coordinator_on, open_study, work
 
+YEAR = 365 * 86_400.0
+
 
 @dataclass
 class Saved:
@@ -47,6 +52,7 @@ class Saved:
     coordinator: Coordinator
     app: FastAPI
     operator_key: str
+    session: str
     invitation: str
     hospitals: dict[str, list[Hospital]]
     time: float
@@ -89,7 +95,9 @@ def saved(home: Path, template: Path) -> Iterator[Saved]:
     shutil.copyfile(template, home / "wardround.db")
     clock = FakeClock()
     coordinator = coordinator_on(Database(f"sqlite:///{home / 'wardround.db'}", clock=clock), home)
+    coordinator = replace(coordinator, group_grants=(GroupGrant(group="leads", role="lead"),))
     keys = [create_key(coordinator, ApiKeyCreate(role="administrator", name=label)).key or "" for label in "ab"]
+    session = begin_session(coordinator, PersonIdentity("", "b", "b", ("leads",)), YEAR, "poll_login", "/", "").token
     # Nobody pulls the plug here.
     event.listen(coordinator.database.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
     hospitals = {"other": _others(coordinator), "masked": _masked(coordinator), "sepsis": _plain(coordinator)}
@@ -101,7 +109,7 @@ def saved(home: Path, template: Path) -> Iterator[Saved]:
     _unguard(home / "wardround.db")
     shutil.copyfile(home / "wardround.db", home / "saved.db")
     shutil.copytree(home / "blobs", home / "saved-blobs")
-    yield Saved(home, clock, coordinator, app, keys[0], token, hospitals, clock.seconds)
+    yield Saved(home, clock, coordinator, app, keys[0], session or "", token, hospitals, clock.seconds)
     coordinator.database.dispose()
 
 

@@ -15,6 +15,7 @@ from accounting.budget.bodies import OperatorAction
 from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
 from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow, SessionRow
+from server.db.row_checks import WRONG_VALUE
 from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.change_request import ChangeRequest
@@ -41,8 +42,11 @@ from study_protocol.wire.signing import SigningError, canonical_json, decode_pub
 logger = logging.getLogger("wardround.coordinator")
 # The entry of this transaction.
 _ENTRY = "audit-entry"
-_UNREADABLE = (ValidationError, ValueError, TypeError, RecursionError)
-_ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sha256)
+_UNREADABLE = (*WRONG_VALUE, RecursionError)
+# SQLite keeps any value as a number. A row without one that can follow another is missing.
+_ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sha256).where(
+    AuditRow.sequence.between(1, 2**53 - 1)
+)
 
 
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
@@ -218,7 +222,7 @@ class _End:
 
     @property
     def newest(self) -> int:
-        return 0 if self.row is None else self.row.sequence
+        return 0 if self.row is None else int(self.row.sequence)
 
     @property
     def last(self) -> tuple[int, str]:

@@ -78,12 +78,13 @@ async def _asked(studies: Saved, study: str) -> Answers:
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
         for path, who in questions(studies, study):
             found[path if who is None else f"{path} {who.name}"] = await _ask(studies, http, path, who)
+        found["/v1/person of a session"] = await _ask(studies, http, "/v1/person", studies.session)
     return found
 
 
-async def _ask(studies: Saved, http: httpx.AsyncClient, path: str, who: Hospital | None) -> tuple[int, Any]:
-    token = studies.operator_key
-    if who is not None:
+async def _ask(studies: Saved, http: httpx.AsyncClient, path: str, who: Hospital | str | None) -> tuple[int, Any]:
+    token = who if isinstance(who, str) else studies.operator_key
+    if isinstance(who, Hospital):
         said = {"client": who.name, "study": who.study, "audience": ORIGIN, "method": "GET", "url": ORIGIN + path}
         token = request_token(who.key, body_sha256=NOTHING, now=studies.clock.now(), **said)
     try:
@@ -118,11 +119,7 @@ def questions(studies: Saved, study: str) -> Iterator[tuple[str, Hospital | None
 def forged(studies: Saved, table: Table, column: str, value: object, study: str) -> bool:
     """Every row of the study that takes this value has it; False where nothing is other than it was."""
     before = studies.ask(f"SELECT * FROM {table.name}")
-    where, bound = "study_id = (SELECT id FROM studies WHERE name = ?)", study
-    if table.name == "studies":
-        where = "name = ?"
-    elif table.name == "api_keys":
-        where, bound = "name = ?", "b"
+    where, bound = _rows_of(table, study)
     written, given = "= ?", (value, bound)
     if isinstance(value, str) and value.startswith("= "):
         written, given = value.format(column, table.name), (bound,)
@@ -133,6 +130,18 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
         # An INTEGER PRIMARY KEY takes nothing else.
         return False
     return studies.ask(f"SELECT * FROM {table.name}") != before
+
+
+def _rows_of(table: Table, study: str) -> tuple[str, str]:
+    """Return which rows of a table are forged, and the value in this condition."""
+    if "study_id" in table.columns:
+        return "study_id = (SELECT id FROM studies WHERE name = ?)", study
+    if table.name == "studies":
+        return "name = ?", study
+    if table.name.startswith("audit_"):
+        return "study = ?", study
+    # Of people. The key of another person asks all the while.
+    return ("id <> ?", "") if table.name == "device_logins" else ("name = ?", "b")
 
 
 def misread(answers: Answers, honest: Answers) -> Iterator[str]:

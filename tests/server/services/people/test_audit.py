@@ -161,12 +161,28 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_changed_in_the_database_is_found(logged: Coordinator, change: str) -> None:
-    _without_triggers(logged, CHANGES[change])
+    _without_triggers(logged, CHANGES.get(change, change))
     assert page(logged).fault is not None
     # A study can be stopped all the same, and the fault stays.
     lifecycle.act(by_ada(logged, "stop_study"), "sepsis", "stop")
     assert lifecycle.show(logged, "sepsis").state == "finished"
     assert page(logged).fault is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"UPDATE audit_log SET sequence = 'x' {_IN} = 2",
+        f"UPDATE audit_log SET sequence = 'x' {_IN} = 3",
+        f"UPDATE audit_log SET sequence = 9223372036854775807 {_IN} = 3",
+        f"UPDATE audit_log SET sequence = 2.5 {_IN} = 3",
+        "UPDATE audit_heads SET signature = x'78' WHERE study = 'sepsis'",
+    ],
+)
+def test_a_value_of_another_type_is_found_and_stops_nothing(logged: Coordinator, change: str) -> None:
+    if logged.database.engine.dialect.name == "postgresql":
+        pytest.skip("it keeps the types of columns")
+    test_what_is_changed_in_the_database_is_found(logged, change)
 
 
 def test_a_log_with_new_hashes_is_not_signed(logged: Coordinator) -> None:
