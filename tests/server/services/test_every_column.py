@@ -123,6 +123,8 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
         where = "name = ?"
     elif table.name == "api_keys":
         where, bound = "name = ?", "b"
+    elif "study_id" not in table.columns:
+        where, bound = "? = ''", ""
     written, given = "= ?", (value, bound)
     if isinstance(value, str) and value.startswith("= "):
         written, given = value.format(column, table.name), (bound,)
