@@ -38,7 +38,8 @@ from study_protocol.study.witness import sign_head
 from study_protocol.wire.signing import ENROLMENT, encode_public_key, request_token, sign_document, to_base64url
 from study_protocol.wire.tensors import encode
 from tests.factories.hospital_double import MODEL, Hospital, update
-from tests.factories.live_coordinator import ORIGIN, PROGRAM, Live, live
+from tests.factories.live_coordinator import ORIGIN, PROGRAM, Live
+from tests.factories.logins import provider_and_coordinator
 from tests.factories.masked_studies import STEPS, MaskedHospital, body_of
 from tests.factories.settings import settings as study_settings
 from tests.factories.settings import settings_json, statistics_settings
@@ -76,6 +77,10 @@ BY_CLIENTS = {
     "rotate_key",
     "withdraw",
     "put_lacking_columns",
+}
+OF_NO_STUDY = {
+    *("show_version", "livez", "readyz", "list_studies", "list_keys", "all_studies_json"),
+    *("read_coordinator_audit_log", "show_person", "list_sessions", "log_out", "begin_login"),
 }
 OCTETS = "application/octet-stream"
 AUDITOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -136,16 +141,13 @@ def _good(here: Live, operation: str) -> Good:
     """A study of its own for this operation, in the state where it succeeds."""
     study = operation.replace("_", "-")
     path: dict[str, Any] = {"study": study}
-    if operation in (
-        "show_version",
-        "livez",
-        "readyz",
-        "list_studies",
-        "list_keys",
-        "all_studies_json",
-        "read_coordinator_audit_log",
-    ):
+    if operation in OF_NO_STUDY:
         return Good()
+    if operation == "end_session":
+        return Good({"session": "0a"})
+    if operation == "poll_login":
+        begun = here.send("POST", "/v1/logins").json()
+        return Good(body={"token": begun["token"]}, media_type="application/json")
     if operation == "create_study":
         return Good(body={"study": study, "settings": settings_json()}, media_type="application/json")
     if operation == "create_key":
@@ -273,7 +275,8 @@ def _operations() -> list[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home = tmp_path_factory.mktemp("home")
-    with live(home, long_poll_seconds=0.0, event_stream_seconds=0.0, body_idle_seconds=5.0) as coordinator:
+    settings = {"long_poll_seconds": 0.0, "event_stream_seconds": 0.0, "body_idle_seconds": 5.0}
+    with provider_and_coordinator(home, **settings) as (_, coordinator):
         yield coordinator
 
 
@@ -290,7 +293,7 @@ def session() -> Iterator[requests.Session]:
         yield shared
 
 
-@pytest.mark.quick("create_key", "put_consent", "put_initial_model", "read_budget")
+@pytest.mark.quick("create_key", "poll_login", "put_consent", "put_initial_model", "read_budget")
 @pytest.mark.parametrize(("path", "method", "operation"), _operations(), ids=[name for _, _, name in _operations()])
 def test_every_operation_succeeds_once_and_never_fails(
     here: Live, schema: Any, session: requests.Session, path: str, method: str, operation: str
