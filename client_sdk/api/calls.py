@@ -19,10 +19,10 @@ from study_protocol.study.people import (
     ApiKeyCreate,
     ApiKeyList,
     ApiKeyView,
+    LoggedOut,
     LoginBegun,
     LoginPoll,
     LoginState,
-    SessionEnded,
 )
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast, QueryList, QueryState
 from study_protocol.study.site_versions import SiteVersions
@@ -302,9 +302,9 @@ def poll_login(token: str) -> Call[LoginState]:
     return Call("POST", path("logins", "poll"), as_document(LoginState), *content, repeatable=False, open=True)
 
 
-def log_out() -> Call[SessionEnded]:
+def log_out() -> Call[LoggedOut]:
     """End the session that asks."""
-    return Call("DELETE", path("session"), as_document(SessionEnded))
+    return Call("DELETE", path("session"), as_document(LoggedOut))
 
 
 def audit_log(study: str | None, after: int = 0) -> Call[AuditPage]:

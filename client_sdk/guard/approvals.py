@@ -7,7 +7,7 @@ from pathlib import Path
 from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.decision import Decision, Subject, Verdict
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.guard.standing import SubjectStanding, rule_in_force, standing_of
 
@@ -64,7 +64,9 @@ class Approvals:
         decisions = self.reader.read()
         return standing_of(decisions, self._subject(sha256), self._rule.stricter(rule_in_force(decisions)))
 
-    def decide(self, sha256: str, *, approved: bool, words: str, person: Person | None = None) -> SubjectStanding:
+    def decide(
+        self, sha256: str, *, approved: bool, words: str, person: DecidingPerson | None = None
+    ) -> SubjectStanding:
         """Write a person's decision down, durably, with the words that it was about.
 
         person  who decides. None: the account of this process
@@ -74,7 +76,7 @@ class Approvals:
             LedgerInUse, LedgerDamaged, LedgerNotWritten: no decision is written.
         """
         verdict: Verdict = "agree" if approved else "decline"
-        return decide(self._home, self._subject(sha256, words), verdict, person or Person.acting(), self._rule)
+        return decide(self._home, self._subject(sha256, words), verdict, person or DecidingPerson.acting(), self._rule)
 
     def identity(self, sha256: str) -> str | None:
         """Return the name of the approval in charges. None: there is none, or a very early version wrote it."""

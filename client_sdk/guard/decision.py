@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 
 if TYPE_CHECKING:
@@ -21,24 +21,24 @@ SubjectKind = Literal["question", "terms", "policy", "roster", "coordinator"]
 Verdict = Literal["agree", "decline", "withdraw"]
 
 
-class _Part(BaseModel):
+class _SubjectPart(BaseModel):
     # A field that is not understood could change the meaning.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _AccountPart(_Part):
+class _AccountPart(_SubjectPart):
     identifier: str
     name: str
 
 
-class _PersonPart(_Part):
+class _PersonPart(_SubjectPart):
     name: str
     role: str
     reason: str
     account: _AccountPart
 
 
-class _DecisionBody(_Part):
+class _DecisionBody(_SubjectPart):
     """The body of an entry."""
 
     study: str
@@ -114,7 +114,7 @@ class Decision:
     sha256: str
     subject: Subject
     verdict: Verdict
-    person: Person | None
+    person: DecidingPerson | None
     at: str
     earlier: str | None = None
 
@@ -123,7 +123,7 @@ class Decision:
         """Return the decision of an entry. Raises LedgerDamaged: this version knows no such decision."""
         try:
             entry = _DecisionBody.model_validate(dict(body))
-            person = None if entry.person is None else Person.from_dict(entry.person.model_dump())
+            person = None if entry.person is None else DecidingPerson.from_dict(entry.person.model_dump())
         # Without their texts, which quote the entry.
         except (ValidationError, ConfigurationError):
             raise LedgerDamaged(

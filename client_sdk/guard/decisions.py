@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.decision import Decision, Subject, Verdict
 from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.guard.standing import SubjectStanding, rule_in_force, standing_of
 
@@ -48,7 +48,7 @@ class DecisionLedger(LedgerChain):
         """Return all decisions, the oldest first."""
         return [Decision.from_body(entry.sequence, entry.sha256, entry.body) for entry in self._of(_DECISION)]
 
-    def decide(self, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
+    def decide(self, subject: Subject, verdict: Verdict, person: DecidingPerson, rule: ApprovalRule) -> SubjectStanding:
         """Write a decision, and return how the subject stands now. It is durable when this returns.
 
         rule  of the site policy at hand. The stricter of it and of the policy in force counts
@@ -92,7 +92,9 @@ def decisions_in(home: Path) -> list[Decision]:
     return decisions or [Decision.from_body(0, "", body) for body in _earlier_approvals(home)]
 
 
-def decide(home: Path, subject: Subject, verdict: Verdict, person: Person, rule: ApprovalRule) -> SubjectStanding:
+def decide(
+    home: Path, subject: Subject, verdict: Verdict, person: DecidingPerson, rule: ApprovalRule
+) -> SubjectStanding:
     """Write one decision into the ledger of a hospital. Raises as `DecisionLedger.decide` and `open_in`."""
     with DecisionLedger.open_in(home) as ledger:
         return ledger.decide(subject, verdict, person, rule)
@@ -106,7 +108,7 @@ def decision_numbered(decisions: list[Decision], number: int) -> Decision:
     return decision
 
 
-def _require_open(standing: SubjectStanding, subject: Subject, verdict: Verdict, person: Person) -> None:
+def _require_open(standing: SubjectStanding, subject: Subject, verdict: Verdict, person: DecidingPerson) -> None:
     """Require that the verdict can still change something. Raises ConfigurationError."""
     if verdict == "withdraw" and not any(each.person and each.person.is_same(person) for each in standing.agreed):
         raise ConfigurationError(

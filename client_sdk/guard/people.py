@@ -52,7 +52,7 @@ class SystemAccount:
 
 
 @dataclass(frozen=True)
-class Person:
+class DecidingPerson:
     """A person who decides for this hospital.
 
     name     1 to 100 visible characters without brackets and semicolons, kept in the form NFC
@@ -100,7 +100,7 @@ class Person:
         folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFD", self.name).casefold())
         return " ".join(unicodedata.normalize("NFKC", folded.casefold()).split())
 
-    def is_same(self, person: Person) -> bool:
+    def is_same(self, person: DecidingPerson) -> bool:
         """Return whether both have one name and one account."""
         return self.key == person.key and self.account.identifier == person.account.identifier
 
@@ -109,7 +109,7 @@ class Person:
         return f"{self.name} (account {self.account}{role})"
 
 
-def count_people(people: Iterable[Person], *, distinct_accounts: bool) -> int:
+def count_people(people: Iterable[DecidingPerson], *, distinct_accounts: bool) -> int:
     """Return how many different people these are.
 
     One name is one person. With `distinct_accounts` one account is one person, too, also under several names.
@@ -132,7 +132,7 @@ def _title(text: str, subject: str) -> str:
 
 
 def _visible(text: str, subject: str, max_length: int) -> str:
-    """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `Person`."""
+    """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `DecidingPerson`."""
     try:
         kept = visible(text)
     except ValueError as error:

@@ -12,7 +12,7 @@ from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.decision import Decision, Subject
 from client_sdk.guard.decisions import DecisionLedger
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 from client_sdk.identity import Membership
@@ -66,7 +66,7 @@ class JoinAgreements:
     dataset: str
     ledger: HospitalLedger
     policy: SitePolicy
-    person: Person | None
+    person: DecidingPerson | None
     watch: Watch
     sleep: Callable[[float], None]
     reader: DecisionReader
@@ -132,7 +132,7 @@ class JoinAgreements:
         ):
             return
         with DecisionLedger.open_in(self.home) as ledger:
-            ledger.decide(subject, "agree", person or Person.acting(), self.policy.approval)
+            ledger.decide(subject, "agree", person or DecidingPerson.acting(), self.policy.approval)
 
     def _wait_for(self, subject: Subject, command: str) -> None:
         before = self._in_force(subject)

@@ -21,7 +21,7 @@ from client_sdk.guard.decisions import decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.ledger_views import RecordsOrigin
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 from client_sdk.guard.standing import SubjectStanding
 from client_sdk.identity import Identity, Membership
@@ -91,7 +91,7 @@ class Hospital:
         directory: str | Path,
         connection: Callable[[str], Connection] | None = None,
         transport: Callable[[Connection], Transport] = Transport,
-        person: Person | None = None,
+        person: DecidingPerson | None = None,
     ) -> Self:
         """Exchange an invitation token for a membership. It makes the identity key if there is none. Repeatable.
 
@@ -105,7 +105,9 @@ class Hospital:
         hospital = cls(Identity.create(Path(directory)), connection=connection, transport=transport)
         with hospital._client(url) as client:
             membership = enrol(client, hospital.identity, token)
-        decide(hospital.directory, coordinator_of(membership), "agree", person or Person.acting(), ApprovalRule())
+        decide(
+            hospital.directory, coordinator_of(membership), "agree", person or DecidingPerson.acting(), ApprovalRule()
+        )
         hospital.identity.remember(_with_pin(membership, hospital.identity.memberships()))
         return hospital
 
@@ -137,7 +139,7 @@ class Hospital:
         slot: float | None = None,
         origin: RecordsOrigin | None = None,
         one_round_within: float | None = None,
-        person: Person | None = None,
+        person: DecidingPerson | None = None,
     ) -> Outcome:
         """Take part in `study` until it ends, or in at most one round.
 
@@ -186,7 +188,7 @@ class Hospital:
         return decisions_in(self.directory)
 
     def decide(
-        self, subject: Subject, verdict: Verdict, person: Person, policy: SitePolicy | None = None
+        self, subject: Subject, verdict: Verdict, person: DecidingPerson, policy: SitePolicy | None = None
     ) -> SubjectStanding:
         """Write a person's decision into the hospital's ledger, and return how its subject stands now.
 

@@ -15,7 +15,7 @@ from client_sdk.guard.columns import readable
 from client_sdk.guard.decision import Subject
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_views import RecordsMark, RecordsOrigin
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.query_rules import require_schedule
 from client_sdk.guard.split import PatientSplit
@@ -139,7 +139,7 @@ class LocalTerms:
     accepts_records: OnChangedRecords | None = None
     origin: RecordsOrigin | None = None
     one_round_within: float | None = None
-    person: Person | None = None
+    person: DecidingPerson | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import ConfigurationError, RosterNotPinned
-from client_sdk.guard.people import Person
+from client_sdk.guard.people import DecidingPerson
 from client_sdk.study.agreements import roster_of
 from client_sdk.study.verifier import active_fingerprint
 from study_protocol.wire.signing import ROSTER_DIGITS, as_digits
@@ -53,7 +53,7 @@ def _joined(text: str) -> str:
     return re.sub(r"[\s.,-]", "", text).lower()
 
 
-def pin_roster(hospital: Hospital, study: str, text: str, person: Person | None = None) -> SubjectStanding:
+def pin_roster(hospital: Hospital, study: str, text: str, person: DecidingPerson | None = None) -> SubjectStanding:
     """Agree to the active members that the coordinator shows, if they are those whose number was compared.
 
     The roster is pinned once enough people here have agreed to it.
@@ -73,7 +73,7 @@ def pin_roster(hospital: Hospital, study: str, text: str, person: Person | None 
             "not a mishearing, do not take part"
         )
     active = tuple(member for member in roster.members if member.state == "active")
-    standing = hospital.decide(roster_of(study, active), "agree", person or Person.acting())
+    standing = hospital.decide(roster_of(study, active), "agree", person or DecidingPerson.acting())
     # Another roster may be in force meanwhile, and this one waits for its people.
     if standing.effective is not None:
         hospital.identity.remember(hospital.identity.membership(study).model_copy(update={"pinned": active}))

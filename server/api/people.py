@@ -19,12 +19,12 @@ from server.single_sign_on.logins import PendingDevice
 from server.telemetry import request_id
 from study_protocol.study.people import (
     GrantView,
+    LoggedOut,
     LoginBegun,
     LoginPoll,
     LoginState,
     PersonSessions,
     PersonView,
-    SessionEnded,
 )
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ async def show_person(person: Somebody, request: Request) -> PersonView:
 
 
 @router.delete("/session")
-async def log_out(person: Somebody, context: RequestContext, response: Response) -> SessionEnded:
+async def log_out(person: Somebody, context: RequestContext, response: Response) -> LoggedOut:
     """End the session of the person who asks. Its token is refused from now on. A key is revoked instead."""
     if person.kind == "session":
         await run_in_threadpool(sessions.end_session, context.coordinator, person.id)
     response.delete_cookie(SESSION_COOKIE, path="/", secure=True, httponly=True, samesite="strict")
     back = context.settings.origin + AFTER_LOGOUT
     address = None if context.provider is None else await context.provider.logout_address(back)
-    return SessionEnded(logout_address=address)
+    return LoggedOut(logout_address=address)
 
 
 @router.get("/sessions")

@@ -67,7 +67,7 @@ class AuditHeadRow(Base):
     signature: Mapped[str | None] = mapped_column(String(86), comment="the coordinator's; none: before its first use")
 
 
-class SessionRow(Base):
+class LoginSessionRow(Base):
     """Sessions of people who logged in at the identity provider. Only the hash of the secret is kept."""
 
     __tablename__ = "sessions"

@@ -102,7 +102,7 @@ class PersonSessions(Message):
     sessions: list[PersonSession] = Field(description="in order of their logins")
 
 
-class SessionEnded(Message):
+class LoggedOut(Message):
     """A session that its person has ended."""
 
     logout_address: str | None = Field(description="where a browser logs out at the identity provider, too. Null: none")

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from accounting.budget.bodies import OperatorAction
 from accounting.budget.ledger import GENESIS, is_digest
 from server.db.ledger_store import LedgerAccount, lock_account
-from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow, SessionRow
+from server.db.people_tables import OF_COORDINATOR, ApiKeyRow, AuditHeadRow, AuditRow, LoginSessionRow
 from server.db.row_checks import WRONG_VALUE
 from server.db.session import Transaction
 from server.db.tables import StudyRow
@@ -71,7 +71,7 @@ def _require_standing(tx: Transaction, request: ChangeRequest) -> None:
         if key is not None and (key.revoked_at is not None or _is_over(tx, key.expires_at)):
             raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
     if request.session is not None:
-        of_session = select(SessionRow.expires_at).where(SessionRow.id == request.session)
+        of_session = select(LoginSessionRow.expires_at).where(LoginSessionRow.id == request.session)
         session = tx.session.execute(of_session).one_or_none()
         if session is None or _is_over(tx, session.expires_at):
             raise Rejected("bad-token", "the session is not valid, or was ended: log in again")

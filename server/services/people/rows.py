@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Select, bindparam, select
 from sqlalchemy.exc import NoResultFound
 
-from server.db.people_tables import ApiKeyRow, SessionRow
+from server.db.people_tables import ApiKeyRow, LoginSessionRow
 from server.db.row_checks import RowBroken, require_row
 from server.db.session import Transaction
 
 logger = logging.getLogger("wardround.coordinator")
-R = TypeVar("R", ApiKeyRow, SessionRow)
+R = TypeVar("R", ApiKeyRow, LoginSessionRow)
 
 
-def find_sound(tx: Transaction, kind: type[ApiKeyRow] | type[SessionRow], id: str) -> Any:
+def find_sound(tx: Transaction, kind: type[ApiKeyRow] | type[LoginSessionRow], id: str) -> Any:
     """Return the columns of a row, or None where there is none, or a broken one."""
     # Of columns, not of an object: every request of a person begins here.
     try:
@@ -34,7 +34,7 @@ def find_sound(tx: Transaction, kind: type[ApiKeyRow] | type[SessionRow], id: st
 
 
 @cache
-def _by_id(kind: type[ApiKeyRow] | type[SessionRow]) -> Select[Any]:
+def _by_id(kind: type[ApiKeyRow] | type[LoginSessionRow]) -> Select[Any]:
     return select(*kind.__table__.columns).where(kind.id == bindparam("id"))
 
 

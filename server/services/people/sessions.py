@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from server.db.people_tables import SessionRow
+from server.db.people_tables import LoginSessionRow
 from server.db.session import Transaction
 from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
@@ -51,9 +51,9 @@ def begin_session(
     token = new_token(coordinator, PREFIX)
     actor = Person(token.id, identity.name, grants, "session", identity.subject).acting_as("show_person", None)
 
-    def work(tx: Transaction) -> SessionRow:
-        tx.session.execute(delete(SessionRow).where(SessionRow.expires_at <= tx.now()))
-        row = SessionRow(
+    def work(tx: Transaction) -> LoginSessionRow:
+        tx.session.execute(delete(LoginSessionRow).where(LoginSessionRow.expires_at <= tx.now()))
+        row = LoginSessionRow(
             id=token.id,
             subject=identity.subject,
             name=identity.name,
@@ -95,7 +95,9 @@ def list_sessions(coordinator: Coordinator) -> PersonSessions:
     """Return the sessions that have not expired, without their secrets."""
 
     def work(tx: Transaction) -> list[PersonSession]:
-        return [_view(coordinator, row) for row in sound_rows(tx, SessionRow, SessionRow.expires_at > tx.now())]
+        return [
+            _view(coordinator, row) for row in sound_rows(tx, LoginSessionRow, LoginSessionRow.expires_at > tx.now())
+        ]
 
     return PersonSessions(sessions=coordinator.database.read("list-sessions", work))
 
@@ -104,7 +106,7 @@ def end_session(coordinator: Coordinator, session_id: str) -> None:
     """End a session: from now on it is refused. Repeatable, and an unknown one has ended."""
 
     def work(tx: Transaction) -> None:
-        tx.session.execute(delete(SessionRow).where(SessionRow.id == session_id))
+        tx.session.execute(delete(LoginSessionRow).where(LoginSessionRow.id == session_id))
 
     coordinator.database.write("end-session", work)
 
@@ -129,13 +131,13 @@ def _find(coordinator: Coordinator, session_id: str | None) -> tuple[Any, float]
         return None
 
     def work(tx: Transaction) -> tuple[Any, float] | None:
-        row = find_sound(tx, SessionRow, session_id)
+        row = find_sound(tx, LoginSessionRow, session_id)
         return None if row is None else (row, tx.now())
 
     return coordinator.database.read("find-session", work)
 
 
-def _view(coordinator: Coordinator, row: SessionRow, token: str | None = None) -> PersonSession:
+def _view(coordinator: Coordinator, row: LoginSessionRow, token: str | None = None) -> PersonSession:
     grants = [GrantView(role=grant.role, study=grant.study) for grant in _grants(coordinator, row.groups)]
     return PersonSession(
         id=row.id,

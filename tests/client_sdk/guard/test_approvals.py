@@ -11,13 +11,13 @@ import pytest
 from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
 
 DIGEST, OTHER = "ab" * 32, "cd" * 32
 ADA, BOB = (
-    Person("Ada", "privacy officer", account=SystemAccount("1000", "ada")),
-    Person("Bob", account=SystemAccount("1001")),
+    DecidingPerson("Ada", "privacy officer", account=SystemAccount("1000", "ada")),
+    DecidingPerson("Bob", account=SystemAccount("1001")),
 )
 TWO = ApprovalRule(people=2)
 

@@ -10,10 +10,10 @@ from client_sdk.errors import LedgerDamaged
 from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
 
-ADA = Person("Ada", account=SystemAccount("1000"))
+ADA = DecidingPerson("Ada", account=SystemAccount("1000"))
 SUBJECT = Subject("question", "sepsis", "ab" * 32, "one")
 
 

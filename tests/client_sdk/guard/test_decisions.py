@@ -15,14 +15,14 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.decision import Subject, SubjectKind
 from client_sdk.guard.decisions import DECISIONS_FILE, DecisionLedger, decide, decision_numbered, decisions_in
 from client_sdk.guard.ledger_chain import DECLARED
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule, SitePolicy
 from client_sdk.guard.standing import standing_of
 from study_protocol.files.private import exposure
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
-ADA = Person("Ada", "privacy officer", "agreed on the telephone", SystemAccount("1000", "ada"))
-BOB = Person("Bob", account=SystemAccount("1001", "bob"))
+ADA = DecidingPerson("Ada", "privacy officer", "agreed on the telephone", SystemAccount("1000", "ada"))
+BOB = DecidingPerson("Bob", account=SystemAccount("1001", "bob"))
 
 
 def subject(kind: SubjectKind = "terms", sha256: str = "ab" * 32) -> Subject:
@@ -71,7 +71,7 @@ def test_what_is_in_force_is_not_declined_but_ended_in_another_way(tmp_path: Pat
 
 def test_only_an_agreement_of_ones_own_that_waits_is_taken_back(tmp_path: Path) -> None:
     decide(tmp_path, subject(), "agree", ADA, TWO)
-    eve = Person("Ada", account=SystemAccount("1002"))
+    eve = DecidingPerson("Ada", account=SystemAccount("1002"))
     for other in (BOB, eve):
         with pytest.raises(ConfigurationError, match="nothing was written"):
             decide(tmp_path, subject(), "withdraw", other, TWO)
@@ -110,7 +110,7 @@ def test_earlier_approvals_are_taken_over_once_and_name_no_person(tmp_path: Path
 
 
 def _agree(home: Path, name: str) -> None:
-    decide(home, subject(), "agree", Person(name, account=SystemAccount(name)), TWO)
+    decide(home, subject(), "agree", DecidingPerson(name, account=SystemAccount(name)), TWO)
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import client_sdk.guard.people as people
 from client_sdk.errors import ConfigurationError
-from client_sdk.guard.people import MAX_NAME_LENGTH, Person, SystemAccount, count_people
+from client_sdk.guard.people import MAX_NAME_LENGTH, DecidingPerson, SystemAccount, count_people
 
 HERE = SystemAccount("1000", "ada")
 
 
-def person(name: str, account: str = "1000") -> Person:
-    return Person(name, account=SystemAccount(account))
+def person(name: str, account: str = "1000") -> DecidingPerson:
+    return DecidingPerson(name, account=SystemAccount(account))
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_a_name_that_a_person_cannot_see_or_tell_apart_is_refused_without_its_te
 
 
 def test_role_and_reason_may_be_left_out_and_follow_the_same_rules() -> None:
-    named = Person("Ada", "privacy officer", " agreed\n on the telephone ", HERE)
+    named = DecidingPerson("Ada", "privacy officer", " agreed\n on the telephone ", HERE)
     assert (named.role, named.reason) == ("privacy officer", "agreed on the telephone")
     assert str(named) == "Ada (account ada, privacy officer)"
-    assert str(Person("Ada", account=SystemAccount("1000"))) == "Ada (account user 1000)"
+    assert str(DecidingPerson("Ada", account=SystemAccount("1000"))) == "Ada (account user 1000)"
     roles = ("a\u200b", "officer); Bob (account bob", "x" * 101)
     for wrong in (*({"role": role} for role in roles), {"reason": "\x1b"}, {"reason": "x" * 501}):
         with pytest.raises(ConfigurationError, match="a person's r"):
-            Person("Ada", account=HERE, **wrong)
+            DecidingPerson("Ada", account=HERE, **wrong)
 
 
 @given(st.text(max_size=2 * MAX_NAME_LENGTH))
@@ -73,7 +73,7 @@ def test_any_text_is_a_name_that_reads_back_or_a_plain_error(text: str) -> None:
     assert 1 <= len(named.name) <= MAX_NAME_LENGTH
     assert not any(unicodedata.category(each)[0] == "C" for each in named.name)
     assert person(named.name) == named
-    assert Person.from_dict(named.to_dict()) == named
+    assert DecidingPerson.from_dict(named.to_dict()) == named
     # Comparing does not depend on how often it was folded.
     assert named.is_same(person(text))
 
@@ -121,9 +121,9 @@ class TestAccount:
         monkeypatch.setattr(people, "_login_uid", lambda: None)
         monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
         assert SystemAccount.current() == SystemAccount("1234567")
-        assert Person.acting().name == "user 1234567"
+        assert DecidingPerson.acting().name == "user 1234567"
         monkeypatch.setattr(people, "_user_name", lambda _: "ada (guest)")
-        assert Person.acting().name == "ada _guest_"
+        assert DecidingPerson.acting().name == "ada _guest_"
 
     def test_the_login_user_comes_before_the_one_of_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(people, "_login_uid", lambda: 1_234_567)
@@ -141,8 +141,8 @@ class TestAccount:
         assert people._login_uid() == uid
 
     def test_a_given_name_does_not_replace_the_account(self) -> None:
-        assert Person.acting("Ada").account == SystemAccount.current()
-        assert Person.acting().name == str(SystemAccount.current())
+        assert DecidingPerson.acting("Ada").account == SystemAccount.current()
+        assert DecidingPerson.acting().name == str(SystemAccount.current())
 
 
 def test_on_windows_the_account_is_the_login(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_sdk.guard.decision import Decision, Subject, SubjectKind, Verdict
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 
 ONE, TWO = ApprovalRule(), ApprovalRule(people=2)
 BY_NAME = ApprovalRule(people=2, distinct_accounts=False)
-ADA, BOB, CAROL = (Person(name, account=SystemAccount(name)) for name in ("ada", "bob", "carol"))
+ADA, BOB, CAROL = (DecidingPerson(name, account=SystemAccount(name)) for name in ("ada", "bob", "carol"))
 
 
 def subject(sha256: str = "aa", kind: SubjectKind = "question", rule: ApprovalRule | None = None) -> Subject:
     return Subject(kind, "" if kind == "policy" else "sepsis", sha256, "words", rule)
 
 
-def decisions(*steps: tuple[Subject, Verdict, Person | None]) -> list[Decision]:
+def decisions(*steps: tuple[Subject, Verdict, DecidingPerson | None]) -> list[Decision]:
     return [Decision(n, f"{n:064x}", *step, "2026-11-27T10:00:00+00:00") for n, step in enumerate(steps, start=1)]
 
 
 def standing(
-    rule: ApprovalRule, *steps: tuple[Verdict, Person | None], kind: SubjectKind = "question"
+    rule: ApprovalRule, *steps: tuple[Verdict, DecidingPerson | None], kind: SubjectKind = "question"
 ) -> SubjectStanding:
     about = subject(kind=kind)
     return standing_of(decisions(*((about, *step) for step in steps)), about, rule)
@@ -41,16 +41,18 @@ def test_one_person_is_enough_by_default_and_two_are_where_the_rule_says_so() ->
 
 
 @pytest.mark.parametrize(
-    "second", [ADA, Person("ADA", account=SystemAccount("other")), Person("Grace", account=ADA.account)], ids=str
+    "second",
+    [ADA, DecidingPerson("ADA", account=SystemAccount("other")), DecidingPerson("Grace", account=ADA.account)],
+    ids=str,
 )
-def test_one_person_with_two_names_or_two_accounts_is_one(second: Person) -> None:
+def test_one_person_with_two_names_or_two_accounts_is_one(second: DecidingPerson) -> None:
     waiting = standing(TWO, ("agree", ADA), ("agree", second))
     assert waiting.missing == 1
     assert "1 more has to agree, from another account" in waiting.in_words
 
 
 def test_accounts_count_only_where_the_rule_says_so() -> None:
-    shared = Person("Grace", account=ADA.account)
+    shared = DecidingPerson("Grace", account=ADA.account)
     assert standing(BY_NAME, ("agree", ADA), ("agree", shared)).effective is not None
 
 
@@ -107,7 +109,7 @@ def test_fewer_people_are_a_change_that_needs_the_people_of_before() -> None:
     assert rule_in_force(decisions(*steps)) == ONE
     steps += [(strict, "agree", BOB)]
     assert rule_in_force(decisions(*steps)).people == 2
-    steps += [(lax, "agree", ADA), (lax, "agree", Person("Eve", account=ADA.account))]
+    steps += [(lax, "agree", ADA), (lax, "agree", DecidingPerson("Eve", account=ADA.account))]
     assert standing_of(decisions(*steps), lax, lax.rule or ONE).missing == 1
     assert rule_in_force(decisions(*steps)).people == 2
     steps += [(lax, "agree", BOB)]
@@ -118,11 +120,11 @@ def test_fewer_people_are_a_change_that_needs_the_people_of_before() -> None:
 def test_the_accounts_of_the_policy_before_count_for_the_next_one() -> None:
     by_account, by_name = policy("account", TWO), policy("name", BY_NAME)
     steps = [(by_account, "agree", ADA), (by_account, "agree", BOB)]
-    steps += [(by_name, "agree", ADA), (by_name, "agree", Person("Eve", account=ADA.account))]
+    steps += [(by_name, "agree", ADA), (by_name, "agree", DecidingPerson("Eve", account=ADA.account))]
     assert rule_in_force(decisions(*steps)).distinct_accounts
     # From a hospital where one person decided, it needs no second account.
     steps = [(policy("first", ONE), "agree", ADA), (by_name, "agree", ADA)]
-    steps += [(by_name, "agree", Person("Eve", account=ADA.account))]
+    steps += [(by_name, "agree", DecidingPerson("Eve", account=ADA.account))]
     assert rule_in_force(decisions(*steps)) == BY_NAME
 
 

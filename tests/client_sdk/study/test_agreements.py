@@ -13,7 +13,7 @@ from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.agreements import require_all_seen
 from client_sdk.study.hospital import Hospital
@@ -25,8 +25,11 @@ from tests.factories.hospitals import coordinator, hospital, plain_policy
 from tests.factories.participations import join, ledger_of
 from tests.factories.settings import settings
 
-ADA = Person("Ada", "privacy officer", account=SystemAccount("1000", "ada"))
-BOB, EVE = Person("Bob", account=SystemAccount("1001", "bob")), Person("Eve", account=SystemAccount("1000", "ada"))
+ADA = DecidingPerson("Ada", "privacy officer", account=SystemAccount("1000", "ada"))
+BOB, EVE = (
+    DecidingPerson("Bob", account=SystemAccount("1001", "bob")),
+    DecidingPerson("Eve", account=SystemAccount("1000", "ada")),
+)
 TWO = plain_policy(approval={"people": 2})
 Step = Callable[[], object]
 
@@ -53,14 +56,14 @@ class Scene:
     def _on_wait(self, waiting: Waiting | None) -> None:
         self.said += [] if waiting is None else [waiting.text]
 
-    def agree_to_policy(self, policy: SitePolicy, *people: Person) -> None:
+    def agree_to_policy(self, policy: SitePolicy, *people: DecidingPerson) -> None:
         for person in people:
             self.here.decide(Subject.of_policy(policy), "agree", person, policy)
 
     def terms(self, dataset: str = "icu") -> Subject:
         return self.here.proposal("sepsis", dataset, TWO).terms
 
-    def agree_to_terms(self, person: Person) -> None:
+    def agree_to_terms(self, person: DecidingPerson) -> None:
         self.here.decide(self.terms(), "agree", person, TWO)
 
 
@@ -69,7 +72,7 @@ def is_joined(home: Path) -> bool:
         return ledger.opened("sepsis") is not None
 
 
-def pin(here: Hospital, person: Person | None = None) -> bool:
+def pin(here: Hospital, person: DecidingPerson | None = None) -> bool:
     """Whether the roster is pinned with this person's agreement."""
     with here.client("sepsis") as client:
         number = as_digits(active_fingerprint(client.roster("sepsis")))

@@ -14,7 +14,7 @@ from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
 from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, Identity
 from client_sdk.study.diagnostics import Finding, examine
@@ -349,7 +349,7 @@ def test_a_missing_ledger_names_the_others(tmp_path: Path) -> None:
 
 def test_decisions_that_were_removed_are_found(tmp_path: Path) -> None:
     about = Subject("terms", "sepsis", "ab" * 32, "take part")
-    decide(tmp_path, about, "agree", Person("Ada", account=SystemAccount("1")), ApprovalRule())
+    decide(tmp_path, about, "agree", DecidingPerson("Ada", account=SystemAccount("1")), ApprovalRule())
     assert found(tmp_path)["decisions"].verdict == "good"
     with HospitalLedger.open(ledger_path(tmp_path, "records")) as ledger:
         ledger.mark_decisions(decisions_in(tmp_path), ApprovalRule())

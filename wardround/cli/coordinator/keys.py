@@ -35,7 +35,7 @@ Server = Annotated[
 KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>")]
 
 
-class _Keys(Protocol):
+class _KeyPlace(Protocol):
     """Where keys are made: over the API, or in the database."""
 
     def create(self, request: ApiKeyCreate) -> ApiKeyView: ...
@@ -90,7 +90,7 @@ class _InDatabase:
 
 
 @contextmanager
-def _keys(server: str | None, key_file: Path | None) -> Generator[_Keys]:
+def _keys(server: str | None, key_file: Path | None) -> Generator[_KeyPlace]:
     from wardround.cli.shared.shared import plain_errors
 
     if server is not None:

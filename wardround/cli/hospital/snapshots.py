@@ -49,12 +49,12 @@ def take(
 
     The hospital's own ledger keeps time, person, query, counts and SHA-256. They never leave the hospital.
     """
-    from client_sdk.guard.people import Person
+    from client_sdk.guard.people import DecidingPerson
     from client_sdk.study.snapshot_taking import take_snapshot
 
     with plain_errors(), _stopped_in_words():
         cohort, directory = _cohort(settings), home or load_settings().client_home
-        person = str(Person.acting(as_name))
+        person = str(DecidingPerson.acting(as_name))
         with _progress() as progress:
             snapshot = take_snapshot(directory, source, target, cohort, person, progress)
         _show_taken(snapshot, as_json)

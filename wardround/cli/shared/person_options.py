@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 if TYPE_CHECKING:
-    from client_sdk.guard.people import Person
+    from client_sdk.guard.people import DecidingPerson
 
 As = Annotated[
     str | None, typer.Option("--as", help="your name. Default: your account, which is kept beside it anyway")
@@ -29,13 +29,13 @@ class PersonOptions:
     role: str = ""
     reason: str = ""
 
-    def acting(self) -> Person:
+    def acting(self) -> DecidingPerson:
         """Return the person. Raises ConfigurationError: a name, role or reason is not valid."""
-        from client_sdk.guard.people import Person
+        from client_sdk.guard.people import DecidingPerson
 
-        return Person.acting(self.name, self.role, self.reason)
+        return DecidingPerson.acting(self.name, self.role, self.reason)
 
-    def attending(self, *, is_asked: bool) -> Person | None:
+    def attending(self, *, is_asked: bool) -> DecidingPerson | None:
         """Return the person who has a name or is asked at a terminal, or None: an unattended program. Raises likewise.
 
         Otherwise one person could agree twice: by hand, and by a service that agrees without a question.

@@ -15,7 +15,7 @@ from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.people import Person, SystemAccount
+from client_sdk.guard.people import DecidingPerson, SystemAccount
 from client_sdk.guard.policy import ApprovalRule
 from tests.factories.commands import Run, opened
 from tests.factories.live_coordinator import Live
@@ -114,7 +114,7 @@ def test_a_second_person_agrees_to_the_terms_of_a_study(
 
 def test_the_list_says_that_decisions_were_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARDROUND_CLIENT_HOME", str(tmp_path))
-    about, ada = Subject("terms", "sepsis", "ab" * 32, "take part"), Person("Ada", account=SystemAccount("1"))
+    about, ada = Subject("terms", "sepsis", "ab" * 32, "take part"), DecidingPerson("Ada", account=SystemAccount("1"))
     decide(tmp_path, about, "agree", ada, ApprovalRule())
     with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
         ledger.mark_decisions(decisions_in(tmp_path), ApprovalRule())
