@@ -230,9 +230,11 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
 
 def _require_role(person: Person, operation: str, study: str | None) -> None:
     if acting_role(person.grants, operation, study) is None:
-        allowed = " or ".join(role for role in ROLES if role in OPERATIONS[operation])
-        where = "" if study is None else " of this study"
-        raise ApiProblem("forbidden", f"this needs the role {allowed}{where}" if allowed else _FOR_HOSPITALS)
+        admitted_roles = " or ".join(role for role in ROLES if role in OPERATIONS[operation])
+        of_study = "" if study is None else " of this study"
+        raise ApiProblem(
+            "forbidden", f"this needs the role {admitted_roles}{of_study}" if admitted_roles else _FOR_HOSPITALS
+        )
 
 
 def _is_logged(operation: str, methods: Set[str]) -> bool:

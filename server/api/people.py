@@ -88,22 +88,22 @@ async def begin_login(context: RequestContext) -> LoginBegun:
 
 
 @router.post("/logins/poll")
-async def poll_login(asked: LoginPoll, request: Request, context: RequestContext) -> LoginState:
+async def poll_login(question: LoginPoll, request: Request, context: RequestContext) -> LoginState:
     """Return the session of a person who has logged in meanwhile, or when to ask again.
 
     A login ends once: its session is shown in one answer.
     """
     async with asked_provider(context) as provider:
-        pending = await run_in_threadpool(device_logins.take_turn, context.coordinator, asked.token)
+        pending = await run_in_threadpool(device_logins.take_turn, context.coordinator, question.token)
         if pending is None:
             return LoginState(session=None, retry_after_seconds=1.0)
-        found = await _asked_again(context, provider, asked.token, pending)
-        if isinstance(found, PendingDevice):
-            return LoginState(session=None, retry_after_seconds=max(1.0, found.next_poll_at - context.clock()))
+        outcome = await _asked_again(context, provider, question.token, pending)
+        if isinstance(outcome, PendingDevice):
+            return LoginState(session=None, retry_after_seconds=max(1.0, outcome.next_poll_at - context.clock()))
     session = await run_in_threadpool(
         sessions.begin_session,
         context.coordinator,
-        found,
+        outcome,
         60.0 * context.settings.sso_session_minutes,
         "poll_login",
         request.url.path,
@@ -116,17 +116,17 @@ async def _asked_again(
     context: Context, provider: Provider, token: str, pending: PendingDevice
 ) -> PendingDevice | PersonIdentity:
     """Ask the provider whether the person has logged in, and keep or forget the login as it answers."""
-    kept: PendingDevice | None = pending
+    still_pending: PendingDevice | None = pending
     try:
-        found = await provider.poll_device(pending)
-        kept = found if isinstance(found, PendingDevice) else None
-        return found
+        outcome = await provider.poll_device(pending)
+        still_pending = outcome if isinstance(outcome, PendingDevice) else None
+        return outcome
     except LoginRefused:
-        kept = None
+        still_pending = None
         raise
     finally:
         # Also where the caller went away: the next question begins where this one ended.
-        if kept is None:
+        if still_pending is None:
             await run_in_threadpool(device_logins.forget_login, context.coordinator, token)
         else:
-            await run_in_threadpool(device_logins.give_turn_back, context.coordinator, token, kept)
+            await run_in_threadpool(device_logins.give_turn_back, context.coordinator, token, still_pending)

@@ -34,9 +34,9 @@ _REASONS = {
 class _AllowedAlgorithms(JWSRegistry):
     """Knows the allowed algorithms only, and does not warn of the name EdDSA, which providers still use."""
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(algorithms=allowed, strict_check_header=False)
-        self._models = {name: self.algorithms[name] for name in allowed}
+    def __init__(self, algorithms: Sequence[str]) -> None:
+        super().__init__(algorithms=algorithms, strict_check_header=False)
+        self._models = {name: self.algorithms[name] for name in algorithms}
 
     def get_alg(self, name: str) -> Any:
         if name not in self._models:
@@ -69,14 +69,14 @@ async def read_id_token(
         ProviderUnavailable: the provider's keys could not be fetched.
         SingleSignOnMisconfigured: no algorithm is allowed here and supported there.
     """
-    allowed = [name for name in KEY_TYPES if name in supported]
-    if not allowed:
+    algorithms = [name for name in KEY_TYPES if name in supported]
+    if not algorithms:
         raise SingleSignOnMisconfigured(f"set the provider to sign ID tokens with one of {', '.join(KEY_TYPES)}")
-    registry = _AllowedAlgorithms(allowed)
+    registry = _AllowedAlgorithms(algorithms)
     signed = _extract(token, registry)
     algorithm, key_id = signed.headers().get("alg"), signed.headers().get("kid")
-    if algorithm not in allowed or "crit" in signed.headers():
-        raise _refuse(f"its algorithm is not one of {', '.join(allowed)}")
+    if algorithm not in algorithms or "crit" in signed.headers():
+        raise _refuse(f"its algorithm is not one of {', '.join(algorithms)}")
     if not any(_verifies(signed, key, registry) for key in await keys.find(key_id, KEY_TYPES[algorithm])):
         raise _refuse("no key of the provider has signed it")
     claims = _read_claims(signed.payload)

@@ -60,13 +60,13 @@ async def log_in(context: RequestContext, to: str = _HOME) -> Response:
         async with asked_provider(context) as provider:
             address, pending = await provider.begin(context.settings.origin + BACK)
     except ApiProblem as problem:
-        return _told(problem.code, problem.detail)
+        return _refusal_page(problem.code, problem.detail)
     to = to if re.fullmatch(_OWN_PAGE, to) else _HOME
     begun = {name: text for name, text in asdict(pending).items() if name != "redirect_uri"}
     answer = RedirectResponse(address, 303, PAGE_HEADERS | {"Cache-Control": "no-store"})
     # Lax: the provider's page sends the browser back.
-    kept = urlsafe_b64encode(json.dumps(begun | {"to": to}).encode()).decode()
-    answer.set_cookie(LOGIN_COOKIE, kept, max_age=int(LOGIN_SECONDS), samesite="lax", **_SECURE)
+    cookie_value = urlsafe_b64encode(json.dumps(begun | {"to": to}).encode()).decode()
+    answer.set_cookie(LOGIN_COOKIE, cookie_value, max_age=int(LOGIN_SECONDS), samesite="lax", **_SECURE)
     return answer
 
 
@@ -81,7 +81,7 @@ async def finish_login(request: Request, context: RequestContext) -> Response:
         # Strict: pages without any fact open from everywhere, and only they ask with it.
         answer.set_cookie(SESSION_COOKIE, session.token or "", max_age=seconds, samesite="strict", **_SECURE)
     except (ApiProblem, Rejected) as problem:
-        answer = _told(problem.code, problem.detail)
+        answer = _refusal_page(problem.code, problem.detail)
     # A login works once.
     answer.delete_cookie(LOGIN_COOKIE, samesite="lax", **_SECURE)
     return answer
@@ -106,14 +106,14 @@ async def _begin_session(request: Request, context: Context, begun: _Begun) -> P
 def _begun_in(request: Request) -> _Begun:
     """Return what the login's cookie holds. Raises ApiProblem `login-refused`."""
     try:
-        kept: Any = json.loads(urlsafe_b64decode(request.cookies.get(LOGIN_COOKIE, "")))
-        return _Begun.model_validate(kept)
+        cookie_value: Any = json.loads(urlsafe_b64decode(request.cookies.get(LOGIN_COOKIE, "")))
+        return _Begun.model_validate(cookie_value)
     except (ValueError, ValidationError, RecursionError):
         # Without its cause, which may quote the cookie.
         raise ApiProblem("login-refused", _NOT_OURS) from None
 
 
-def _told(code: str, detail: str) -> HTMLResponse:
+def _refusal_page(code: str, detail: str) -> HTMLResponse:
     """Return a page that says why nobody is logged in."""
     text = _PAGE.read_text().replace("{detail}", html.escape(f"{detail[:1].upper()}{detail[1:]}."))
     return HTMLResponse(text, CATALOGUE[code].status, PAGE_HEADERS | {"Cache-Control": "no-store"})

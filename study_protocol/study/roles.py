@@ -97,8 +97,8 @@ def roles_in(grants: Iterable[Grant], study: str | None) -> frozenset[Role]:
 
 def acting_role(grants: Iterable[Grant], operation: str, study: str | None) -> Role | None:
     """Return the strongest role of a person that may call the operation, or None."""
-    held, allowed = roles_in(grants, study), OPERATIONS[operation]
-    return next((role for role in ROLES if role in held and role in allowed), None)
+    own_roles, admitted_roles = roles_in(grants, study), OPERATIONS[operation]
+    return next((role for role in ROLES if role in own_roles and role in admitted_roles), None)
 
 
 def may_give(grants: Iterable[Grant], given: Grant) -> bool:
@@ -106,8 +106,8 @@ def may_give(grants: Iterable[Grant], given: Grant) -> bool:
 
     A lead gives roles in its own study, and never that of an administrator.
     """
-    held = frozenset(grants)
-    if any(grant.role == "administrator" and grant.study is None for grant in held):
+    own_roles = frozenset(grants)
+    if any(grant.role == "administrator" and grant.study is None for grant in own_roles):
         return True
-    leads = {grant.study for grant in held if grant.role == "lead"}
+    leads = {grant.study for grant in own_roles if grant.role == "lead"}
     return given.role != "administrator" and (None in leads or (given.study is not None and given.study in leads))

@@ -125,8 +125,10 @@ def naming_key(coordinator: Coordinator, key: GivenKey) -> Coordinator:
 
 def log_in_study(coordinator: Coordinator, tx: Transaction, study: str | None) -> None:
     """Write the entry also in the log of the study that a key is for, once that exists: its auditor reads that one."""
-    known = study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
-    if coordinator.asked is not None and known:
+    study_exists = (
+        study is not None and tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
+    )
+    if coordinator.asked is not None and study_exists:
         write_entry(tx, coordinator.signer, replace(coordinator.asked, study=study))
 
 
@@ -146,10 +148,10 @@ def record_operated(
     if asked is None or entry is None or not coordinator.binds_models or study.protocol < NAMED_PEOPLE:
         return
     actor = asked.actor
-    named: dict[str, Any] = {"actor": actor.name, "role": actor.role or actor.kind}
+    actor_fields: dict[str, Any] = {"actor": actor.name, "role": actor.role or actor.kind}
     anchored: dict[str, Any] = {"audit_entries": entry.sequence, "audit_sha256": entry.sha256}
     locked = account or lock_account(tx, coordinator.signer, study)
-    locked.record_operated({"action": action, **named, **anchored, **details})
+    locked.record_operated({"action": action, **actor_fields, **anchored, **details})
 
 
 def read_log(coordinator: Coordinator, study: str | None, after: int, limit: int) -> AuditPage:
@@ -160,8 +162,8 @@ def read_log(coordinator: Coordinator, study: str | None, after: int, limit: int
     """
 
     def work(tx: Transaction) -> AuditPage:
-        known = study is None or tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
-        if not known:
+        study_exists = study is None or tx.session.scalar(select(StudyRow.id).where(StudyRow.name == study)) is not None
+        if not study_exists:
             raise Rejected("unknown-study", "there is no study of this name: list the studies")
         end = _end_of(tx, study)
         entries, fault = _entries_of(tx, study, after, limit)
@@ -227,8 +229,8 @@ class _End:
     @property
     def last(self) -> tuple[int, str]:
         """Number and hash that the next entry follows. No number is used twice, whatever the head says."""
-        named = GENESIS if self.row is None else self.row.sha256
-        return self.newest, named if isinstance(named, str) and is_digest(named) else GENESIS
+        sha256 = GENESIS if self.row is None else self.row.sha256
+        return self.newest, sha256 if isinstance(sha256, str) and is_digest(sha256) else GENESIS
 
     def fault(self, signer: SigningKey) -> str | None:
         """Return what is wrong with the end, in words, or None."""

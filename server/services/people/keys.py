@@ -89,21 +89,21 @@ def _require_may_give(giver: Person | None, given: Grant) -> None:
 def authenticate(coordinator: Coordinator, key: str) -> Person:
     """Raises Rejected `bad-token` for anything but a valid key."""
     id = id_of(key, PREFIX)
-    found = None if id is None else _find(coordinator, id)
-    row = None if found is None else found[0]
+    match = None if id is None else _find(coordinator, id)
+    row = None if match is None else match[0]
     fits = is_secret_of(key, None if row is None else row.secret_sha256)
-    if found is None or row is None or not fits or row.revoked_at is not None:
+    if match is None or row is None or not fits or row.revoked_at is not None:
         raise Rejected("bad-token", "the API key is not valid: ask for a new one")
-    _require_not_expired(*found)
+    _require_not_expired(*match)
     return Person(row.id, row.name, (Grant(row.role, row.study),))
 
 
 def require_key(coordinator: Coordinator, person: Person) -> None:
     """Raises Rejected `bad-token` once the key is revoked, has expired, or gives another role."""
-    found = _find(coordinator, person.id)
-    if found is None or found[0].revoked_at is not None or (Grant(found[0].role, found[0].study),) != person.grants:
+    match = _find(coordinator, person.id)
+    if match is None or match[0].revoked_at is not None or (Grant(match[0].role, match[0].study),) != person.grants:
         raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
-    _require_not_expired(*found)
+    _require_not_expired(*match)
 
 
 def _require_not_expired(row: Any, now: float) -> None:

@@ -18,11 +18,11 @@ logger = logging.getLogger("wardround.coordinator")
 R = TypeVar("R", ApiKeyRow, LoginSessionRow)
 
 
-def find_sound(tx: Transaction, kind: type[ApiKeyRow] | type[LoginSessionRow], id: str) -> Any:
+def find_sound(tx: Transaction, kind: type[ApiKeyRow] | type[LoginSessionRow], row_id: str) -> Any:
     """Return the columns of a row, or None where there is none, or a broken one."""
     # Of columns, not of an object: every request of a person begins here.
     try:
-        row = tx.session.execute(_by_id(kind), {"id": id}).one_or_none()
+        row = tx.session.execute(_by_id(kind), {"id": row_id}).one_or_none()
         if row is not None:
             require_row(kind, dict(zip(kind.__table__.columns.keys(), row, strict=True)))
     except (RowBroken, ValueError) as broken:
@@ -41,8 +41,8 @@ def _by_id(kind: type[ApiKeyRow] | type[LoginSessionRow]) -> Select[Any]:
 def sound_rows(tx: Transaction, kind: type[R], *rules: ColumnElement[bool]) -> Iterator[R]:
     """Yield rows in the order of their making, without broken ones, or the others could not be seen and ended."""
     ids = select(kind.id).where(*rules).order_by(kind.created_at, kind.id)
-    for id in tx.session.scalars(ids).all():
+    for row_id in tx.session.scalars(ids).all():
         try:
-            yield tx.session.scalars(select(kind).where(kind.id == id)).one()
+            yield tx.session.scalars(select(kind).where(kind.id == row_id)).one()
         except (NoResultFound, RowBroken) as broken:
             logger.error("left out of the list: %s", broken, extra={"event": "database-differs"})

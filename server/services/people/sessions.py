@@ -71,12 +71,12 @@ def begin_session(
 
 def authenticate_session(coordinator: Coordinator, token: str) -> Person:
     """Return the person of a session. Raises Rejected `bad-token` for anything but a valid session."""
-    found = _find(coordinator, id_of(token, PREFIX))
-    row = None if found is None else found[0]
+    match = _find(coordinator, id_of(token, PREFIX))
+    row = None if match is None else match[0]
     fits = is_secret_of(token, None if row is None else row.secret_sha256)
-    if found is None or row is None or not fits:
+    if match is None or row is None or not fits:
         raise Rejected("bad-token", _NOT_VALID)
-    _require_not_expired(*found)
+    _require_not_expired(*match)
     grants = _grants(coordinator, row.groups)
     if not grants:
         raise Rejected("bad-token", "your groups give you no role here any more: log in again, or use a key")
@@ -85,10 +85,10 @@ def authenticate_session(coordinator: Coordinator, token: str) -> Person:
 
 def require_session(coordinator: Coordinator, person: Person) -> None:
     """Raises Rejected `bad-token` once the session was ended, has expired, or gives other roles."""
-    found = _find(coordinator, person.id)
-    if found is None or _grants(coordinator, found[0].groups) != person.grants:
+    match = _find(coordinator, person.id)
+    if match is None or _grants(coordinator, match[0].groups) != person.grants:
         raise Rejected("bad-token", _NOT_VALID)
-    _require_not_expired(*found)
+    _require_not_expired(*match)
 
 
 def list_sessions(coordinator: Coordinator) -> PersonSessions:
