@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -23,9 +23,14 @@ from server.config import Settings
 from server.db.session import Database
 from server.services.coordinator import Coordinator
 from server.services.ledger_pages import ledger_page
+from server.services.people.device_logins import keep_login
 from server.services.people.keys import create_key
+from server.services.people.sessions import begin_session
 from server.services.queries import ask
 from server.services.studies import enrolment, models, witnesses
+from server.single_sign_on.grants import GroupGrant
+from server.single_sign_on.identity import PersonIdentity
+from server.single_sign_on.logins import PendingDevice
 from server.worker import Worker, find_due
 from study_protocol.study.messages import InvitationCreate, Metrics, SignedLedgerHead
 from study_protocol.study.people import ApiKeyCreate
@@ -89,7 +94,12 @@ def saved(home: Path, template: Path) -> Iterator[Saved]:
     shutil.copyfile(template, home / "wardround.db")
     clock = FakeClock()
     coordinator = coordinator_on(Database(f"sqlite:///{home / 'wardround.db'}", clock=clock), home)
+    coordinator = replace(coordinator, group_grants=(GroupGrant(group="leads", role="lead"),))
     keys = [create_key(coordinator, ApiKeyCreate(role="administrator", name=label)).key or "" for label in "ab"]
+    identity = PersonIdentity("https://id.example", "ada-1", "Ada", ("leads",))
+    begin_session(coordinator, identity, 86400.0, "finish_login", "/sso/back", "")
+    begun = PendingDevice("ABCD", "https://id.example/device", None, 5.0, 5.0, 600.0, device_code="x")
+    keep_login(coordinator, begun, 86400.0)
     # Nobody pulls the plug here.
     event.listen(coordinator.database.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
     hospitals = {"other": _others(coordinator), "masked": _masked(coordinator), "sepsis": _plain(coordinator)}

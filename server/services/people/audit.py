@@ -41,7 +41,8 @@ logger = logging.getLogger("wardround.coordinator")
 # The entry of this transaction.
 _ENTRY = "audit-entry"
 _UNREADABLE = (ValidationError, ValueError, TypeError, RecursionError)
-_ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sha256)
+# SQLite sorts texts behind every number. A row with another value for its number counts as one that is missing.
+_ROWS = select(AuditRow.sequence, AuditRow.event, AuditRow.previous, AuditRow.sha256).where(AuditRow.sequence < 2**31)
 
 
 def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
@@ -181,7 +182,7 @@ class _End:
 
     @property
     def newest(self) -> int:
-        return 0 if self.row is None else self.row.sequence
+        return 0 if self.row is None else int(self.row.sequence)
 
     @property
     def last(self) -> tuple[int, str]:

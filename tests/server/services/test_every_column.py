@@ -123,8 +123,10 @@ def forged(studies: Saved, table: Table, column: str, value: object, study: str)
         where = "name = ?"
     elif table.name == "api_keys":
         where, bound = "name = ?", "b"
-    elif "study_id" not in table.columns:
-        where, bound = "? = ''", ""
+    elif table.name in ("audit_log", "audit_heads"):
+        where = "study = ?"
+    elif table.name in ("sessions", "device_logins"):
+        where = "? <> ''"
     written, given = "= ?", (value, bound)
     if isinstance(value, str) and value.startswith("= "):
         written, given = value.format(column, table.name), (bound,)
