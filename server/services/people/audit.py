@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -262,7 +261,7 @@ class _End:
         try:
             head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
             return SignedAuditHead(head=head, signature=self.head.signature)
-        except (ValidationError, AttributeError):
+        except (*_UNREADABLE, AttributeError):
             return SignedAuditHead(head=AuditHead(study=self.log or None, entries=0, sha256=GENESIS), signature=None)
 
 
