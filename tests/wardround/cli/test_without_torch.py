@@ -44,7 +44,6 @@ TYPED = [
     "decision list --home {home}/two",
     "agree sepsis",
     "doctor",
-    "audit-log sepsis --key-file {home}/operator.key",
     "site network",
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
     "data list icu",
