@@ -48,7 +48,7 @@ TYPED = [
     "data snapshot {home}/source.toml -o {home}/icu.parquet",
     "data list icu",
     "budget sepsis",
-    "audit-log sepsis",
+    "audit-log sepsis --key-file {home}/administrator.key",
     "ledger verify sepsis",
     "ledger export sepsis --out {home}/ledger.jsonl",
     "ledger seen sepsis",
