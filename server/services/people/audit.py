@@ -234,8 +234,9 @@ class _End:
             return None if empty else "the head of the audit log is missing"
         if self.head.entries != self.newest:
             return f"the log ends with entry {self.newest}, and its head names entry {self.head.entries}"
-        if self.row is None:
-            return None
+        return None if self.row is None else self._fault_of_newest(signer)
+
+    def _fault_of_newest(self, signer: SigningKey) -> str | None:
         try:
             entry = _entry_of(self.log or None, self.row)
             if entry.digest() != self.head.sha256:
