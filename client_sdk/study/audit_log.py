@@ -19,6 +19,9 @@ from study_protocol.study.audit_log import (
 from study_protocol.study.people import ApiKeyView
 from study_protocol.wire.signing import SigningError, decode_public_key, verify_document
 
+# Times of the database are floating-point seconds, and an upgrade writes whole ones.
+_NEAR = timedelta(seconds=1)
+
 
 @dataclass(frozen=True)
 class AuditLog:
@@ -87,22 +90,24 @@ class AuditLog:
         return faults
 
     def _is_as_made(self, key: ApiKeyView, entry: AuditEntry | None) -> bool:
-        # Times of the database are floating-point seconds, and an upgrade writes whole ones.
-        second = timedelta(seconds=1)
         if entry is None or entry.event.key is None:
-            first = self.entries[0].event if self.entries else None
-            # Made before the upgrade that began this log.
-            older = first is not None and first.action == BEFORE_THE_LOG and key.created_at < first.at + second
-            return older and key.expires_at is None and key.role in ("administrator", "viewer") and key.study is None
+            return self._is_from_before(key)
         given = entry.event.key
         expires_at = key.created_at + timedelta(days=given.expires_in_days)
+        same = ("role", "study", "name", "secret_sha256")
         return (
-            (key.role, key.study, key.name) == (given.role, given.study, given.name)
-            and key.secret_sha256 == given.secret_sha256
-            and abs(key.created_at - entry.event.at) < second
+            all(getattr(key, name) == getattr(given, name) for name in same)
+            and abs(key.created_at - entry.event.at) < _NEAR
             and key.expires_at is not None
-            and abs(key.expires_at - expires_at) < second
+            and abs(key.expires_at - expires_at) < _NEAR
         )
+
+    def _is_from_before(self, key: ApiKeyView) -> bool:
+        """Return whether the key may be from before the upgrade that began this log."""
+        first = self.entries[0].event if self.entries else None
+        if first is None or first.action != BEFORE_THE_LOG or key.created_at >= first.at + _NEAR:
+            return False
+        return key.expires_at is None and key.study is None and key.role in ("administrator", "viewer")
 
 
 def fetch_coordinator_log(client: Client) -> tuple[AuditLog, list[ApiKeyView]]:
