@@ -23,15 +23,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from server.db.file_blobs import FileBlobs
 from server.db.schema import migrate
 from server.db.session import Database
+from server.domain.change_request import ChangeRequest
 from server.services import ledger_pages, views
 from server.services.certificates import certificate
 from server.services.coordinator import Coordinator
+from server.services.people.audit import acting
 from server.services.queries import ask, show
 from server.services.studies import lifecycle
 from server.signing_key import SigningKey
 from study_protocol.randomness.discrete_gaussian import DiscreteGaussianNoise
 from study_protocol.randomness.source import AddressedCoins, SeededRandomness
 from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.audit_log import Actor
 from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import Consent, QueryDocument
 from study_protocol.study.settings import StudySettings
@@ -100,7 +103,7 @@ class Recording:
             put_model(self.coordinator, self.name)
         way = UseCases(self.coordinator)
         self.hospitals = [Hospital(way, self.name, f"h{i}", key_of(f"h{i}")).enrol() for i in range(self.count)]
-        lifecycle.act(self.coordinator, self.name, "start")
+        lifecycle.act(self._asked("start_study"), self.name, "start")
         work(self.coordinator)
         privacy = self.chosen.privacy
         reports = isinstance(self.chosen, StudySettings) and any(
@@ -128,7 +131,7 @@ class Recording:
     def ask(self, sent: int | None = None, **question: Any) -> None:
         """One question, whose round follows the one that is open; so many hospitals answer."""
         document = QueryDocument.model_validate({"question": {"kind": "count", "noise_multiplier": 5.0} | question})
-        self.consent(ask.ask(self.coordinator, self.name, document).body.number)
+        self.consent(ask.ask(self._asked("ask_query"), self.name, document).body.number)
         if isinstance(self.chosen, StudySettings):
             self.train()
         self.answer(sent)
@@ -148,13 +151,18 @@ class Recording:
             hospital.send(query.round, encode({ANSWER_TENSOR: _array(cells)}))
         self._close(sent)
 
+    def _asked(self, operation: str) -> Coordinator:
+        """The coordinator as it serves a lead, whom the ledger names."""
+        lead = Actor(kind="key", id="0" * 16, name="Ada Example", role="lead")
+        return acting(self.coordinator, ChangeRequest(lead, self.name, operation))
+
     def _close(self, sent: int | None) -> None:
         if sent is not None:
             self.clock.sleep(LATE)
         work(self.coordinator)
 
     def stop(self) -> None:
-        lifecycle.act(self.coordinator, self.name, "stop")
+        lifecycle.act(self._asked("stop_study"), self.name, "stop")
         work(self.coordinator)
 
 
