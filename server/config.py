@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -21,6 +22,7 @@ from study_protocol.wire.variables import PREFIX, read_variables
 
 DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_SSO_PREFIX = f"{PREFIX}SSO_"
 _ADDRESS = re.compile(r"[!-~]*")
 
 
@@ -166,28 +168,34 @@ class Settings(BaseModel):
         Raises:
             SettingsError: they do not fit together, or are out of range. The text names every setting that is wrong.
         """
-        prefix = f"{PREFIX}SSO_"
-        given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
         if not self.sso_issuer:
-            names = (name for name in type(self).model_fields if name.startswith("sso_"))
-            if any(getattr(self, name) != type(self).model_fields[name].default for name in names):
-                raise SettingsError(f"{prefix}ISSUER is missing: it is the identity provider's address")
+            fields = type(self).model_fields.items()
+            if any(name.startswith("sso_") and getattr(self, name) != field.default for name, field in fields):
+                raise SettingsError(f"{_SSO_PREFIX}ISSUER is missing: it is the identity provider's address")
             return None
+        problems = self._problems_of_logins()
+        try:
+            given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
+            settings = SingleSignOnSettings(**given)
+        except ValidationError as error:
+            raise SettingsError("; ".join((*problems, *map(_in_words, error.errors(include_input=False))))) from error
+        if problems:
+            raise SettingsError("; ".join(problems))
+        return settings
+
+    def _problems_of_logins(self) -> list[str]:
+        """Return what is wrong beside the provider's own settings."""
         problems: list[str] = []
         origin = urlsplit(self.origin)
         if origin.scheme != "https" and origin.hostname not in ("127.0.0.1", "::1", "localhost"):
             problems.append(f"{PREFIX}ORIGIN has to begin with https:// where people log in: cookies need it")
         if self.sso_grants is None:
-            problems.append(f"{prefix}GRANTS is missing: it is the file that maps groups to roles")
-        try:
-            settings = SingleSignOnSettings(**given)
-        except ValidationError as error:
-            wrong = error.errors(include_input=False)
-            words = (f"{prefix}{str(e['loc'][0]).upper()}: {e['msg'].removeprefix('Value error, ')}" for e in wrong)
-            raise SettingsError("; ".join((*problems, *words))) from error
-        if problems:
-            raise SettingsError("; ".join(problems))
-        return settings
+            problems.append(f"{_SSO_PREFIX}GRANTS is missing: it is the file that maps groups to roles")
+        return problems
+
+
+def _in_words(problem: ErrorDetails) -> str:
+    return f"{_SSO_PREFIX}{str(problem['loc'][0]).upper()}: {problem['msg'].removeprefix('Value error, ')}"
 
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:

@@ -27,8 +27,7 @@ from private_learning.records.table_format import TableFormat
 if TYPE_CHECKING:
     from client_sdk.guard.policy import Limits, SitePolicy
 
-# Stand where a study's name does, and can be none: the patients' sums, the format of the data set's tables, the slots,
-# the terms of the hospital's own limits, and the mark of its records with its key.
+# Stand where a study's name does, and can be none: patients' sums, format of tables, slots, own limits, records' mark.
 _INDIVIDUAL, _FORMAT, _SLOT, _TERMS, _RECORDS = "/individual", "/format", "/slot/", "/terms", "/records"
 # The kinds after which something may have left.
 _SENT = ("settled", "charged-in-full")

@@ -66,12 +66,8 @@ class LedgerChain:
                 connection.close()
             if lock is not None:
                 lock.release()
-            if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
-                owner = " Run the command as the account that owns it" if isinstance(error, PermissionError) else ""
-                message = f"{path} cannot be used ({error}): is the disk full or read-only?{owner}"
-                raise LedgerNotWritten(message) from error
-            if isinstance(error, sqlite3.DatabaseError):
-                raise LedgerDamaged(f"{path} is not a hospital's ledger") from error
+            if (fault := _fault_of(path, error)) is not None:
+                raise fault from error
             raise
 
     @classmethod
@@ -145,3 +141,13 @@ class LedgerChain:
 def _entry_of(row: tuple[Any, ...]) -> Entry:
     sequence, kind, _, round, body, previous, sha256 = row
     return Entry(sequence, kind, round, json.loads(body), previous, sha256)
+
+
+def _fault_of(path: Path, error: BaseException) -> LedgerNotWritten | LedgerDamaged | None:
+    """Return what an error says of the ledger, in words, or None if it is of something else."""
+    if isinstance(error, OSError) or ledger_file.is_of_the_disk(error):
+        owner = " Run the command as the account that owns it" if isinstance(error, PermissionError) else ""
+        return LedgerNotWritten(f"{path} cannot be used ({error}): is the disk full or read-only?{owner}")
+    if isinstance(error, sqlite3.DatabaseError):
+        return LedgerDamaged(f"{path} is not a hospital's ledger")
+    return None

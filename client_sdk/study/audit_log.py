@@ -81,12 +81,11 @@ class AuditLog:
         revoked = {entry.event.address for entry in self.entries if entry.event.action == "revoke_key"}
         faults: list[str] = []
         for key in keys:
+            words = f"the key {key.id} of {key.name or 'no name'}"
             if not self._is_as_made(key, made.get(key.id)):
-                faults.append(f"the key {key.id} of {key.name or 'no name'} is not as an entry of the log made it")
+                faults.append(f"{words} is not as an entry of the log made it")
             if key.revoked_at is None and f"/v1/api-keys/{key.id}" in revoked:
-                faults.append(
-                    f"the key {key.id} of {key.name or 'no name'} is valid, and the log says that it is revoked"
-                )
+                faults.append(f"{words} is valid, and the log says that it is revoked")
         return faults
 
     def _is_as_made(self, key: ApiKeyView, entry: AuditEntry | None) -> bool:

@@ -39,9 +39,7 @@ def visible(value: str) -> str:
     gaps = "".join(" " if unicodedata.category(character) == "Zs" else character for character in value)
     trimmed = unicodedata.normalize("NFC", " ".join(filter(None, gaps.split(" "))))
     for place, character in enumerate(trimmed, start=1):
-        # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
-        category = unicodedata.category(character)
-        if category[0] == "C" or category in ("Zl", "Zp") or _INVISIBLE.match(character):
+        if _is_invisible(character):
             raise ValueError(
                 f"has visible characters only, and number {place} of this one is U+{ord(character):04X}: leave it out"
             )
@@ -50,6 +48,12 @@ def visible(value: str) -> str:
     if not any(character.isalnum() for character in trimmed):
         raise ValueError("needs at least one letter or digit")
     return trimmed
+
+
+def _is_invisible(character: str) -> bool:
+    # C: control, format, surrogate, private and unassigned. Zl, Zp: ends of lines.
+    category = unicodedata.category(character)
+    return category[0] == "C" or category in ("Zl", "Zp") or _INVISIBLE.match(character) is not None
 
 
 Text = Annotated[

@@ -190,9 +190,9 @@ def join(
     # A person at the hospital sees warnings and a line for each round. A bad events file fails before any charge.
     with plain_errors(), RoundsShown(study, show_log(), events) as display:
         joining_hospital = _at(server, study, home, within)
-        options, directory = FormatOptions(separator, encoding, decimal, dates), joining_hospital.directory
-        source = named_records(data, patient_column, directory)
-        stored, asks = stored_format(directory, dataset), at_a_terminal() and not yes
+        options = FormatOptions(separator, encoding, decimal, dates)
+        source = named_records(data, patient_column, joining_hospital.directory)
+        stored, asks = stored_format(joining_hospital.directory, dataset), at_a_terminal() and not yes
         records, counts = _read_mapped(context, options, stored, source, columns, lazy=lazy, ask=asks)
         rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
