@@ -249,7 +249,9 @@ class _End:
             # An upgrade of the database writes one entry, and has no key to sign with.
             if self.head.signature is not None or (self.newest, entry.event.actor.kind) != (1, "unknown"):
                 document = self.signed().head.model_dump(mode="json")
-                verify_document(decode_public_key(signer.public_key), AUDIT_HEAD, document, self.head.signature or "")
+                verify_document(
+                    decode_public_key(signer.public_key), AUDIT_HEAD, document, str(self.head.signature or "")
+                )
         except SigningError:
             return "the head of the audit log is not signed by the coordinator"
         except _UNREADABLE:
@@ -261,7 +263,7 @@ class _End:
         try:
             head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
             return SignedAuditHead(head=head, signature=self.head.signature)
-        except (*_UNREADABLE, AttributeError):
+        except (ValidationError, AttributeError):
             return SignedAuditHead(head=AuditHead(study=self.log or None, entries=0, sha256=GENESIS), signature=None)
 
 

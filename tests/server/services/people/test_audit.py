@@ -292,3 +292,24 @@ def test_an_ended_session_changes_nothing(coordinator: Coordinator) -> None:
     with pytest.raises(Rejected, match="bad-token"):
         create_key(acting(coordinator, asked), ApiKeyCreate(role="viewer", name="Grace"))
     assert page(coordinator, None).entries == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit_log SET sequence = 'x' WHERE sequence = 3 AND study = 'sepsis'",
+        "UPDATE audit_log SET sequence = 2.5 WHERE sequence = 3 AND study = 'sepsis'",
+        "UPDATE audit_log SET sequence = 9223372036854775807 WHERE sequence = 3 AND study = 'sepsis'",
+        "UPDATE audit_heads SET signature = x'78' WHERE study = 'sepsis'",
+        "UPDATE audit_heads SET entries = 'x' WHERE study = 'sepsis'",
+    ],
+)
+def test_a_log_of_any_values_is_read_and_goes_on(logged: Coordinator, statement: str) -> None:
+    for trigger in ("audit_log_no_update", "audit_log_no_delete"):
+        logged.database.write("x", lambda tx, name=trigger: tx.session.execute(text(f"DROP TRIGGER IF EXISTS {name}")))
+    logged.database.write("x", lambda tx: tx.session.execute(text(statement)))
+    assert page(logged).fault is not None
+    # A hospital must be able to leave, and a study to be stopped.
+    enrolment.invite(by_ada(logged, "invite"), "sepsis", InvitationCreate(client="west"))
+    assert page(logged).fault is not None
