@@ -127,8 +127,8 @@ class JoinAgreements:
             return
         if standing.declined is not None and person is None:
             raise NotAgreed(f"{subject} is {standing.in_words}. No data was sent")
-        others = (each.person for each in standing.agreed if each.person is not None)
-        if person is not None and any(each.is_same(person) for each in others):
+        people = (each.person for each in standing.agreed if each.person is not None)
+        if person is not None and any(each.is_same(person) for each in people):
             return
         with DecisionLedger.open_in(self.home) as ledger:
             ledger.decide(subject, "agree", person or DecidingPerson.acting(), self.policy.approval)

@@ -133,9 +133,9 @@ def verify_signature(folder: Path, content: bytes, trust: Trust) -> str:
 def _find_signer(folder: Path, content: bytes, allowed_signers: Path) -> str:
     if not allowed_signers.is_file():
         raise BundleError(f"{allowed_signers} is no file: name the allowed_signers file that the maker gave you.")
-    allowed = ("-f", str(allowed_signers.resolve()))
-    principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *allowed).stdout)
-    verify = ("verify", *allowed, "-I", principals[0])
+    signers = ("-f", str(allowed_signers.resolve()))
+    principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *signers).stdout)
+    verify = ("verify", *signers, "-I", principals[0])
     if not principals[0] or _ssh_keygen(folder, content, *verify).returncode != 0:
         raise BundleError(f"Its key is not allowed by {allowed_signers}: do not install it, and ask its maker.")
     return principals[0]
@@ -159,15 +159,15 @@ def verify_files(folder: Path, manifest: BundleManifest) -> None:
     Raises:
         BundleError: a file is missing, altered, a link, or not in the manifest.
     """
-    again = "unpack the archive again into an empty folder, or ask its maker."
+    remedy = "unpack the archive again into an empty folder, or ask its maker."
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
     if missing := sorted(manifest.digests.keys() - present):
-        raise BundleError(f"{missing[0]} is missing: {again}")
+        raise BundleError(f"{missing[0]} is missing: {remedy}")
     if strangers := sorted(present - manifest.digests.keys() - {MANIFEST, SIGNATURE}):
-        raise BundleError(f"{strangers[0]} is not in {MANIFEST}: {again}")
+        raise BundleError(f"{strangers[0]} is not in {MANIFEST}: {remedy}")
     for name, digest in manifest.digests.items():
         if (folder / name).is_symlink() or file_digest(folder / name) != digest:
-            raise BundleError(f"{name} was altered: {again}")
+            raise BundleError(f"{name} was altered: {remedy}")
 
 
 def file_digest(path: Path) -> str:
@@ -189,9 +189,9 @@ def verify_machine(manifest: BundleManifest) -> None:
         BundleError: the bundle is for another Python, another processor, another system or a newer C library.
     """
     for name, text in machine_facts().items():
-        wanted = manifest.facts.get(name)
-        if wanted != text:
-            raise BundleError(f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for another one.")
+        expected = manifest.facts.get(name)
+        if expected != text:
+            raise BundleError(f"This bundle is for {name} {expected}, and here is {name} {text}: ask for another one.")
     needed, (library, version) = manifest.facts.get("glibc", "0"), platform.libc_ver()
     if library == "glibc" and _numbers(version) < _numbers(needed):
         raise BundleError(f"This bundle needs glibc {needed}, and here is {version}: use a newer system.")
@@ -236,8 +236,8 @@ def pip_command(python: Path, bundle: Path) -> list[str]:
 
 def clean_environment(**settings: str) -> dict[str, str]:
     """Return the environment without settings of pip and Python, which could name an index or other packages."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    return {**kept, "PIP_CONFIG_FILE": os.devnull, **settings}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    return {**environment, "PIP_CONFIG_FILE": os.devnull, **settings}
 
 
 def install_bundle(bundle: Path, target: Path, manifest: BundleManifest) -> None:

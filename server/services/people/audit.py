@@ -113,8 +113,8 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
 def begin_log(coordinator: Coordinator, tx: Transaction, study: str) -> None:
     """Write the first entry of a study's log, which says who created the study."""
     created_here = ChangeRequest(Actor(kind="machine", name=""), study, "create_study")
-    asked = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
-    write_entry(tx, coordinator.signer, asked)
+    request = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
+    write_entry(tx, coordinator.signer, request)
 
 
 def naming_key(coordinator: Coordinator, key: GivenKey) -> Coordinator:
@@ -143,10 +143,10 @@ def record_operated(
 
     account  the study's, where the caller has locked it. details: client or query
     """
-    asked, entry = coordinator.asked, tx.shared.get(_ENTRY)
-    if asked is None or entry is None or not coordinator.binds_models or study.protocol < NAMED_PEOPLE:
+    request, entry = coordinator.asked, tx.shared.get(_ENTRY)
+    if request is None or entry is None or not coordinator.binds_models or study.protocol < NAMED_PEOPLE:
         return
-    actor = asked.actor
+    actor = request.actor
     actor_fields: dict[str, Any] = {"actor": actor.name, "role": actor.role or actor.kind}
     anchored: dict[str, Any] = {"audit_entries": entry.sequence, "audit_sha256": entry.sha256}
     locked = account or lock_account(tx, coordinator.signer, study)

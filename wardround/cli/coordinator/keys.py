@@ -169,8 +169,8 @@ def _request(role: Role, study: str | None, name: str, days: int) -> ApiKeyCreat
 
 def _row(key: ApiKeyView) -> list[str]:
     expires = "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d}"
-    made, name = f"{key.created_at:%Y-%m-%d}", key.name or "no name"
-    return [key.id, name, key.role, key.study or "all", made, expires, _state(key)]
+    created, name = f"{key.created_at:%Y-%m-%d}", key.name or "no name"
+    return [key.id, name, key.role, key.study or "all", created, expires, _state(key)]
 
 
 def _state(key: ApiKeyView) -> str:
