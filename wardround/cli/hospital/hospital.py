@@ -186,10 +186,9 @@ def join(
     from wardround.cli.hospital.agreement import at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
-    within = _one_round_within(once, wait)
     # A person at the hospital sees warnings and a line for each round. A bad events file fails before any charge.
     with plain_errors(), RoundsShown(study, show_log(), events) as display:
-        joining_hospital = _at(server, study, home, within)
+        joining_hospital = _at(server, study, home, within := _one_round_within(once, wait))
         options = FormatOptions(separator, encoding, decimal, dates)
         source = named_records(data, patient_column, joining_hospital.directory)
         stored, asks = stored_format(joining_hospital.directory, dataset), at_a_terminal() and not yes
