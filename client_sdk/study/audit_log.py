@@ -37,7 +37,7 @@ class AuditLog:
     fault: str | None
 
     def faults(self, trusted_key: str, ledger: Iterable[Entry] = (), keys: Iterable[ApiKeyView] = ()) -> list[str]:
-        """Return in words what is not as the coordinator wrote it. Empty: nothing was changed or removed.
+        """Return in words what is not as the coordinator wrote it. Empty: all is as it was written.
 
         trusted_key  the coordinator's public key
         ledger       of the study. Entries of kind `operated` name the log as it was then

@@ -55,7 +55,7 @@ class BundleError(Exception):
 
 @dataclass(frozen=True)
 class BundleManifest:
-    """What a bundle says of itself.
+    """The statements of a bundle about itself.
 
     facts: name -> text, such as python -> 3.11
     digests: path below the bundle's folder -> SHA-256 in hexadecimal digits
@@ -67,7 +67,7 @@ class BundleManifest:
 
 @dataclass(frozen=True)
 class Trust:
-    """What the receiver knows of the maker, from another way than the bundle's.
+    """The knowledge of the receiver about the maker, from another way than the bundle's.
 
     allowed_signers: a file in the format of ssh-keygen's ALLOWED SIGNERS
     fingerprint: of the maker's key, as `ssh-keygen -l` prints it
@@ -104,7 +104,7 @@ def verify_signature(folder: Path, content: bytes, trust: Trust) -> str:
     """Verify that a key which the receiver trusts signed the manifest, and return the signer in words.
 
     Raises:
-        BundleError: there is no signature, it does not fit, or nothing says that its key is the maker's.
+        BundleError: there is no signature, it does not fit, or no file says that its key is the maker's.
     """
     if not (folder / SIGNATURE).is_file():
         if trust.allowed_signers or trust.fingerprint:
@@ -244,7 +244,7 @@ def install_bundle(bundle: Path, target: Path, manifest: BundleManifest) -> None
     """Install into a folder beside the target, check the installation there, and rename the folder at the end.
 
     Guarantees:
-        The target is there only after everything has worked. A failure leaves nothing behind.
+        The target is there only after everything has worked. A failure leaves no files behind.
 
     Raises:
         BundleError: a step failed.

@@ -1,4 +1,4 @@
-"""Who may call which operation of the coordinator's API. Pure.
+"""The callers of each operation of the coordinator's API. Pure.
 
 A person holds grants: a role in one study, or in all. A hospital signs its requests. The table names every operation of
 the API once, and the API refuses a caller before it reads the body.

@@ -139,7 +139,7 @@ def record_operated(
     account: LedgerAccount | None = None,
     **details: str,
 ) -> None:
-    """Record in the study's ledger what a person did, so that hospitals see it. Nothing for acts of the coordinator.
+    """Record in the study's ledger what a person did, so that hospitals see it. Not for its own acts.
 
     account  the study's, where the caller has locked it. details: client or query
     """
@@ -227,7 +227,7 @@ class _End:
 
     @property
     def last(self) -> tuple[int, str]:
-        """Number and hash that the next entry follows. No number is used twice, whatever the head says."""
+        """Number and hash that the next entry follows. No number is used twice, also under a lower head."""
         sha256 = GENESIS if self.row is None else self.row.sha256
         return self.newest, sha256 if isinstance(sha256, str) and is_digest(sha256) else GENESIS
 
@@ -259,7 +259,7 @@ class _End:
         return None
 
     def signed(self) -> SignedAuditHead:
-        """Return the head as a message. What is no head counts as one without a signature."""
+        """Return the head as a message. A head that cannot be read counts as one without a signature."""
         try:
             head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
             return SignedAuditHead(head=head, signature=self.head.signature)

@@ -36,7 +36,7 @@ KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>
 
 
 class _KeyPlace(Protocol):
-    """Where keys are made: over the API, or in the database."""
+    """The place where keys are made: over the API, or in the database."""
 
     def create(self, request: ApiKeyCreate) -> ApiKeyView: ...
 
