@@ -48,7 +48,7 @@ def test_a_change_is_kept_with_its_time_and_said_of_its_hospital_alone(coordinat
     note_program(coordinator, study, "h1", OLDER)
     assert known(coordinator, "h1") == OLDER
     changed = sites(coordinator)
-    assert [changed[name].comparison for name in ("h0", "h1", "h2")] == ["same", "differs", "same"]
+    assert [changed[name].comparison for name in ("h0", "h1", "h2")] == ["same", "too-old", "same"]
     assert changed["h0"].since == enrolled
     since = changed["h1"].since
     assert since is not None

@@ -44,7 +44,7 @@ def test_errors_are_one_line_and_an_exit_code(here: Live, run: Run, tmp_path: Pa
         (("budget", "sepsis"), 1, "enrol first"),
         (("enrol", "wri_half"), 1, "copy all of it"),
         (("study", "show", "flu", "--key-file", str(tmp_path / "administrator.key")), 1, "unknown-study"),
-        (("study", "start", "flu"), 1, "operator key"),
+        (("study", "start", "flu"), 1, "API key or a login"),
         (("egress-log",), 1, "no ledger"),
         (("study", "create", "flu", "--settings", str(tmp_path / "none.json")), 1, "none.json"),
         (("budget",), 2, "Missing argument"),

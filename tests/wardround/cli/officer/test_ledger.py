@@ -37,8 +37,8 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert "unbounded" in shown
 
     verified = json.loads(run("ledger", "verify", "sepsis", "--json").stdout)
-    # Opened and joined, then reserved, settled and released twice, the initial model, and the end.
-    assert verified["entries"] == 10
+    # Opened and joined, then reserved, settled and released twice, the initial model, and the end. Three name a person.
+    assert verified["entries"] == 10 + 3
     assert all(row["shown"] == row["recomputed"] for row in verified["limits"])
 
     run("ledger", "export", "sepsis", "--out", str(tmp_path / "ledger.jsonl"), operator=True)
@@ -47,7 +47,7 @@ def test_a_study_from_its_creation_to_its_verified_ledger(here: Live, run: Run, 
     assert {w["client"]: w["head"]["entries"] for w in signed["witnesses"]} == {"mercy": verified["entries"]}
     assert signed["head"]["head"]["sha256"] == verified["head"]
     assert [member["client"] for member in signed["roster"]["members"]] == ["mercy"]
-    assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (10, verified["head"])
+    assert verify_chain([Entry.from_dict(entry) for entry in exported]) == (13, verified["head"])
     _verified_without_a_network(here, run, tmp_path / "ledger.jsonl", verified["head"])
 
     left = json.loads(run("egress-log", "--json").stdout)

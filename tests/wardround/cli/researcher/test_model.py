@@ -193,7 +193,7 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, model: str, data: str, tmp_
         (("evaluate", "sepsis", "--data", data), 1, "add --watch"),
         (("evaluate", model, "--data", str(tmp_path / "less.csv")), 1, "'sick'"),
         (("evaluate", "sepsis", "--data", data, "--watch"), 2, "needs --name"),
-        (("evaluate", "sepsis", "--data", data, "--watch", "--name", "x"), 1, "operator key"),
+        (("evaluate", "sepsis", "--data", data, "--watch", "--name", "x"), 1, "API key or a login"),
         (("export", model), 2, "--onnx FILE"),
         (("export", model, "--torch", str(there)), 1, "exists already"),
     ]
