@@ -267,7 +267,7 @@ class _End:
         try:
             head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
             return SignedAuditHead(head=head, signature=self.head.signature)
-        except (*_UNREADABLE, AttributeError):
+        except WRONG_VALUE:
             return SignedAuditHead(head=AuditHead(study=self.log or None, entries=0, sha256=GENESIS), signature=None)
 
 

@@ -144,7 +144,8 @@ def test_a_member_without_a_block_decides_nothing(coordinator: Coordinator, cloc
 
 
 def test_an_older_study_takes_no_such_question(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("study_protocol.versions.ALL_QUESTIONS", 3)
+    for number in ("ALL_QUESTIONS", "NAMED_PEOPLE"):
+        monkeypatch.setattr(f"study_protocol.versions.{number}", 3)
     open_asked(coordinator)
     with pytest.raises(Rejected, match="needs number 4 of the protocol, and this study was created with number 3"):
         ask.ask(coordinator, STUDY, by_hospital())

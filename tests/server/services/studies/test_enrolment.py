@@ -8,17 +8,24 @@ from server.db.people_tables import ApiKeyRow
 from server.db.tables import InvitationRow, UsedTokenRow
 from server.domain.errors import Rejected
 from server.services import views
-from server.services.coordinator import Coordinator
+from server.services.coordinator import Coordinator, Written
 from server.services.identities import MemberIdentity, identify
 from server.services.people import keys
 from server.services.rounds.assign import find_assignment
-from server.services.studies import lifecycle
-from server.services.studies.enrolment import enrol, invite, revoke, rotate_key, use_token, withdraw
-from study_protocol.study.messages import EnrolmentRequest, InvitationCreate
+from server.services.studies import enrolment, lifecycle
+from server.services.studies.enrolment import invite, revoke, rotate_key, use_token, withdraw
+from study_protocol.study.messages import Enrolment, EnrolmentRequest, InvitationCreate
 from study_protocol.study.people import ApiKeyCreate
+from study_protocol.versions import PROTOCOL, ProgramVersion, program_version
 from study_protocol.wire.signing import SigningError, roster_fingerprint
 from tests.factories.hospital_double import Hospital, UseCases
 from tests.factories.studies import FakeClock, open_study, work
+
+PROGRAM = ProgramVersion(program_version(), PROTOCOL)
+
+
+def enrol(coordinator: Coordinator, request: EnrolmentRequest) -> Written[Enrolment]:
+    return enrolment.enrol(coordinator, request, PROGRAM)
 
 
 def member(coordinator: Coordinator, study: str, client: str) -> MemberIdentity | None:
