@@ -175,8 +175,8 @@ class Settings(BaseModel):
             return None
         problems = self._problems_of_logins()
         try:
-            given = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
-            settings = SingleSignOnSettings(**given)
+            provider_settings = {name: getattr(self, f"sso_{name}") for name in SingleSignOnSettings.model_fields}
+            settings = SingleSignOnSettings(**provider_settings)
         except ValidationError as error:
             raise SettingsError("; ".join((*problems, *map(_in_words, error.errors(include_input=False))))) from error
         if problems:

@@ -134,12 +134,12 @@ def _title(text: str, subject: str) -> str:
 def _visible(text: str, subject: str, max_length: int) -> str:
     """Return the text with one blank a gap and in the form NFC. Raises ConfigurationError as `DecidingPerson`."""
     try:
-        kept = visible(text)
+        plain = visible(text)
     except ValueError as error:
         raise ConfigurationError(f"a person's {subject} {error}") from error
-    if len(kept) > max_length:
-        raise ConfigurationError(f"a person's {subject} has 1 to {max_length} characters, and {len(kept)} were given")
-    return kept
+    if len(plain) > max_length:
+        raise ConfigurationError(f"a person's {subject} has 1 to {max_length} characters, and {len(plain)} were given")
+    return plain
 
 
 def _login_uid() -> int | None:

@@ -42,9 +42,9 @@ class SubjectStanding:
     def in_words(self) -> str:
         """Return who has decided and what lacks, in one or two sentences."""
         if self.effective is not None:
-            return f"approved by {_who(self.effective)}"
+            return f"approved by {_name_of(self.effective)}"
         if self.declined is not None:
-            return f"declined by {_who(self.declined)}"
+            return f"declined by {_name_of(self.declined)}"
         if not self.agreed and self.replaced:
             return "replaced by a later one"
         if not self.agreed:
@@ -158,6 +158,6 @@ def _without(agreed: Sequence[Decision], decision: Decision) -> tuple[Decision, 
     return tuple(each for each in agreed if each.person is None or not each.person.is_same(person))
 
 
-def _who(decision: Decision) -> str:
+def _name_of(decision: Decision) -> str:
     name = "a person who is not recorded," if decision.person is None else str(decision.person)
     return f"{name} on {decision.at[:10]}" if decision.at else name.rstrip(",")

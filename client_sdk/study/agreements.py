@@ -127,8 +127,7 @@ class JoinAgreements:
             return
         if standing.declined is not None and person is None:
             raise NotAgreed(f"{subject} is {standing.in_words}. No data was sent")
-        others = (each.person for each in standing.agreed if each.person is not None)
-        if person is not None and any(each.is_same(person) for each in others):
+        if _has_agreed(person, standing):
             return
         with DecisionLedger.open_in(self.home) as ledger:
             ledger.decide(subject, "agree", person or DecidingPerson.acting(), self.policy.approval)
@@ -184,3 +183,8 @@ def _replaced(subject: Subject) -> str:
 
 def _so_many(people: int) -> str:
     return "pin" if people == 1 else f"{people} people pin"
+
+
+def _has_agreed(person: DecidingPerson | None, standing: SubjectStanding) -> bool:
+    people = (decision.person for decision in standing.agreed if decision.person is not None)
+    return person is not None and any(each.is_same(person) for each in people)

@@ -37,7 +37,7 @@ class AuditLog:
     fault: str | None
 
     def faults(self, trusted_key: str, ledger: Iterable[Entry] = (), keys: Iterable[ApiKeyView] = ()) -> list[str]:
-        """Return in words what is not as the coordinator wrote it. Empty: nothing was changed or removed.
+        """Return in words what is not as the coordinator wrote it. Empty: all is as it was written.
 
         trusted_key  the coordinator's public key
         ledger       of the study. Entries of kind `operated` name the log as it was then
@@ -77,12 +77,12 @@ class AuditLog:
         ]
 
     def _faults_of_keys(self, keys: Iterable[ApiKeyView]) -> list[str]:
-        made = {entry.event.key.id: entry for entry in self.entries if entry.event.key is not None}
+        entry_of_key = {entry.event.key.id: entry for entry in self.entries if entry.event.key is not None}
         revoked = {entry.event.address for entry in self.entries if entry.event.action == "revoke_key"}
         faults: list[str] = []
         for key in keys:
             words = f"the key {key.id} of {key.name or 'no name'}"
-            if not self._is_as_made(key, made.get(key.id)):
+            if not self._is_as_made(key, entry_of_key.get(key.id)):
                 faults.append(f"{words} is not as an entry of the log made it")
             if key.revoked_at is None and f"/v1/api-keys/{key.id}" in revoked:
                 faults.append(f"{words} is valid, and the log says that it is revoked")
@@ -91,11 +91,11 @@ class AuditLog:
     def _is_as_made(self, key: ApiKeyView, entry: AuditEntry | None) -> bool:
         if entry is None or entry.event.key is None:
             return self._is_from_before(key)
-        given = entry.event.key
-        expires_at = key.created_at + timedelta(days=given.expires_in_days)
-        same = ("role", "study", "name", "secret_sha256")
+        named_key = entry.event.key
+        expires_at = key.created_at + timedelta(days=named_key.expires_in_days)
+        compared_fields = ("role", "study", "name", "secret_sha256")
         return (
-            all(getattr(key, name) == getattr(given, name) for name in same)
+            all(getattr(key, name) == getattr(named_key, name) for name in compared_fields)
             and abs(key.created_at - entry.event.at) < _NEAR
             and key.expires_at is not None
             and abs(key.expires_at - expires_at) < _NEAR

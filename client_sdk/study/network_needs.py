@@ -1,4 +1,4 @@
-"""What the network of a hospital has to allow, as a table for its IT."""
+"""The needs of a hospital in its network, as a table for its IT."""
 
 from __future__ import annotations
 

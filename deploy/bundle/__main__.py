@@ -68,9 +68,9 @@ def _fill(bundle: Path, wheels: Sequence[Wheel], extras: Sequence[str], options:
     write_lock(wheels, extras, bundle)
     verify_lock(bundle)
     write_components(options.sbom_tool, bundle)
-    here = Path(__file__).parent
-    shutil.copy(here / "install.sh", bundle)
-    shutil.copy(here / "installer.py", bundle / "install.py")
+    source_folder = Path(__file__).parent
+    shutil.copy(source_folder / "install.sh", bundle)
+    shutil.copy(source_folder / "installer.py", bundle / "install.py")
     (version,) = (wheel.version for wheel in wheels if wheel.name == "wardround")
     documents = copy_documents(options.documents, bundle)
     builder = find_builder() if options.image else None

@@ -42,10 +42,10 @@ def parse_extras(text: str) -> list[str]:
     Raises:
         BundleError: pyproject.toml has no extra of such a name.
     """
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared_extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     extras = sorted({name.strip() for name in text.split(",") if name.strip()})
-    if unknown := sorted(set(extras) - set(known)):
-        raise BundleError(f"There is no extra {unknown[0]!r}: choose from {', '.join(known)}.")
+    if unknown := sorted(set(extras) - set(declared_extras)):
+        raise BundleError(f"There is no extra {unknown[0]!r}: choose from {', '.join(declared_extras)}.")
     return extras
 
 

@@ -55,7 +55,7 @@ class BundleError(Exception):
 
 @dataclass(frozen=True)
 class BundleManifest:
-    """What a bundle says of itself.
+    """The statements of a bundle about itself.
 
     facts: name -> text, such as python -> 3.11
     digests: path below the bundle's folder -> SHA-256 in hexadecimal digits
@@ -67,7 +67,7 @@ class BundleManifest:
 
 @dataclass(frozen=True)
 class Trust:
-    """What the receiver knows of the maker, from another way than the bundle's.
+    """The knowledge of the receiver about the maker, from another way than the bundle's.
 
     allowed_signers: a file in the format of ssh-keygen's ALLOWED SIGNERS
     fingerprint: of the maker's key, as `ssh-keygen -l` prints it
@@ -104,7 +104,7 @@ def verify_signature(folder: Path, content: bytes, trust: Trust) -> str:
     """Verify that a key which the receiver trusts signed the manifest, and return the signer in words.
 
     Raises:
-        BundleError: there is no signature, it does not fit, or nothing says that its key is the maker's.
+        BundleError: there is no signature, it does not fit, or no file says that its key is the maker's.
     """
     if not (folder / SIGNATURE).is_file():
         if trust.allowed_signers or trust.fingerprint:
@@ -133,9 +133,9 @@ def verify_signature(folder: Path, content: bytes, trust: Trust) -> str:
 def _find_signer(folder: Path, content: bytes, allowed_signers: Path) -> str:
     if not allowed_signers.is_file():
         raise BundleError(f"{allowed_signers} is no file: name the allowed_signers file that the maker gave you.")
-    allowed = ("-f", str(allowed_signers.resolve()))
-    principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *allowed).stdout)
-    verify = ("verify", *allowed, "-I", principals[0])
+    signers = ("-f", str(allowed_signers.resolve()))
+    principals = re.split(r"[,\n]", _ssh_keygen(folder, content, "find-principals", *signers).stdout)
+    verify = ("verify", *signers, "-I", principals[0])
     if not principals[0] or _ssh_keygen(folder, content, *verify).returncode != 0:
         raise BundleError(f"Its key is not allowed by {allowed_signers}: do not install it, and ask its maker.")
     return principals[0]
@@ -159,15 +159,15 @@ def verify_files(folder: Path, manifest: BundleManifest) -> None:
     Raises:
         BundleError: a file is missing, altered, a link, or not in the manifest.
     """
-    again = "unpack the archive again into an empty folder, or ask its maker."
+    remedy = "unpack the archive again into an empty folder, or ask its maker."
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
     if missing := sorted(manifest.digests.keys() - present):
-        raise BundleError(f"{missing[0]} is missing: {again}")
+        raise BundleError(f"{missing[0]} is missing: {remedy}")
     if strangers := sorted(present - manifest.digests.keys() - {MANIFEST, SIGNATURE}):
-        raise BundleError(f"{strangers[0]} is not in {MANIFEST}: {again}")
+        raise BundleError(f"{strangers[0]} is not in {MANIFEST}: {remedy}")
     for name, digest in manifest.digests.items():
         if (folder / name).is_symlink() or file_digest(folder / name) != digest:
-            raise BundleError(f"{name} was altered: {again}")
+            raise BundleError(f"{name} was altered: {remedy}")
 
 
 def file_digest(path: Path) -> str:
@@ -189,9 +189,9 @@ def verify_machine(manifest: BundleManifest) -> None:
         BundleError: the bundle is for another Python, another processor, another system or a newer C library.
     """
     for name, text in machine_facts().items():
-        wanted = manifest.facts.get(name)
-        if wanted != text:
-            raise BundleError(f"This bundle is for {name} {wanted}, and here is {name} {text}: ask for another one.")
+        expected = manifest.facts.get(name)
+        if expected != text:
+            raise BundleError(f"This bundle is for {name} {expected}, and here is {name} {text}: ask for another one.")
     needed, (library, version) = manifest.facts.get("glibc", "0"), platform.libc_ver()
     if library == "glibc" and _numbers(version) < _numbers(needed):
         raise BundleError(f"This bundle needs glibc {needed}, and here is {version}: use a newer system.")
@@ -236,15 +236,15 @@ def pip_command(python: Path, bundle: Path) -> list[str]:
 
 def clean_environment(**settings: str) -> dict[str, str]:
     """Return the environment without settings of pip and Python, which could name an index or other packages."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    return {**kept, "PIP_CONFIG_FILE": os.devnull, **settings}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    return {**environment, "PIP_CONFIG_FILE": os.devnull, **settings}
 
 
 def install_bundle(bundle: Path, target: Path, manifest: BundleManifest) -> None:
     """Install into a folder beside the target, check the installation there, and rename the folder at the end.
 
     Guarantees:
-        The target is there only after everything has worked. A failure leaves nothing behind.
+        The target is there only after everything has worked. A failure leaves no files behind.
 
     Raises:
         BundleError: a step failed.

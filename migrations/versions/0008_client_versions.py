@@ -1,4 +1,4 @@
-"""Which program a hospital runs
+"""The program that a hospital runs
 
 Revision: 0008
 After: 0007

@@ -1,4 +1,4 @@
-"""What the audit log costs: the same change with and without its entry, and the check of a long log.
+"""The cost of the audit log: the same change with and without its entry, and the check of a long log.
 
     python -m research.benchmarks.audit_log [--changes 300] [--entries 10000]
 

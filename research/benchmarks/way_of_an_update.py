@@ -35,7 +35,6 @@ from research.benchmarks.watched_round import Way, run
 SHARED = (
     "study_protocol/",
     "client_sdk/errors.py",
-    "study_protocol/files/durable.py",
     "accounting/plan/",
     "accounting/errors.py",
     "accounting/units.py",

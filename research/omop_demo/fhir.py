@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from research.omop_demo.patients import Diagnosis, MeasuredValue, Patients, Person, Visit
+from research.omop_demo.patients import Diagnosis, MeasuredValue, OmopPerson, Patients, Visit
 from research.omop_demo.vocabulary import Concept, Vocabulary
 
 _SYSTEMS = {
@@ -34,7 +34,7 @@ def write_resources(folder: Path, patients: Patients, vocabulary: Vocabulary) ->
     _write(folder, "Observation", (_observation(measured, concepts) for measured in patients.measurements))
 
 
-def _patient(person: Person) -> Iterator[tuple[str, Any]]:
+def _patient(person: OmopPerson) -> Iterator[tuple[str, Any]]:
     yield "id", str(person.id)
     yield "identifier", [{"value": person.source}]
     if person.gender:

@@ -44,7 +44,7 @@ _Row = dict[str, str]
 
 
 @dataclass(frozen=True, repr=False)
-class Person:
+class OmopPerson:
     """One patient. `gender` is a concept, 0 if unknown."""
 
     id: int
@@ -99,7 +99,7 @@ class MeasuredValue:
 class Patients:
     """All patients of the build, and what is known of them."""
 
-    persons: list[Person] = field(default_factory=list[Person])
+    persons: list[OmopPerson] = field(default_factory=list[OmopPerson])
     visits: list[Visit] = field(default_factory=list[Visit])
     conditions: list[Diagnosis] = field(default_factory=list[Diagnosis])
     measurements: list[MeasuredValue] = field(default_factory=list[MeasuredValue])
@@ -140,14 +140,14 @@ class _Builder:
         self._codes, self._admitted, self._values, self._predicted = vocabulary.codes, admitted, values, predicted
         self.patients = Patients()
 
-    def person(self, number: int, rows: list[_Row]) -> Person | None:
+    def person(self, number: int, rows: list[_Row]) -> OmopPerson | None:
         age = next((row["age"] for row in rows if row["age"]), None)
         if age is None:
             return None
         years = _OLDEST if age.startswith(">") else int(age)
         died = [self._unit_time(row, "hospitaldischargeoffset") for row in rows if _expired(row)]
         gender = rows[0]["gender"]
-        return Person(
+        return OmopPerson(
             number,
             rows[0]["uniquepid"],
             self._codes.get(("patient.gender", gender), 0),
@@ -157,7 +157,7 @@ class _Builder:
             min(died, default=None),
         )
 
-    def add(self, person: Person, rows: list[_Row]) -> None:
+    def add(self, person: OmopPerson, rows: list[_Row]) -> None:
         self.patients.persons.append(person)
         by_stay: dict[str, list[_Row]] = defaultdict(list)
         for row in rows:
@@ -168,7 +168,7 @@ class _Builder:
             for row in units:
                 self._add_unit_stay(person, row)
 
-    def _add_unit_stay(self, person: Person, row: _Row) -> None:
+    def _add_unit_stay(self, person: OmopPerson, row: _Row) -> None:
         starts, number = self._unit_time(row), row["patientunitstayid"]
         # A step-down unit is no intensive care.
         kind = "hospital stay" if row["unitstaytype"] == "stepdown/other" else "ICU stay"
@@ -185,12 +185,14 @@ class _Builder:
                 MeasuredValue(len(into) + 1, person.id, visit, source, concept, starts, amount, unit_concept, unit)
             )
 
-    def _add_visit(self, person: Person, code: tuple[str, str], starts: datetime, ends: datetime, source: str) -> int:
+    def _add_visit(
+        self, person: OmopPerson, code: tuple[str, str], starts: datetime, ends: datetime, source: str
+    ) -> int:
         into = self.patients.visits
         into.append(Visit(len(into) + 1, person.id, self._codes[code], starts, max(starts, ends), source))
         return len(into)
 
-    def _add_condition(self, person: Person, visit: int, code: tuple[str, str], day: date) -> None:
+    def _add_condition(self, person: OmopPerson, visit: int, code: tuple[str, str], day: date) -> None:
         into, source = self.patients.conditions, "diabetes" if code[0].endswith("diabetes") else code[1]
         into.append(Diagnosis(len(into) + 1, person.id, visit, source, self._codes.get(code, 0), day))
 

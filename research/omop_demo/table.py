@@ -15,7 +15,7 @@ from pathlib import Path
 
 from openpyxl import Workbook
 
-from research.omop_demo.patients import Patients, Person
+from research.omop_demo.patients import OmopPerson, Patients
 from research.omop_demo.vocabulary import Vocabulary
 from study_protocol.study.cohort import PATIENT, Cohort, CohortColumn, IndexEvent
 
@@ -95,7 +95,7 @@ def _matches(event: _Event, use: IndexEvent | CohortColumn, vocabulary: Vocabula
 
 
 def _cell(
-    person: Person, events: list[_Event], column: CohortColumn, index: date, years: int, vocabulary: Vocabulary
+    person: OmopPerson, events: list[_Event], column: CohortColumn, index: date, years: int, vocabulary: Vocabulary
 ) -> Cell:
     first, last = column.days or _ALL_DAYS
     match column.of:

@@ -68,7 +68,7 @@ class Lanes:
     threads  requests that are carried out in a thread
     heavy    those of them that compute for long. Heavy requests of all callers take turns, too
     streams  event streams
-    logins   questions to the identity provider, for people whom nobody knows yet. All of them are one caller
+    logins   questions to the identity provider, for people who are not known yet. All of them are one caller
     """
 
     def __init__(self) -> None:

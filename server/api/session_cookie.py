@@ -16,7 +16,7 @@ READING = frozenset({"GET", "HEAD"})
 
 
 def cookie_of(request: Request) -> str | None:
-    """Return the session's token that a browser sent by itself, or None. What a program names goes first."""
+    """Return the session's token that a browser sent by itself, or None. A token that a program names goes first."""
     cookie = cookie_named(request, SESSION_COOKIE)
     return cookie if cookie.startswith(f"{PREFIX}_") and "authorization" not in request.headers else None
 

@@ -1,4 +1,4 @@
-"""Questions to the identity provider on behalf of people whom nobody knows yet."""
+"""Questions to the identity provider on behalf of people who are not known yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody asks the coordinator to change, as the audit log keeps it. Pure."""
+"""A change that a person or a hospital asks for, as the audit log keeps it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a login came to nothing. Each text is one or two sentences for the person, and holds no text of the provider."""
+"""Reasons for a login that failed. Each text is for the person, and holds no text of the provider."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class _AllowedAlgorithms(JWSRegistry):
 
 @dataclass(frozen=True)
 class ExpectedToken:
-    """What an ID token has to say. nonce: None where the login had none, as in the device flow."""
+    """The claims that an ID token has to have. nonce: None where the login had none, as in the device flow."""
 
     issuer: str
     client_id: str

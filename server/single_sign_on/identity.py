@@ -1,4 +1,4 @@
-"""Who logged in, read from claims. Every text in them comes from outside and is bounded here."""
+"""The person who logged in, read from claims. Every text in them comes from outside and is bounded here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OVERAGE = (
 class PersonIdentity:
     """A person, as the provider says.
 
-    issuer, subject   who it is: the pair names one person for ever, and nothing else does
+    issuer, subject   who it is: the pair alone names one person for ever
     name              to be shown. Printable, at most 100 characters, chosen by the person
     groups            printable names of groups or roles, at most 256 characters each
     """

@@ -115,7 +115,7 @@ _ERRORS: Mapping[str, Callable[[], SingleSignOnError]] = {
 
 
 def error_of(code: Any) -> SingleSignOnError:
-    """Return the exception for an error code of the provider. Nothing of an unknown code is repeated."""
+    """Return the exception for an error code of the provider. An unknown code is not repeated."""
     if isinstance(code, str) and code in _ERRORS:
         return _ERRORS[code]()
     return LoginRefused("denied", "the identity provider ended the login with an error: its log has the reason")

@@ -1,4 +1,4 @@
-"""What a provider says of itself at /.well-known/openid-configuration (OpenID Connect Discovery 1.0)."""
+"""The description of a provider at /.well-known/openid-configuration (OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _PRINTABLE = re.compile(r"[ -~]+")
 
 
 class SingleSignOnSettings(BaseModel):
-    """What the coordinator knows of its identity provider.
+    """The settings of the coordinator for its identity provider.
 
     issuer               the provider's address, exactly as it names itself: https://…
     client_id            the name under which the coordinator is registered there

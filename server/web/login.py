@@ -1,6 +1,6 @@
 """The way of a browser through the identity provider, and back with a session in a cookie.
 
-What a login needs until the browser comes back stands in a cookie of that browser alone. It proves nothing by itself:
+The state of a login stands in a cookie of its browser alone until the browser comes back. It is no proof by itself:
 the provider's code fits its verifier, and the signed ID token names its nonce.
 """
 
@@ -42,7 +42,7 @@ _Coded = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
 class _Begun(BaseModel):
-    """What the login's cookie holds. to: the page that the browser came from."""
+    """The contents of the login's cookie. to: the page that the browser came from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
@@ -114,6 +114,6 @@ def _begun_in(request: Request) -> _Begun:
 
 
 def _refusal_page(code: str, detail: str) -> HTMLResponse:
-    """Return a page that says why nobody is logged in."""
+    """Return a page that says why the login failed."""
     text = _PAGE.read_text().replace("{detail}", html.escape(f"{detail[:1].upper()}{detail[1:]}."))
     return HTMLResponse(text, CATALOGUE[code].status, PAGE_HEADERS | {"Cache-Control": "no-store"})

@@ -10,7 +10,7 @@ from pathlib import Path
 if os.name == "nt":
     import msvcrt
 
-    _HELD = {errno.EACCES, errno.EDEADLK}
+    _HELD_ERRORS = {errno.EACCES, errno.EDEADLK}
     # No other process can read a locked byte. This one lies behind all that stands in the file.
     _LOCKED_BYTE = 1 << 30
 
@@ -26,7 +26,7 @@ if os.name == "nt":
 else:
     import fcntl
 
-    _HELD = {errno.EAGAIN}
+    _HELD_ERRORS = {errno.EAGAIN}
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def _take(descriptor: int) -> bool:
     try:
         _lock(descriptor)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _HELD_ERRORS:
             return False
         raise
     return True

@@ -73,7 +73,7 @@ def exposure(path: Path, others: int = 0o077) -> str | None:
     """Return how others may use a file or folder and what to do about it, or None if its owner alone may.
 
     Args:
-        others: the bits of the mode that nobody else may have. Windows has no counterpart.
+        others: the bits of the mode that other users may not have. Windows has no counterpart.
 
     Raises:
         OSError: it cannot be looked at.

@@ -35,7 +35,7 @@ class AuditLogFault(Exception):
 
 
 class Actor(Message):
-    """Who asked for a change.
+    """The person or hospital that asked for a change.
 
     kind  `key` and `session` are people at the API. `machine` is a command on the coordinator's own machine. `unknown`
           stands in the first entry of a log that is younger than its study

@@ -1,4 +1,4 @@
-"""Who may call which operation of the coordinator's API. Pure.
+"""The callers of each operation of the coordinator's API. Pure.
 
 A person holds grants: a role in one study, or in all. A hospital signs its requests. The table names every operation of
 the API once, and the API refuses a caller before it reads the body.
@@ -101,7 +101,7 @@ def acting_role(grants: Iterable[Grant], operation: str, study: str | None) -> R
     return next((role for role in ROLES if role in own_roles and role in admitted_roles), None)
 
 
-def may_give(grants: Iterable[Grant], given: Grant) -> bool:
+def may_give(grants: Iterable[Grant], added: Grant) -> bool:
     """Return whether a person with these grants may give another one, or take it away.
 
     A lead gives roles in its own study, and never that of an administrator.
@@ -110,4 +110,4 @@ def may_give(grants: Iterable[Grant], given: Grant) -> bool:
     if any(grant.role == "administrator" and grant.study is None for grant in own_roles):
         return True
     leads = {grant.study for grant in own_roles if grant.role == "lead"}
-    return given.role != "administrator" and (None in leads or (given.study is not None and given.study in leads))
+    return added.role != "administrator" and (None in leads or (added.study is not None and added.study in leads))

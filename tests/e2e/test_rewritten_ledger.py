@@ -102,7 +102,8 @@ def test_a_lie_about_the_round_that_a_hospital_took_part_in_stops_it_for_good(
         proof = json.loads(ward.proof.read_bytes())
         assert proof["said"] in str(error)
         assert proof["shown"]["pages"][0]["entries"][0]["kind"] in ("settled", "cancelled")
-        assert len(proof["seen"]["entries"]) == 5
+        assert [entry["kind"] for entry in proof["seen"]["entries"]].count("operated") == 4
+        assert len(proof["seen"]["entries"]) == 5 + 4
     codes = [c["refusal"]["code"] for c in here.operator("GET", "/v1/studies/sepsis/rounds/2").json()["clients"]]
     assert codes == ["ledger-contradicted"] * 2
     # Put right afterwards: the hospital does not come back by itself.

@@ -23,6 +23,11 @@ def join(here: Hospital, **options: Any) -> Outcome:
     return here.join("sepsis", "logistic-regression", records(), **(chosen | options))
 
 
+def besides_decisions(ledger: HospitalLedger) -> list[Any]:
+    """Entries of the rounds, without the marks of what people decided."""
+    return [entry for entry in ledger.entries if entry.body["study"] != "/decisions"]
+
+
 def ledger_of(directory: Path) -> HospitalLedger:
     return HospitalLedger.open(ledger_path(directory, "icu"), read_only=True)
 

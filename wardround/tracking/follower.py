@@ -37,7 +37,7 @@ _ATTEMPTS = 3
 
 @dataclass
 class TrackedRun:
-    """What the server has of a run.
+    """The state of a run on the server.
 
     Attributes:
         run_id: the server's name of the run.
@@ -85,7 +85,7 @@ class TrackingServer(Protocol):
 
 @dataclass(frozen=True)
 class PassReport:
-    """What one pass has found and sent.
+    """The result of one pass.
 
     Attributes:
         run_id: of the tracking server.

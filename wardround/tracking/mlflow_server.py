@@ -81,8 +81,8 @@ class MlflowServer:
         """Return the run that has these tags. If there is none, it is created with them."""
         with self._plain_errors():
             experiment_id = self._experiment_id()
-            wanted = " and ".join(f"tags.`{key}` = '{text}'" for key, text in tags.items())
-            runs = self._client.search_runs([experiment_id], wanted, order_by=["attributes.start_time ASC"])
+            filter_text = " and ".join(f"tags.`{key}` = '{text}'" for key, text in tags.items())
+            runs = self._client.search_runs([experiment_id], filter_text, order_by=["attributes.start_time ASC"])
             run = runs[0] if runs else self._client.create_run(experiment_id, run_name=name, tags=dict(tags))
             run_id: str = run.info.run_id
             self._require_shared_artefacts(run.info.artifact_uri)
@@ -174,8 +174,8 @@ class MlflowServer:
         """Return the number of the model version that has these tags, or None."""
         with self._plain_errors():
             versions = self._client.search_model_versions(f"name = '{name}'")
-        same = (version for version in versions if tags.items() <= version.tags.items())
-        return next((str(version.version) for version in same), None)
+        equal_versions = (version for version in versions if tags.items() <= version.tags.items())
+        return next((str(version.version) for version in equal_versions), None)
 
     def register(self, name: str, run_id: str, folder: str, tags: Mapping[str, str]) -> str:
         """Register the files in a folder of a run as a new model version, and return its number."""
@@ -273,5 +273,5 @@ def require_server_address(address: str) -> str:
     return address.rstrip("/")
 
 
-def _parts(entries: list[Any], most: int) -> Iterator[list[Any]]:
-    return (entries[start : start + most] for start in range(0, len(entries), most))
+def _parts(entries: list[Any], size: int) -> Iterator[list[Any]]:
+    return (entries[start : start + size] for start in range(0, len(entries), size))

@@ -117,8 +117,8 @@ def write_entry(tx: Transaction, signer: SigningKey, request: ChangeRequest) -> 
 def begin_log(coordinator: Coordinator, tx: Transaction, study: str) -> None:
     """Write the first entry of a study's log, which says who created the study."""
     created_here = ChangeRequest(Actor(kind="machine", name=""), study, "create_study")
-    asked = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
-    write_entry(tx, coordinator.signer, asked)
+    request = created_here if coordinator.asked is None else replace(coordinator.asked, study=study)
+    write_entry(tx, coordinator.signer, request)
 
 
 def naming_key(coordinator: Coordinator, key: GivenKey) -> Coordinator:
@@ -143,14 +143,14 @@ def record_operated(
     account: LedgerAccount | None = None,
     **details: str,
 ) -> None:
-    """Record in the study's ledger what a person did, so that hospitals see it. Nothing for acts of the coordinator.
+    """Record in the study's ledger what a person did, so that hospitals see it. Not for its own acts.
 
     account  the study's, where the caller has locked it. details: client or query
     """
-    asked, entry = coordinator.asked, tx.shared.get(_ENTRY)
-    if asked is None or entry is None or not coordinator.binds_models or study.protocol < NAMED_PEOPLE:
+    request, entry = coordinator.asked, tx.shared.get(_ENTRY)
+    if request is None or entry is None or not coordinator.binds_models or study.protocol < NAMED_PEOPLE:
         return
-    actor = asked.actor
+    actor = request.actor
     actor_fields: dict[str, Any] = {"actor": actor.name, "role": actor.role or actor.kind}
     anchored: dict[str, Any] = {"audit_entries": entry.sequence, "audit_sha256": entry.sha256}
     locked = account or lock_account(tx, coordinator.signer, study)
@@ -231,7 +231,7 @@ class _End:
 
     @property
     def last(self) -> tuple[int, str]:
-        """Number and hash that the next entry follows. No number is used twice, whatever the head says."""
+        """Number and hash that the next entry follows. No number is used twice, also under a lower head."""
         sha256 = GENESIS if self.row is None else self.row.sha256
         return self.newest, sha256 if isinstance(sha256, str) and is_digest(sha256) else GENESIS
 
@@ -263,7 +263,7 @@ class _End:
         return None
 
     def signed(self) -> SignedAuditHead:
-        """Return the head as a message. What is no head counts as one without a signature."""
+        """Return the head as a message. A head that cannot be read counts as one without a signature."""
         try:
             head = AuditHead(study=self.log or None, entries=self.head.entries, sha256=self.head.sha256)
             return SignedAuditHead(head=head, signature=self.head.signature)

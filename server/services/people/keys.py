@@ -79,10 +79,10 @@ def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = Non
     return coordinator.database.write("revoke-api-key", work)
 
 
-def _require_may_give(giver: Person | None, given: Grant) -> None:
-    if giver is not None and not may_give(giver.grants, given):
+def _require_may_give(giver: Person | None, grant: Grant) -> None:
+    if giver is not None and not may_give(giver.grants, grant):
         raise Rejected(
-            "forbidden", f"you may not give the role {given}: a lead gives roles in its own study, except administrator"
+            "forbidden", f"you may not give the role {grant}: a lead gives roles in its own study, except administrator"
         )
 
 

@@ -1,4 +1,4 @@
-"""Who a token belongs to: an API key or a session."""
+"""The person of a token: the holder of an API key or of a session."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Person:
     @property
     def studies(self) -> frozenset[str] | None:
         """The studies in which this person has a role. None: all."""
-        named = frozenset(grant.study for grant in self.grants if grant.study is not None)
-        return None if any(grant.study is None for grant in self.grants) else named
+        studies = frozenset(grant.study for grant in self.grants if grant.study is not None)
+        return None if any(grant.study is None for grant in self.grants) else studies
 
     def roles_in(self, study: str | None) -> frozenset[Role]:
         """Return the roles in a study. study: None for what belongs to no study."""

@@ -1,4 +1,4 @@
-"""Rows of people. A row that no program of ours wrote opens nothing, and no list shows it."""
+"""Rows of people. A row that no program of ours wrote is refused, and no list shows it."""
 
 from __future__ import annotations
 

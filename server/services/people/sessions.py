@@ -1,6 +1,6 @@
 """Sessions of people who logged in at the identity provider: `wrs_<id>_<secret>`, for a cookie or a file.
 
-A session keeps the groups of its login. What they allow is looked up at every request.
+A session keeps the groups of its login. The roles that they give are looked up at every request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which program each hospital runs: kept from its signed requests, and shown to the readers of its study."""
+"""The program of each hospital: kept from its signed requests, and shown to the readers of its study."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from study_protocol.versions import PROTOCOL, ProgramVersion, is_protocol, is_ve
 
 @lru_cache(maxsize=1024, typed=True)
 def stored_program(version: object, protocol: object) -> ProgramVersion | None:
-    """Return the program in two columns of a client. None where nothing is stored, or nothing that was ever written."""
+    """Return the program in two columns of a client. None where no version is stored, or one that was never written."""
     if isinstance(version, str) and isinstance(protocol, int) and is_version(version) and is_protocol(protocol):
         return ProgramVersion(version, protocol)
     return None

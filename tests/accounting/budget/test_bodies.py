@@ -19,6 +19,10 @@ REPORT = {"filter": 0.1, "moments": [0.1, 0.1, 0.1], "complete": False}
 COST = QueryCost(2.0**20, 1024.0, 10).to_dict()
 EVENT = {
     "roster": (None, {"change": "enrolled"}),
+    "operated": (
+        None,
+        {"action": "invite", "actor": "Ada", "role": "lead", "audit_entries": 2, "audit_sha256": "a" * 64},
+    ),
     "reserved": (1, {}),
     "asked": (2, {"query": "a" * 64, "cost": COST}),
     "settled": (1, {"report": REPORT}),
@@ -43,7 +47,7 @@ def ledger() -> list[Entry]:
     entries = opened(
         plan(max_steps=60, epsilon={"bayesian": 15.0, "classical": 20.0}, queries=QueryPlan(5, 10, allowance=1.0))
     )
-    for kind in ("roster", "reserved", "settled", "released"):
+    for kind in ("roster", "operated", "reserved", "settled", "released"):
         entries.append(after(entries, kind, EVENT[kind][0], **EVENT[kind][1]))
     entries.append(after(entries, "reserved", 2))
     entries.append(after(entries, "cancelled", 2, reason="too-few-clients"))
@@ -66,7 +70,7 @@ def test_a_ledger_of_every_kind_replays():
     assert replay(Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in ledger()).finished == "stopped"
 
 
-@pytest.mark.parametrize("place", range(10))
+@pytest.mark.parametrize("place", range(11))
 @pytest.mark.parametrize("name", sorted(STANDING))
 def test_an_entry_without_how_the_study_stood_is_named(place, name):
     body = {key: value for key, value in ledger()[place].body.items() if key != name}
@@ -75,7 +79,7 @@ def test_an_entry_without_how_the_study_stood_is_named(place, name):
     assert refused.value.sequence == place + 1
 
 
-@pytest.mark.parametrize("place", range(10))
+@pytest.mark.parametrize("place", range(11))
 def test_an_unknown_field_is_named(place):
     with pytest.raises(LedgerError, match="surplus") as refused:
         replay(map(Entry.from_dict, rewritten(ledger(), place, {**ledger()[place].body, "surplus": 1})))

@@ -79,6 +79,9 @@ EVERY: dict[str, Call[Any]] = {
     "revoke_api_key": calls.revoke_api_key("k"),
     "audit_log": calls.audit_log("s", 1),
     "coordinator_audit_log": calls.audit_log(None),
+    "begin_login": calls.begin_login(),
+    "poll_login": calls.poll_login("wrl_1_2"),
+    "log_out": calls.log_out(),
     "ask_query": calls.ask_query("s", ANY),
     "forecast_query": calls.forecast_query("s", ANY),
     "queries": calls.queries("s", state="waiting", after=1),
@@ -118,14 +121,14 @@ def test_every_operation_of_studies_rounds_and_keys_has_its_call() -> None:
     reached |= {operation(calls.move_study("s", action), operations) for action in ("train", "pause", "resume", "stop")}
     reached |= {operation(calls.leave("s", "c", "withdrawn"), operations)}
     left = {path for _, path in operations.keys() - reached if path.startswith("/v1/") and "secure-sum" not in path}
-    # The stream of events is read by the dashboard.
-    assert left == {"/v1/studies/{study}/events"}
+    # Who asks and the stream of events are read by the dashboard, and an administrator ends sessions with curl.
+    assert left == {"/v1/studies/{study}/events", "/v1/person", "/v1/sessions", "/v1/sessions/{session}"}
 
 
 def test_what_cannot_happen_twice_is_not_repeated_and_what_needs_no_name_is_open() -> None:
     once = {name for name, call in EVERY.items() if not call.repeatable}
-    assert once == {"invite", "create_api_key"}
-    assert {name for name, call in EVERY.items() if call.open} == {"enrol", "health"}
+    assert once == {"invite", "create_api_key", "begin_login", "poll_login"}
+    assert {name for name, call in EVERY.items() if call.open} == {"enrol", "health", "begin_login", "poll_login"}
 
 
 def test_bodies_are_named_by_their_kind_and_kept_out_of_a_repr() -> None:

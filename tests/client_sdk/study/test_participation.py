@@ -30,7 +30,7 @@ from private_learning.training import LocalTraining
 from study_protocol.study.queries import QueryList
 from study_protocol.wire.tensors import encode
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records, room_when_joining
-from tests.factories.participations import join, ledger_of, run_until_forbidden, stop_after
+from tests.factories.participations import besides_decisions, join, ledger_of, run_until_forbidden, stop_after
 from tests.factories.settings import TASK_PARAMETERS, settings
 from tests.factories.wire_answers import problem
 
@@ -53,7 +53,7 @@ def test_a_hospital_takes_part_until_the_study_ends(tmp_path: Path, study: dict[
     assert (outcome.reason, outcome.rounds_sent, outcome.rounds_refused) == ("max-steps-reached", rounds, 0)
     assert outcome.statement.can_continue is False
     with ledger_of(tmp_path) as ledger:
-        kinds = [(entry.kind, entry.round) for entry in ledger.entries]
+        kinds = [(entry.kind, entry.round) for entry in besides_decisions(ledger)]
         charged = [(kind, r) for r in range(1, rounds + 1) for kind in ("reserved", "settled")]
         assert kinds == [("declared", None), ("opened", None), *charged, ("finished", None)]
         left = ledger.departures()
@@ -309,7 +309,7 @@ def test_a_lost_ledger_stops_until_a_person_says_otherwise(tmp_path: Path) -> No
     assert other.round == 2
     assert join(here, accept_lost_ledger=True).rounds_sent == 3
     with ledger_of(tmp_path) as ledger:
-        assert [(e.kind, e.round) for e in ledger.entries][:4] == [
+        assert [(e.kind, e.round) for e in besides_decisions(ledger)][:4] == [
             ("declared", None),
             ("opened", None),
             ("charged-in-full", 2),
@@ -347,7 +347,7 @@ def test_a_lost_split_ends_the_study_here_and_its_cost_is_charged_to_everybody(t
             join(here, accept_lost_ledger=accepted)
     assert other.round == 2
     with ledger_of(tmp_path) as ledger:
-        assert [(entry.kind, entry.round) for entry in ledger.entries] == [("charged-in-full", 2)]
+        assert [(entry.kind, entry.round) for entry in besides_decisions(ledger)] == [("charged-in-full", 2)]
         # Whichever side a patient is on in the next study, the lost one counts.
         assert [(charge.steps, charge.bears) for charge in ledger.charges()] == [(2, "all")]
 

@@ -24,6 +24,7 @@ from study_protocol.study.settings import StudySettings
 from study_protocol.wire import failpoints
 from tests.factories.coordinator_in_process import problem
 from tests.factories.hospitals import coordinator, hospital, plain_policy, records
+from tests.factories.participations import besides_decisions
 from tests.factories.settings import limit, settings
 
 # At rate 1 these three steps cost far more than the limit.
@@ -104,7 +105,7 @@ def test_killed_and_started_again_it_is_reserved_once(tmp_path: Path, point: str
     assert hits
     join(other, tmp_path)
     with ledger_of(tmp_path) as ledger:
-        entries = [(entry.kind, entry.body["study"]) for entry in ledger.entries if entry.round is None]
+        entries = [(entry.kind, entry.body["study"]) for entry in besides_decisions(ledger) if entry.round is None]
         declared = [("declared", "/terms"), ("declared", "/records")]
         assert entries == [*declared, ("opened", "sepsis"), ("finished", "sepsis")]
         assert list(ledger.whole_plans()) == ["sepsis"]

@@ -16,7 +16,7 @@ from record_sources.snapshot.preparation import prepare
 from record_sources.source_file.description import read_description
 from research.omop_demo.fhir import write_resources
 from research.omop_demo.omop import write_database
-from research.omop_demo.patients import Diagnosis, MeasuredValue, Patients, Person, Visit
+from research.omop_demo.patients import Diagnosis, MeasuredValue, OmopPerson, Patients, Visit
 from research.omop_demo.table import patient_table
 from research.omop_demo.vocabulary import load_vocabulary, write_vocabulary
 from study_protocol.study.cohort import Cohort
@@ -31,8 +31,8 @@ MEAN: dict[str, Any] = {"of": "measurement", "concepts": [GLUCOSE], "take": "mea
 Taken = Callable[[Patients, Cohort], dict[str, dict[str, Any]]]
 
 
-def person(number: int, died: datetime | None = None) -> Person:
-    return Person(number, f"p{number}", 8507, "Male", 1950, "", died)
+def person(number: int, died: datetime | None = None) -> OmopPerson:
+    return OmopPerson(number, f"p{number}", 8507, "Male", 1950, "", died)
 
 
 def visit(number: int, patient: int, day: int, concept: int = INTENSIVE, days: int = 3) -> Visit:

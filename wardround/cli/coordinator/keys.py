@@ -36,7 +36,7 @@ KeyId = Annotated[str, typer.Argument(help="the middle part of wrk_<id>_<secret>
 
 
 class _KeyPlace(Protocol):
-    """Where keys are made: over the API, or in the database."""
+    """The place where keys are made: over the API, or in the database."""
 
     def create(self, request: ApiKeyCreate) -> ApiKeyView: ...
 
@@ -170,8 +170,8 @@ def _request(role: Role, study: str | None, name: str, days: int) -> ApiKeyCreat
 
 def _row(key: ApiKeyView) -> list[str]:
     expires = "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d}"
-    made, name = f"{key.created_at:%Y-%m-%d}", key.name or "no name"
-    return [key.id, name, key.role, key.study or "all", made, expires, _state(key)]
+    created, name = f"{key.created_at:%Y-%m-%d}", key.name or "no name"
+    return [key.id, name, key.role, key.study or "all", created, expires, _state(key)]
 
 
 def _state(key: ApiKeyView) -> str:

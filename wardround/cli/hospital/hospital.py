@@ -183,28 +183,31 @@ def join(
     person: PersonOptions,
 ) -> None:
     """Take part in a study until it ends. If you stop it, the same command continues where it was."""
-    from wardround.cli.hospital.agreement import at_a_terminal
     from wardround.cli.hospital.rounds import RoundsShown
 
-    within = _one_round_within(once, wait)
     # A person at the hospital sees warnings and a line for each round. A bad events file fails before any charge.
     with plain_errors(), RoundsShown(study, show_log(), events) as display:
-        joining_hospital = _at(server, study, home, within)
+        joining_hospital = _at(server, study, home, within := _one_round_within(once, wait))
         options = FormatOptions(separator, encoding, decimal, dates)
         source = named_records(data, patient_column, joining_hospital.directory)
-        stored, asks = stored_format(joining_hospital.directory, dataset), at_a_terminal() and not yes
+        stored, asks = stored_format(joining_hospital.directory, dataset), _asks_person(yes)
         records, counts = _read_mapped(context, options, stored, source, columns, lazy=lazy, ask=asks)
         rules, weights, cache = _policy_of(policy), backbone_file(backbone, backbone_program), not no_feature_cache
         take_part = partial(joining_hospital.join, device=device, bfloat16=bfloat16, slot=slot, dataset=dataset)
         take_part = partial(take_part, data_version=data_version, policy=rules, backbone=weights, feature_cache=cache)
         take_part = partial(take_part, on_round=display.listener, on_wait=display.on_wait, one_round_within=within)
-        take_part = partial(take_part, **_questions(yes, accept_changed_records, source, records, counts))
         take_part = partial(take_part, person=person.attending(is_asked=asks), accept_lost_ledger=accept_lost_ledger)
-        outcome = take_part(study, task, records)
+        outcome = take_part(study, task, records, **_questions(yes, accept_changed_records, source, records, counts))
     _show_outcome(outcome, home, as_json)
 
 
 join.__doc__ = f"{join.__doc__}\n\n{codes_in_words()}"
+
+
+def _asks_person(yes: bool) -> bool:
+    from wardround.cli.hospital.agreement import at_a_terminal
+
+    return at_a_terminal() and not yes
 
 
 def _one_round_within(once: bool, wait: int | None) -> float | None:

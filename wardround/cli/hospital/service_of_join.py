@@ -86,11 +86,11 @@ def _context(study: str, options: Sequence[str]) -> typer.Context:
 
 def _make_files_whole(values: dict[str, Any], home: Path) -> tuple[list[Path], list[Path]]:
     """Replace the paths of options by whole ones. Return what is read, and the folders that are written to."""
-    found = find_records(home, Path(values["data"]), values["patient_column"])
+    records = find_records(home, Path(values["data"]), values["patient_column"])
     if Path(values["data"]).exists():
         # Otherwise it is the name of a snapshot, whose digest is checked at every start.
         values["data"] = _whole(values["data"])
-    read = [_existing(found.path)]
+    read = [_existing(records.path)]
     for name in ("columns", "backbone", "backbone_program", "policy"):
         if values[name] is not None:
             values[name] = _existing(values[name])
@@ -129,17 +129,17 @@ def _program() -> tuple[str, ...]:
 def _environment(variables: Mapping[str, str], *, has_file: bool) -> dict[str, str]:
     """Return the variables of this shell that the service needs. has_file: a file has the proxy's."""
     names = _VARIABLES if has_file else (*_VARIABLES, *_PROXY_VARIABLES)
-    chosen = {name: variables[name] for name in names if variables.get(name)}
+    settings = {name: variables[name] for name in names if variables.get(name)}
     for name in _PROXY_VARIABLES[:2]:
-        address = chosen.get(name, "")
+        address = settings.get(name, "")
         if "@" in (urlsplit(address if "://" in address else f"//{address}").netloc):
             raise ConfigurationError(
                 f"{name} holds a password, and every account of this machine may read a service. Write the line "
                 f"{name}=… into a file with mode 600, and name it with --environment-file"
             )
-    if "WARDROUND_CA_FILE" in chosen:
-        chosen["WARDROUND_CA_FILE"] = str(_whole(chosen["WARDROUND_CA_FILE"]))
-    return chosen
+    if "WARDROUND_CA_FILE" in settings:
+        settings["WARDROUND_CA_FILE"] = str(_whole(settings["WARDROUND_CA_FILE"]))
+    return settings
 
 
 def _account(home: Path, *, of_user: bool) -> tuple[str, int, int]:

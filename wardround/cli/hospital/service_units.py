@@ -246,7 +246,7 @@ def _below(paths: Iterable[Path], folders: Iterable[Path]) -> bool:
 def _outermost(paths: Iterable[Path]) -> list[Path]:
     """Return the paths that lie in no other one of them."""
     unique = list(dict.fromkeys(paths))
-    return [path for path in unique if not any(path != other and path.is_relative_to(other) for other in unique)]
+    return [path for path in unique if not any(path != parent and path.is_relative_to(parent) for parent in unique)]
 
 
 def _require_lasting(paths: Iterable[Path]) -> None:

@@ -102,10 +102,10 @@ def _tracking_address(address: str | None) -> str:
     from client_sdk.errors import ConfigurationError
     from wardround.tracking.mlflow_server import require_server_address
 
-    chosen = address or os.environ.get("MLFLOW_TRACKING_URI")
-    if not chosen:
+    server_address = address or os.environ.get("MLFLOW_TRACKING_URI")
+    if not server_address:
         raise ConfigurationError("which tracking server? Pass --mlflow or set MLFLOW_TRACKING_URI")
-    return require_server_address(chosen)
+    return require_server_address(server_address)
 
 
 def _registry_name(name: str) -> str:

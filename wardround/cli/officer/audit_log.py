@@ -61,7 +61,7 @@ def _row(entry: AuditEntry) -> list[str]:
 
     event = entry.event
     before = event.action == BEFORE_THE_LOG
-    who = "nobody was recorded before this entry" if before else str(event.actor)
+    actor_words = "nobody was recorded before this entry" if before else str(event.actor)
     about = event.address if event.key is None else f"{event.key.id}: {event.key.role} for {event.key.name}"
-    what = "an upgrade began this log" if before else f"{event.action} {about}".rstrip()
-    return [str(entry.sequence), f"{event.at:%Y-%m-%d %H:%M:%S}", who, what]
+    action_words = "an upgrade began this log" if before else f"{event.action} {about}".rstrip()
+    return [str(entry.sequence), f"{event.at:%Y-%m-%d %H:%M:%S}", actor_words, action_words]
