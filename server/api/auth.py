@@ -256,7 +256,9 @@ def _acting(context: Context, operation: str, caller: Caller, request: Request, 
     asker = caller if isinstance(caller, Person) else None
     actor = Actor(kind="hospital", name=caller.name) if asker is None else asker.acting_as(operation, study)
     session = None if asker is None or asker.kind == "key" else asker.id
-    audited = ChangeRequest(actor, study, operation, request.url.path, request_id.get(), sha256, session=session)
+    # Not of `request.url`, into which older frameworks put the caller's header Host.
+    path = request.scope["path"]
+    audited = ChangeRequest(actor, study, operation, path, request_id.get(), sha256, session=session)
     return replace(context, coordinator=acting(context.coordinator, audited))
 
 

@@ -106,7 +106,7 @@ async def poll_login(question: LoginPoll, request: Request, context: RequestCont
         outcome,
         60.0 * context.settings.sso_session_minutes,
         "poll_login",
-        request.url.path,
+        request.scope["path"],
         request_id.get(),
     )
     return LoginState(session=session, retry_after_seconds=None)

@@ -27,13 +27,16 @@ InState = Annotated[QueryState | None, Query(description="only those in this sta
 
 
 @router.post("", status_code=201, responses=or_else(messages.Query, "The same query, asked before: it has no cost"))
-def ask_query(study: StudyName, document: QueryDocument, response: Response, context: RequestContext) -> messages.Query:
+def ask_query(
+    study: StudyName, document: QueryDocument, caller: Reader, response: Response, context: RequestContext
+) -> messages.Query:
     """Ask. A query that could pass a limit is refused before any hospital computes. Repeatable: equal documents are one
     query, and one that failed is tried anew.
 
     The first question of a study's synthesis is let in with all that follow from it. Their cost is kept until the last
     answer, and is free again as soon as one of them fails. Each answer queues the next question by itself."""
-    return answered(response, ask.ask(context.coordinator, study, document))
+    with_clients = sees_clients(caller, study)
+    return answered(response, ask.ask(context.coordinator, study, document, with_clients=with_clients))
 
 
 @router.post("/forecast")

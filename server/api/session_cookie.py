@@ -17,8 +17,16 @@ READING = frozenset({"GET", "HEAD"})
 
 def cookie_of(request: Request) -> str | None:
     """Return the session's token that a browser sent by itself, or None. A token that a program names goes first."""
-    cookie = request.cookies.get(SESSION_COOKIE, "")
+    cookie = cookie_named(request, SESSION_COOKIE)
     return cookie if cookie.startswith(f"{PREFIX}_") and "authorization" not in request.headers else None
+
+
+def cookie_named(request: Request, name: str) -> str:
+    """Return the value of the cookie with exactly this name. Empty: there is none."""
+    # The framework takes other blanks away, too. A browser lets other hosts of the domain set a name that begins so.
+    headers = request.headers.getlist("cookie")
+    cookies = (part.strip(" \t").partition("=") for header in headers for part in header.split(";"))
+    return next((value.strip('"') for found_name, _, value in cookies if found_name == name), "")
 
 
 def require_own_page(request: Request, cookie: str) -> None:

@@ -158,6 +158,9 @@ class Database:
         All of a group lock the same rows in the same order. Locked or read rows are then known to the later pieces
         (`Transaction.shared`). The result is done once it is committed, and raises the exceptions of `work`.
         """
+        if self._beginning is not None:
+            # The group has no place for it: a change would lack its entry in the audit log.
+            raise RuntimeError(f"{name}: what a request begins with is written in a transaction of its own")
         return self._groups.write(group, name, work)
 
     def read(self, name: str, work: Callable[[Transaction], T]) -> T:

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from server.api.auth import Context, RequestContext
 from server.api.docs import PAGE_HEADERS
 from server.api.problems import CATALOGUE, ApiProblem
-from server.api.session_cookie import SESSION_COOKIE
+from server.api.session_cookie import SESSION_COOKIE, cookie_named
 from server.api.sign_in import BACK, asked_provider
 from server.domain.errors import Rejected
 from server.services.people import sessions
@@ -106,7 +106,7 @@ async def _begin_session(request: Request, context: Context, begun: _Begun) -> P
 def _begun_in(request: Request) -> _Begun:
     """Return what the login's cookie holds. Raises ApiProblem `login-refused`."""
     try:
-        cookie_value: Any = json.loads(urlsafe_b64decode(request.cookies.get(LOGIN_COOKIE, "")))
+        cookie_value: Any = json.loads(urlsafe_b64decode(cookie_named(request, LOGIN_COOKIE)))
         return _Begun.model_validate(cookie_value)
     except (ValueError, ValidationError, RecursionError):
         # Without its cause, which may quote the cookie.

@@ -89,6 +89,7 @@ def demo(
     from rich.console import Console
 
     from wardround.demo.own_patients import with_evaluation
+    from wardround.demo.processes import INTERRUPTS
     from wardround.demo.run import Options, run
     from wardround.demo.settings import LEAST_WITH_ONE_TO_SPARE, OTHER_SCHEMES, settings
 
@@ -100,7 +101,7 @@ def demo(
         raise typer.BadParameter("--rounds needs --scheme parallel or sequential: the noise of the others is fixed")
     console = Console(width=None if sys.stdout.isatty() else 100)
     # A shell that starts this in the background makes it ignore SIGINT.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in INTERRUPTS:
         signal.signal(number, _as_interrupt)
     begun = time.monotonic()
     folder = home or Path(tempfile.mkdtemp(prefix="wardround-demo-"))

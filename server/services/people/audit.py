@@ -55,23 +55,27 @@ def acting(coordinator: Coordinator, request: ChangeRequest) -> Coordinator:
     """
 
     def begin(tx: Transaction) -> None:
-        _require_standing(tx, request)
         write_entry(tx, coordinator.signer, request)
+        # After the wait for the log's end, during which key or session may have ended.
+        _require_standing(tx, request)
 
     return replace(coordinator, database=coordinator.database.beginning_with(begin), asked=request)
 
 
 def _require_standing(tx: Transaction, request: ChangeRequest) -> None:
-    """Check that key or session did not end while the request waited, or while its body came in."""
+    """Check that key or session did not end while the request waited, or while its body came in.
+
+    The row stays locked: a key that ends meanwhile ends after this change.
+    """
     actor = request.actor
     if actor.kind == "key":
         ends = select(ApiKeyRow.revoked_at, ApiKeyRow.expires_at).where(ApiKeyRow.id == actor.id)
-        key = tx.session.execute(ends).one_or_none()
+        key = tx.session.execute(ends.with_for_update(read=True)).one_or_none()
         if key is not None and (key.revoked_at is not None or _is_over(tx, key.expires_at)):
             raise Rejected("bad-token", "the API key is no longer valid: ask for a new one")
     if request.session is not None:
         of_session = select(LoginSessionRow.expires_at).where(LoginSessionRow.id == request.session)
-        session = tx.session.execute(of_session).one_or_none()
+        session = tx.session.execute(of_session.with_for_update(read=True)).one_or_none()
         if session is None or _is_over(tx, session.expires_at):
             raise Rejected("bad-token", "the session is not valid, or was ended: log in again")
 

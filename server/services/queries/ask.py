@@ -62,8 +62,10 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
 
 
-def ask(coordinator: Coordinator, study: str, request: QueryDocument) -> Written[Query]:
+def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_clients: bool = False) -> Written[Query]:
     """Take the query in. The same one again gets the same answer, at no cost. One that failed is tried anew.
+
+    with_clients  the asker may see who consents
 
     Raises:
         Rejected: `unknown-study`, `no-queries`, `no-evaluation`, `unknown-model`, `invalid-request`, `study-finished`,
@@ -77,7 +79,7 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument) -> Written
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
         if earlier is not None and earlier.state != "failed":
-            return Written(view(coordinator, tx, row, earlier, with_clients=True), created=False)
+            return Written(view(coordinator, tx, row, earlier, with_clients=with_clients), created=False)
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
@@ -93,7 +95,7 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument) -> Written
             conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
             tx.session.execute(delete(ConsentRow).where(*conditions))
             requeue(tx, row, earlier)
-        return Written(view(coordinator, tx, row, query, with_clients=True), created=earlier is None)
+        return Written(view(coordinator, tx, row, query, with_clients=with_clients), created=earlier is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -315,3 +317,22 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(bundle: Path, key: Path,
     assert run.returncode == 1
     assert run.stderr.endswith("the disk is full. Free space, or name a target on another disk.\n")
     assert run.stdout.splitlines()[1:] == []
+
+
+def test_no_archive_takes_the_place_of_the_file_that_it_is_verified_with(archive: Path, tmp_path: Path) -> None:
+    """The commands of the page unpack it before they can verify it."""
+    page = (Path(__file__).parents[3] / "docs" / "offline.md").read_text()
+    (command,) = (line.removeprefix("$ ") for line in page.splitlines() if " tar -xf " in line)
+    name = re.findall(r"wardround-\S+\.tar", command)[0]
+    allowed, hostile = tmp_path / "allowed_signers", tmp_path / "hostile"
+    allowed.write_text("the maker's")
+    hostile.write_text("another one's")
+    with tarfile.open(archive) as source, tarfile.open(tmp_path / name, "w", format=tarfile.PAX_FORMAT) as target:
+        for member in source.getmembers():
+            member.name = member.name.replace(archive.stem, name.removesuffix(".tar"))
+            target.addfile(member, source.extractfile(member))
+        for wanted in ("allowed_signers", "../allowed_signers", str(allowed), "x/../../allowed_signers"):
+            target.add(hostile, wanted)
+    script = f"set -e\n{{ {command}\n}} || true\nls"
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    assert allowed.read_text() == "the maker's"

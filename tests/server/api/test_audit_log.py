@@ -268,6 +268,15 @@ def test_a_request_under_way_does_nothing_once_its_key_has_ended(logged: Logged,
     assert [entry.event.action for entry in logged.entries(study)[len(before) :]] in ([], ["revoke_key"])
 
 
+def test_no_header_changes_the_address_in_the_log(logged: Logged) -> None:
+    here = logged.here
+    made, other = (create_key(here.coordinator, ApiKeyCreate(role="viewer", name=name)) for name in ("Eve", "Ada"))
+    host = f"x/v1/api-keys/{other.id}?"
+    answer = here.operator("DELETE", f"/v1/api-keys/{made.id}", headers={"Host": host})
+    assert answer.status_code == 200, answer.text
+    assert logged.entries(None)[-1].event.address == f"/v1/api-keys/{made.id}"
+
+
 WAYS_AROUND = [
     ("HEAD", "/v1/studies/{study}/budget"),
     ("HEAD", "/v1/studies/{study}/audit"),

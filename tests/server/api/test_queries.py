@@ -8,6 +8,8 @@ import random
 import httpx
 import pytest
 
+from server.services.people.keys import create_key
+from study_protocol.study.people import ApiKeyCreate
 from tests.factories.hospital_double import Hospital
 from tests.factories.live_coordinator import Live, code_of
 from tests.factories.settings import statistics_settings
@@ -146,3 +148,24 @@ def test_random_changes_of_a_good_question_never_break_anything(here: Live, hosp
         if answer.status_code != 200:
             refused(answer)
     assert nothing_is_asked(here)
+
+
+def test_an_asker_does_not_see_who_consents(here: Live) -> None:
+    """Not in the answer to the same question again, either."""
+    study = "asked-again"
+    created = here.operator(
+        "POST", "/v1/studies", json={"study": study, "settings": statistics_settings(masked=False).as_json()}
+    )
+    assert created.status_code == 201, created.text
+    hospitals = [here.enrol(study, name) for name in ("a", "b")]
+    assert here.operator("POST", f"/v1/studies/{study}/start").status_code == 200
+    asker = create_key(here.coordinator, ApiKeyCreate(role="asker", study=study, name="Ada")).key
+    path = f"/v1/studies/{study}/queries"
+    assert here.send("POST", path, asker, json=COUNT).status_code == 201
+    assert here.signed(hospitals[0], "PUT", f"{path}/1/consents/a", b'{"allowed": true}').status_code == 201
+    shown = here.send("GET", f"{path}/1", asker).json()
+    assert (shown["allowed"], shown["consents"]) == (1, None)
+    again = here.send("POST", path, asker, json=COUNT)
+    assert (again.status_code, again.json()) == (200, shown)
+    named = here.operator("POST", path, json=COUNT).json()["consents"]
+    assert [consent["client"] for consent in named] == ["a"]

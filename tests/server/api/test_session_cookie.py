@@ -107,3 +107,14 @@ def test_another_cookie_is_not_the_session(both: Both, browser: Browser) -> None
     name = SESSION_COOKIE.removeprefix("__Host-")
     answer = both[1].http.get("/v1/studies", headers={"Cookie": f"{name}={browser.token}"})
     assert code_of(answer) == (401, "bad-token")
+
+
+@pytest.mark.parametrize("blank", [b"\xa0", b"\x85"])
+def test_a_name_that_looks_like_the_cookie_is_another_one(both: Both, browser: Browser, blank: bytes) -> None:
+    """A browser protects the name `__Host-…` alone: other hosts of the domain may set names with a blank before it."""
+    cookie = blank + f"{SESSION_COOKIE}={browser.token}".encode()
+    answer = both[1].http.get("/v1/studies", headers={b"Cookie": cookie})
+    assert code_of(answer) == (401, "bad-token")
+    # Nor does it take the place of the true one.
+    both_cookies = f"{SESSION_COOKIE}={browser.token}; ".encode() + blank + f"{SESSION_COOKIE}=wrs_0_0".encode()
+    assert both[1].http.get("/v1/studies", headers={b"Cookie": both_cookies}).status_code == 200

@@ -92,6 +92,16 @@ def test_a_transaction_is_run_again_when_the_database_asks_for_it(database: Data
     assert labels(database) == {""}
 
 
+def test_no_group_leaves_out_what_a_request_begins_with(database: Database) -> None:
+    begun: list[str] = []
+    request = database.beginning_with(lambda tx: begun.append(tx.name))
+    request.write("alone", lambda tx: None)
+    with pytest.raises(RuntimeError, match="together"):
+        request.write_with_others("sepsis", "together", lambda tx: None)
+    assert begun == ["alone"]
+    database.write_with_others("sepsis", "together", lambda tx: None).result()
+
+
 def test_other_errors_are_not_tried_again(database: Database) -> None:
     runs: list[int] = []
 

@@ -66,11 +66,12 @@ class _InDatabase:
         self._coordinator = coordinator
 
     def _acting(self, command: str, key_id: str = "") -> Coordinator:
+        from client_sdk.guard.people import SystemAccount
         from server.domain.change_request import ChangeRequest
         from server.services.people.audit import acting
         from study_protocol.study.audit_log import Actor
 
-        actor, address = Actor(kind="machine", name=_system_user()), f"/v1/api-keys/{key_id}".rstrip("/")
+        actor, address = Actor(kind="machine", name=str(SystemAccount.current())), f"/v1/api-keys/{key_id}".rstrip("/")
         return acting(self._coordinator, ChangeRequest(actor, None, command, address))
 
     def create(self, request: ApiKeyCreate) -> ApiKeyView:
@@ -177,16 +178,6 @@ def _state(key: ApiKeyView) -> str:
     if key.revoked_at is not None:
         return f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
     return "expired" if key.expires_at is not None and key.expires_at <= datetime.now(UTC) else "valid"
-
-
-def _system_user() -> str:
-    """Return the operating system's user, or its number where it has no name, as in a container."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return f"user {os.getuid()}"
 
 
 def _hand_over(make: Callable[[], ApiKeyView], file: Path | None) -> None:

@@ -232,8 +232,9 @@ def _whole_line(path: Path) -> str:
     """Return a path for a setting that takes its whole line, without quotation marks."""
     text = str(path)
     require_one_line(text)
-    if text != text.strip() or "\\" in text:
-        raise ConfigurationError(f"{text!a} holds a backslash or a space at its end: rename it")
+    # systemd reads every file that fits a pattern.
+    if text != text.strip() or re.search(r"[\\*?\[]", text):
+        raise ConfigurationError(f"{text!a} holds one of \\ * ? [ or a space at its end: rename it")
     return text.replace("%", "%%")
 
 

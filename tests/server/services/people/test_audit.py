@@ -17,7 +17,7 @@ from server.domain.change_request import ChangeRequest
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
 from server.services.people.audit import acting, read_log
-from server.services.people.keys import create_key
+from server.services.people.keys import create_key, revoke_key
 from server.services.studies import enrolment, lifecycle
 from study_protocol.study.audit_log import Actor, AuditPage
 from study_protocol.study.messages import InvitationCreate, StudyCreate
@@ -313,3 +313,26 @@ def test_a_log_of_any_values_is_read_and_goes_on(logged: Coordinator, statement:
     # A hospital must be able to leave, and a study to be stopped.
     enrolment.invite(by_ada(logged, "invite"), "sepsis", InvitationCreate(client="west"))
     assert page(logged).fault is not None
+
+
+def test_a_change_that_waits_for_its_turn_does_nothing_once_its_key_is_revoked(logged: Coordinator) -> None:
+    """Its key was good when its transaction began."""
+    if logged.database.is_in_process:
+        pytest.skip("it has one writer at a time")
+    made = create_key(logged, ApiKeyCreate(role="lead", study="sepsis", name="Eve"))
+    eve = Actor(kind="key", id=made.id, name="Eve", role="lead")
+    asked = acting(logged, ChangeRequest(eve, "sepsis", "invite"))
+    head = text("SELECT 1 FROM audit_heads WHERE study = 'sepsis' FOR UPDATE")
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with ThreadPoolExecutor(1) as pool, logged.database.engine.connect() as other:
+        other.execute(head)
+        invited = pool.submit(enrolment.invite, asked, "sepsis", InvitationCreate(client="west"))
+        while not logged.database.read("x", lambda tx: tx.session.scalar(waiting)):
+            assert not invited.done()
+        revoke_key(logged, made.id)
+        other.rollback()
+        with pytest.raises(Rejected, match="bad-token"):
+            invited.result()
+    assert len(page(logged).entries) == 3

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from client_sdk.guard.people import SystemAccount
 from server.config import load
 from server.coordinator import open_coordinator
 from server.services.people.audit import read_log
@@ -59,6 +60,16 @@ def test_keys_are_made_listed_rotated_and_revoked(environment: dict[str, str]) -
     assert [entry.event.action for entry in page.entries] == ["create_key", "create_key", "revoke_key"]
     assert {entry.event.actor.kind for entry in page.entries} == {"machine"}
     assert all(entry.event.actor.name for entry in page.entries)
+    coordinator.database.dispose()
+
+
+def test_no_variable_names_another_user(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+        monkeypatch.setenv(name, "eve")
+    assert _run("key", "create", "--name", "Ada")[0] == 0
+    coordinator = open_coordinator(load(environment))
+    (entry,) = read_log(coordinator, None, 0, 10).entries
+    assert entry.event.actor.name == str(SystemAccount.current()) != "eve"
     coordinator.database.dispose()
 
 

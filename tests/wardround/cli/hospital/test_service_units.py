@@ -105,7 +105,7 @@ def test_a_folder_that_a_service_does_not_see_is_refused(field: str) -> None:
 def test_a_file_of_variables_is_named_as_a_whole_line() -> None:
     found = settings_of(systemd_unit(service(environment_file=Path("/srv/my 100%.env"))))
     assert found["EnvironmentFile"] == ["/srv/my 100%%.env"]
-    for odd in ("/srv/a\\", "/srv/a "):
+    for odd in ("/srv/a\\", "/srv/a ", "/srv/*.env", "/srv/[ab].env", "/srv/a?"):
         with pytest.raises(ConfigurationError, match="rename it"):
             systemd_unit(service(environment_file=Path(odd)))
 
