@@ -197,8 +197,10 @@ def _hand_over(make: Callable[[], ApiKeyView], file: Path | None) -> None:
     try:
         # O_EXCL: no existing file is overwritten.
         handle = open_private(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except OSError:
-        fail(f"{file} cannot be created as a new file. No key was created")
+    except FileExistsError:
+        fail(f"{file} exists. Name a new file. No key was created")
+    except OSError as error:
+        fail(f"{file} cannot be created: {error.strerror}. No key was created")
     try:
         with os.fdopen(handle, "w") as opened:
             key = make()

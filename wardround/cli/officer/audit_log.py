@@ -49,7 +49,7 @@ def audit_log(
         title, columns = f"audit log of {study or 'the coordinator'}", ["entry", "at", "who", "what"]
         table(title, columns, list(map(_row, log.entries)))
         if not faults:
-            say(f"{len(log.entries)} entries: chain good, head signed with {trusted.reason}")
+            say(f"entries: {len(log.entries)}. The chain is good, and its head is signed with {trusted.reason}")
     for fault in faults:
         say(f"wardround: {fault}", err=True)
     if faults:

@@ -47,9 +47,9 @@ def test_a_study_s_log_is_shown_with_its_actors(run: Run, study: str, here: Live
     assert "administrator)" in result.stdout
     for action in ("create_study", "put_initial_model", "invite"):
         assert action in result.stdout
-    assert "3 entries: chain good" in result.stdout
+    assert "entries: 3. The chain is good" in result.stdout
     key = here.coordinator.signer.public_key
-    assert "3 entries: chain good" in run("audit-log", study, "--coordinator-key", key, operator=True).stdout
+    assert "entries: 3. The chain is good" in run("audit-log", study, "--coordinator-key", key, operator=True).stdout
 
 
 def test_another_coordinator_s_key_is_no_good_sign(run: Run, study: str) -> None:
@@ -79,7 +79,7 @@ def test_the_coordinator_s_log_names_keys_and_studies(run: Run, study: str, tmp_
     # The auditor of the study reads who was given a key for it.
     seen = run("audit-log", study, "--key-file", str(tmp_path / "k")).stdout
     assert "auditor for Grace" in seen
-    assert "4 entries: chain good" in seen
+    assert "entries: 4. The chain is good" in seen
 
 
 CHANGED = {
@@ -147,9 +147,10 @@ def test_a_role_without_the_right_is_told_which_one_has_it(
     path = tmp_path / "key"
     path.write_text(create_key(here.coordinator, ApiKeyCreate(role=role, name="Grace")).key or "")
     result = run("audit-log", study, "--key-file", str(path), code=1)
-    assert "this needs the role administrator or lead or auditor of this study" in " ".join(result.stderr.split())
+    needed = "this needs the role administrator, lead or auditor of this study, and you are"
+    assert f"{needed} {role} of all studies" in " ".join(result.stderr.split())
     result = run("audit-log", "--key-file", str(path), code=1)
-    assert "this needs the role administrator" in " ".join(result.stderr.split())
+    assert f"this needs the role administrator, and you are {role}" in " ".join(result.stderr.split())
 
 
 def test_an_expired_key_and_no_key_are_refused_in_a_sentence(
