@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from server.single_sign_on.settings import SingleSignOnSettings
 from study_protocol.wire.variables import PREFIX, read_variables
+from study_protocol.wire.wrong_entries import as_words
 
 DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
@@ -183,7 +184,7 @@ class Settings(BaseModel):
             settings = SingleSignOnSettings(**given)
         except ValidationError as error:
             wrong = error.errors(include_input=False)
-            words = (f"{prefix}{str(e['loc'][0]).upper()}: {e['msg'].removeprefix('Value error, ')}" for e in wrong)
+            words = (f"{prefix}{str(e['loc'][0]).upper()}: {as_words(e['msg'])}" for e in wrong)
             raise SettingsError("; ".join((*problems, *words))) from error
         if problems:
             raise SettingsError("; ".join(problems))
@@ -204,7 +205,8 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
         settings = None if problems else Settings(**values)
     except ValidationError as error:
         # Without the input: it may be a password.
-        problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors(include_input=False)]
+        wrong = error.errors(include_input=False)
+        problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {as_words(e['msg'])}" for e in wrong]
         settings = None
     if settings is None:
         raise SettingsError("; ".join(problems))

@@ -350,8 +350,7 @@ async def streamed() -> None:
 
 def require_study(person: Person, operation: str, study: str) -> None:
     """Check an operation whose body names the study. Raises ApiProblem `forbidden`."""
-    if acting_role(person.grants, operation, study) is None:
-        raise ApiProblem("forbidden", "this key is for another study")
+    _require_role(person, operation, study)
 
 
 Reader = Annotated[Caller, Depends(signer)]

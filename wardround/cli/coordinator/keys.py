@@ -159,12 +159,14 @@ def key_revoke(id: KeyId, server: Server = None, key_file: KeyFile = None) -> No
 def _request(role: Role, study: str | None, name: str, days: int) -> ApiKeyCreate:
     from pydantic import ValidationError
 
+    from study_protocol.wire.wrong_entries import as_words
+
     try:
         return ApiKeyCreate(role=role, study=study, name=name.strip(), expires_in_days=days)
     except ValidationError as error:
         fault = error.errors(include_input=False)[0]
         field = ".".join(map(str, fault["loc"])) or "key"
-        fail(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
+        fail(f"{field}: {as_words(fault['msg'])}")
 
 
 def _row(key: ApiKeyView) -> list[str]:
