@@ -58,10 +58,15 @@ def audit_log(
 
 def _row(entry: AuditEntry) -> list[str]:
     from study_protocol.study.audit_log import BEFORE_THE_LOG
+    from study_protocol.study.roles import Grant
 
     event = entry.event
     before = event.action == BEFORE_THE_LOG
     who = "nobody was recorded before this entry" if before else str(event.actor)
-    about = event.address if event.key is None else f"{event.key.id}: {event.key.role} for {event.key.name}"
+    about = (
+        event.address
+        if event.key is None
+        else f"{event.key.id}: {Grant(event.key.role, event.key.study)} for {event.key.name}"
+    )
     what = "an upgrade began this log" if before else f"{event.action} {about}".rstrip()
     return [str(entry.sequence), f"{event.at:%Y-%m-%d %H:%M:%S}", who, what]

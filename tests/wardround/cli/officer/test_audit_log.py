@@ -56,7 +56,7 @@ def test_another_coordinator_s_key_is_no_good_sign(run: Run, study: str) -> None
     other = encode_public_key(Ed25519PrivateKey.generate().public_key())
     result = run("audit-log", study, "--coordinator-key", other, operator=True, code=4)
     assert "the coordinator's key is not the one that you named" in result.stderr
-    assert "chain good" not in result.stdout
+    assert "chain is good" not in result.stdout
 
 
 def test_json_lines_are_the_chain(run: Run, study: str) -> None:
@@ -73,12 +73,12 @@ def test_the_coordinator_s_log_names_keys_and_studies(run: Run, study: str, tmp_
     made = ("key", "create", "--name", "Grace", "--role", "auditor", "--study", study, "--out", str(tmp_path / "k"))
     run(*made, *server, operator=True)
     shown = run("audit-log", operator=True).stdout
-    assert "auditor for Grace" in shown
+    assert f"auditor of {study} for Grace" in shown
     assert "create_study" in shown
     assert "root (machine)" in shown
     # The auditor of the study reads who was given a key for it.
     seen = run("audit-log", study, "--key-file", str(tmp_path / "k")).stdout
-    assert "auditor for Grace" in seen
+    assert f"auditor of {study} for Grace" in seen
     assert "entries: 4. The chain is good" in seen
 
 
@@ -97,7 +97,7 @@ def test_what_was_changed_is_named_and_ends_with_1(run: Run, study: str, here: L
     for more in ((), ("--jsonl",)):
         result = run("audit-log", study, *more, operator=True, code=1)
         assert said in result.stderr
-        assert "chain good" not in result.stdout
+        assert "chain is good" not in result.stdout
 
 
 def test_a_log_set_back_with_its_head_is_found_by_the_ledger(run: Run, study: str, here: Live) -> None:
@@ -133,7 +133,7 @@ def test_a_key_changed_in_the_database_is_found(run: Run, here: Live, change: st
         body = {"role": "viewer", "study": "sepsis", "name": name}
         id = here.operator("POST", "/v1/api-keys", json=body).json()["id"]
     here.operator("DELETE", f"/v1/api-keys/{id}")
-    assert "chain good" in run("audit-log", operator=True).stdout
+    assert "chain is good" in run("audit-log", operator=True).stdout
     without_guard(here, KEYS[change])
     result = run("audit-log", operator=True, code=1)
     assert "the key" in result.stderr
