@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from server.single_sign_on.settings import SingleSignOnSettings
 from study_protocol.wire.variables import PREFIX, read_variables
+from study_protocol.wire.wrong_entries import as_words
 
 DRIVERS = ("sqlite", "postgresql+psycopg")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
@@ -195,7 +196,7 @@ class Settings(BaseModel):
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    return f"{_SSO_PREFIX}{str(problem['loc'][0]).upper()}: {problem['msg'].removeprefix('Value error, ')}"
+    return f"{_SSO_PREFIX}{str(problem['loc'][0]).upper()}: {as_words(problem['msg'])}"
 
 
 def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
@@ -212,7 +213,8 @@ def load(environment: Mapping[str, str], **overrides: Any) -> Settings:
         settings = None if problems else Settings(**values)
     except ValidationError as error:
         # Without the input: it may be a password.
-        problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors(include_input=False)]
+        wrong = error.errors(include_input=False)
+        problems += [f"{PREFIX}{str(e['loc'][0]).upper()}: {as_words(e['msg'])}" for e in wrong]
         settings = None
     if settings is None:
         raise SettingsError("; ".join(problems))

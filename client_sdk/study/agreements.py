@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from client_sdk.errors import ConfigurationError, NotAgreed
+from client_sdk.errors import ConfigurationError, NotAgreed, WardroundError
 from client_sdk.guard.approvals import DecisionReader
 from client_sdk.guard.decision import Decision, Subject
 from client_sdk.guard.decisions import DecisionLedger
@@ -16,6 +16,7 @@ from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.standing import SubjectStanding, in_force, rule_in_force, standing_of
 from client_sdk.identity import Membership
+from client_sdk.study.stay import Stay
 from client_sdk.study.waiting import Waiting, Watch
 from study_protocol.study.messages import RosterEntry
 from study_protocol.wire.signing import canonical_json, decode_public_key, fingerprint, roster_fingerprint
@@ -52,6 +53,10 @@ def coordinator_of(membership: Membership) -> Subject:
     return Subject("coordinator", membership.study, sha256, membership.url)
 
 
+class PeopleMissing(WardroundError):
+    """Too few people agreed until this participation had to end."""
+
+
 @dataclass(frozen=True)
 class JoinAgreements:
     """The agreements that one joining needs.
@@ -59,6 +64,7 @@ class JoinAgreements:
     person  who runs it and has seen the terms. None: an unattended program, whose account is kept. It counts only where
             one person decides alone
     sleep   waits so many seconds
+    stay    how long to wait for people
     """
 
     home: Path
@@ -70,6 +76,7 @@ class JoinAgreements:
     watch: Watch
     sleep: Callable[[float], None]
     reader: DecisionReader
+    stay: Stay
 
     def require_policy(self, *, accept_loss: bool) -> None:
         """Wait until the site policy is in force, where people decide together. It writes no entry.
@@ -78,6 +85,7 @@ class JoinAgreements:
 
         Raises:
             NotAgreed: a person declined it, or another one has taken effect meanwhile.
+            PeopleMissing: too few people agreed in the time of this stay.
             ConfigurationError: the pinned roster is not the one that people here agreed to.
             LedgerDamaged: decisions were removed.
         """
@@ -94,6 +102,7 @@ class JoinAgreements:
 
         Raises:
             NotAgreed: a person declined.
+            PeopleMissing: too few people agreed in the time of this stay.
         """
         self._agree_to_policy()
         if not is_joined:
@@ -140,7 +149,9 @@ class JoinAgreements:
             if self._in_force(subject) != before:
                 raise NotAgreed(_replaced(subject))
             self.watch.waits(Waiting(f"waiting for people here: {subject}: {standing.in_words} (`{command}`)"))
-            self.sleep(_LOOK_SECONDS)
+            if self.stay.is_over:
+                raise PeopleMissing(f"{subject} is {standing.in_words}. No data was sent")
+            self.sleep(self.stay.wait_at_most(_LOOK_SECONDS))
         self.watch.goes_on()
 
     def _standing(self, subject: Subject) -> SubjectStanding:

@@ -115,6 +115,8 @@ def fetch_coordinator_log(client: Client) -> tuple[AuditLog, list[ApiKeyView]]:
     Raises:
         As `fetch_audit_log`.
     """
+    # First: it names the role that this log needs.
+    client.audit_log(None)
     # Twice: keys that were made or revoked meanwhile are compared the next time.
     earlier = {key.id for key in client.api_keys().keys}
     log = fetch_audit_log(client, None)

@@ -28,10 +28,11 @@ from client_sdk.study.agreed import (
     require_split_known,
     settings_shown,
 )
-from client_sdk.study.agreements import JoinAgreements, terms_of
+from client_sdk.study.agreements import JoinAgreements, PeopleMissing, terms_of
 from client_sdk.study.events import OnRound
 from client_sdk.study.pace import Pace, chosen_slot, warn_of_slot
 from client_sdk.study.same_records import OnChangedRecords, checked
+from client_sdk.study.stay import Stay
 from client_sdk.study.versions import joined_with, require_compatible
 from client_sdk.study.waiting import OnWait, Watch
 from private_learning.records import DataError, Records, Table, as_declared
@@ -39,6 +40,7 @@ from study_protocol.randomness.source import HospitalRandomness, Randomness
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import largest_classical
 from study_protocol.study.messages import Study
+from study_protocol.study.reasons import MORE_TO_COME
 from study_protocol.study.settings import StudySettings
 from study_protocol.wire.failpoints import failpoint, register
 
@@ -165,8 +167,11 @@ class Joining:
         self.client.on_pause = watch.unreachable
         # 1. See what the study asks for, and whether this hospital's rules and people allow it: before any round.
         agreements = self._agreements(watch)
-        agreements.require_policy(accept_loss=self.terms.accept_lost_ledger)
-        settings = self._agree(agreements)
+        try:
+            agreements.require_policy(accept_loss=self.terms.accept_lost_ledger)
+            settings = self._agree(agreements)
+        except PeopleMissing:
+            return self._outside()
         # Only now: a person has had all the time to agree. And before any record is looked at.
         begun, slot_seconds = self.client.clock.elapsed(), chosen_slot(settings, ledger, study, self.terms.slot)
         mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
@@ -201,10 +206,20 @@ class Joining:
             self.terms.one_round_within,
         ).run()
 
+    def _outside(self) -> Outcome:
+        """Return the outcome before people have agreed. The study may have ended meanwhile."""
+        from client_sdk.study.participation import Outcome
+
+        study = self.membership.study
+        statement = self.client.budget(study)
+        reason = statement.stop_reason
+        return Outcome(study, reason or MORE_TO_COME, 0, 0, statement, reason is None)
+
     def _agreements(self, watch: Watch) -> JoinAgreements:
         home, terms = self.identity.directory, self.terms
         subject = (home, self.membership, terms.dataset, self.ledger, terms.policy, terms.person)
-        return JoinAgreements(*subject, watch, self.client.sleep, DecisionReader(home))
+        stay = Stay(terms.one_round_within, self.client.clock.elapsed)
+        return JoinAgreements(*subject, watch, self.client.sleep, DecisionReader(home), stay)
 
     def _agree(self, agreements: JoinAgreements) -> AnySettings:
         membership, ledger, policy, dataset = self.membership, self.ledger, self.terms.policy, self.terms.dataset

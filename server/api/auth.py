@@ -230,11 +230,13 @@ def _require_allowed(operation: str, caller: Caller, path: Mapping[str, Any]) ->
 
 def _require_role(person: Person, operation: str, study: str | None) -> None:
     if acting_role(person.grants, operation, study) is None:
-        admitted_roles = " or ".join(role for role in ROLES if role in OPERATIONS[operation])
+        *others, last = [role for role in ROLES if role in OPERATIONS[operation]] or [""]
+        if not last:
+            raise ApiProblem("forbidden", _FOR_HOSPITALS)
+        admitted_roles = f"{', '.join(others)} or {last}" if others else last
         of_study = "" if study is None else " of this study"
-        raise ApiProblem(
-            "forbidden", f"this needs the role {admitted_roles}{of_study}" if admitted_roles else _FOR_HOSPITALS
-        )
+        own_roles = ", ".join(map(str, person.grants))
+        raise ApiProblem("forbidden", f"this needs the role {admitted_roles}{of_study}, and you are {own_roles}")
 
 
 def _is_logged(operation: str, methods: Set[str]) -> bool:
@@ -350,8 +352,7 @@ async def streamed() -> None:
 
 def require_study(person: Person, operation: str, study: str) -> None:
     """Check an operation whose body names the study. Raises ApiProblem `forbidden`."""
-    if acting_role(person.grants, operation, study) is None:
-        raise ApiProblem("forbidden", "this key is for another study")
+    _require_role(person, operation, study)
 
 
 Reader = Annotated[Caller, Depends(signer)]

@@ -34,7 +34,7 @@ from study_protocol.study.messages import Problem
 from study_protocol.wire.signing import ClockSkew, SigningError
 from study_protocol.wire.tensors import TensorError
 from study_protocol.wire.values import Message
-from study_protocol.wire.wrong_entries import models_in
+from study_protocol.wire.wrong_entries import as_words, models_in
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2.0
@@ -193,7 +193,7 @@ def problem_of(error: Exception) -> Response:
 
 
 def _invalid(error: RequestValidationError) -> Response:
-    places = [(_place(e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors()[:MAX_FIELDS]]
+    places = [(_place(e["loc"]), as_words(e["msg"])) for e in error.errors()[:MAX_FIELDS]]
     reasons = "; ".join(f"{place}: {message}" for place, message in places)
     fields = [place for place, _ in places]
     return answer("invalid-request", f"correct these and send again: {reasons}", fields=fields)

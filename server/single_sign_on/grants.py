@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from server.single_sign_on.errors import SingleSignOnMisconfigured
 from study_protocol.study.roles import Grant, Role
 from study_protocol.wire.values import NAME_PATTERN
 from study_protocol.wire.written import Unreadable, read_toml
+from study_protocol.wire.wrong_entries import wrong_entries
 
 
 class GroupGrant(BaseModel):
@@ -53,19 +54,18 @@ def load_group_grants(path: Path) -> tuple[GroupGrant, ...]:
     except OSError as error:
         raise SingleSignOnMisconfigured(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        problems = "; ".join(map(_phrase, error.errors(include_input=False, include_url=False)))
+        problems = "; ".join(map(_phrase, wrong_entries(error, GrantsFile)))
         raise SingleSignOnMisconfigured(f"{path}: {problems}") from error
     except Unreadable as error:
         raise SingleSignOnMisconfigured(f"{path}: {error}") from error
 
 
-def _phrase(problem: ErrorDetails) -> str:
-    message = problem["msg"].removeprefix("Value error, ")
-    match problem["loc"]:
-        case ("grant", int(number), *entry):
-            return f"grant {number + 1}: {'.'.join(map(str, entry)) or 'entry'}: {message}"
-        case place:
-            return f"write tables [[grant]] and nothing else. {'.'.join(map(str, place))}: {message}"
+def _phrase(line: str) -> str:
+    """Return the line with the number that a person counts for an entry, or with the form of the file."""
+    entry = re.match(r"grant\.(\d+)[.:] ?", line)
+    if entry is None:
+        return f"write tables [[grant]] and nothing else. {line}"
+    return f"grant {int(entry[1]) + 1}: {line[entry.end() :]}"
 
 
 def grants_of_groups(grants: Iterable[GroupGrant], groups: Iterable[str]) -> tuple[Grant, ...]:

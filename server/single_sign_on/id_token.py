@@ -77,7 +77,12 @@ async def read_id_token(
     algorithm, key_id = signed.headers().get("alg"), signed.headers().get("kid")
     if algorithm not in algorithms or "crit" in signed.headers():
         raise _refuse(f"its algorithm is not one of {', '.join(algorithms)}")
-    if not any(_verifies(signed, key, registry) for key in await keys.find(key_id, KEY_TYPES[algorithm])):
+    is_signed = any(_verifies(signed, key, registry) for key in await keys.find(key_id, KEY_TYPES[algorithm]))
+    if not is_signed and key_id is None:
+        # Without an id, a token does not tell that the provider has a new key.
+        renewed = await keys.find(None, KEY_TYPES[algorithm], anew=True)
+        is_signed = any(_verifies(signed, key, registry) for key in renewed)
+    if not is_signed:
         raise _refuse("no key of the provider has signed it")
     claims = _read_claims(signed.payload)
     _check_claims(claims, signed.headers(), expected, now=now, skew=skew)

@@ -30,12 +30,12 @@ class ProviderKeys:
         self._http, self._metadata = http, metadata
         self._keys = RememberedDocument(self._fetch, clock)
 
-    async def find(self, key_id: str | None, key_type: str) -> list[Key]:
+    async def find(self, key_id: str | None, key_type: str, *, anew: bool = False) -> list[Key]:
         """Return the keys of a type with this id, or every key of the type for a token without an id.
 
-        An unknown id makes one new fetch, at most every 30 seconds. Raises ProviderUnavailable.
+        An unknown id, or `anew`, makes one new fetch, at most every 30 seconds. Raises ProviderUnavailable.
         """
-        keys = _matching(await self._keys.get(), key_id, key_type)
+        keys = [] if anew else _matching(await self._keys.get(), key_id, key_type)
         return keys or _matching(await self._keys.renew(), key_id, key_type)
 
     async def _fetch(self) -> list[Key]:

@@ -42,6 +42,11 @@ def wrong_entries(error: ValidationError, model: type[BaseModel]) -> list[str]:
     return [*lines, *chain.from_iterable(named_lines.values())]
 
 
+def as_words(message: str) -> str:
+    """Return a message of pydantic as the rest of a sentence that begins with the entry's name."""
+    return message.removeprefix("Value error, ").replace("Input should", "must", 1)
+
+
 def _free_name(place: tuple[str | int, ...], model: type[BaseModel]) -> int | None:
     """Return how many parts of a place lead to an entry whose name is free, as of `column.age`.
 
@@ -86,7 +91,7 @@ def _line(place: tuple[str | int, ...], kind: str, message: str, model: type[Bas
     path = ".".join(map(str, (*place, "kind") if kind in _KINDS else place))
     if kind == "extra_forbidden":
         return f"{path}: there is no such entry{_nearest(place, model)}"
-    words = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must", 1)
+    words = _WORDS.get(kind) or as_words(message)
     # A rule that a whole section breaks names its entries itself, also from the beginning of the file on.
     if not path or words.startswith(f"{path}."):
         return words

@@ -63,7 +63,7 @@ def test_each_log_begins_with_the_upgrade(upgraded: tuple[Live, dict[str, str]])
         assert (code, complaint) == (0, "")
         shown = " ".join(out.split())
         assert "an upgrade began this log" in shown
-        assert f"{entries} entries: chain good" in shown
+        assert f"entries: {entries}. The chain is good" in shown
     # From now on every change has an actor, and the head a signature.
     assert here.operator("PUT", f"/v1/studies/{STUDY}/clients/delta/revoked").status_code == 200
     code, out, _ = run("audit-log", STUDY, "--jsonl")

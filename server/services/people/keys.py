@@ -70,7 +70,7 @@ def revoke_key(coordinator: Coordinator, key_id: str, asker: Person | None = Non
     def work(tx: Transaction) -> ApiKeyView:
         row = tx.session.get(ApiKeyRow, key_id, with_for_update=True)
         if row is None or (asker is not None and not may_give(asker.grants, Grant(row.role, row.study))):
-            raise Rejected("unknown-key", "there is no key of this id: ask for the list of keys")
+            raise Rejected("unknown-key", "there is no key of this id: see `wardround key list`")
         if row.revoked_at is None:
             row.revoked_at = tx.now()
         log_in_study(coordinator, tx, row.study)

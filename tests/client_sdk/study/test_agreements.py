@@ -108,6 +108,18 @@ def test_join_waits_for_the_second_person_and_says_what_lacks(tmp_path: Path) ->
     assert any("share a name or an account" in text for text in scene.said)
 
 
+@pytest.mark.parametrize("people", [(), (ADA, BOB)])
+def test_one_round_waits_no_longer_for_people_than_for_a_round(
+    tmp_path: Path, people: tuple[DecidingPerson, ...]
+) -> None:
+    scene = Scene(tmp_path)
+    scene.agree_to_policy(TWO, *people)
+    outcome = scene.join(one_round_within=0.0)
+    assert (outcome.more_to_come, outcome.rounds_sent) == (True, 0)
+    assert "2 people have to agree" in scene.said[-1]
+    assert not is_joined(tmp_path)
+
+
 def test_a_program_without_a_person_is_none_of_the_two(tmp_path: Path) -> None:
     # A service that agrees by itself would make one person two.
     scene = Scene(tmp_path)

@@ -69,6 +69,21 @@ def test_a_token_without_a_key_id_is_tried_with_every_key_of_its_type(provider: 
     assert log_in(single_sign_on(provider)).subject == ADA["sub"]
 
 
+def test_a_new_key_is_fetched_for_a_token_without_a_key_id(provider: IdentityProvider) -> None:
+    provider.header = {"kid": None}
+    sso = single_sign_on(provider)
+    log_in(sso)
+    provider.key = rsa_key("second")
+    provider.published = [provider.key]
+    assert log_in(sso).subject == ADA["sub"]
+    # Forged tokens do not make a fetch each.
+    provider.key = rsa_key("first")
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match="no key of the provider"):
+            log_in(sso)
+    assert provider.requests["/jwks"] == 2
+
+
 def test_broken_and_unsuitable_keys_are_passed_over(provider: IdentityProvider) -> None:
     public = provider.key.as_dict(private=False)
     broken: list[Any] = [

@@ -160,12 +160,14 @@ def key_revoke(id: KeyId, server: Server = None, key_file: KeyFile = None) -> No
 def _request(role: Role, study: str | None, name: str, days: int) -> ApiKeyCreate:
     from pydantic import ValidationError
 
+    from study_protocol.wire.wrong_entries import as_words
+
     try:
         return ApiKeyCreate(role=role, study=study, name=name.strip(), expires_in_days=days)
     except ValidationError as error:
         fault = error.errors(include_input=False)[0]
         field = ".".join(map(str, fault["loc"])) or "key"
-        fail(f"{field}: {fault['msg'].removeprefix('Value error, ')}")
+        fail(f"{field}: {as_words(fault['msg'])}")
 
 
 def _row(key: ApiKeyView) -> list[str]:
@@ -188,8 +190,10 @@ def _hand_over(make: Callable[[], ApiKeyView], file: Path | None) -> None:
     try:
         # O_EXCL: no existing file is overwritten.
         handle = open_private(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except OSError:
-        fail(f"{file} cannot be created as a new file. No key was created")
+    except FileExistsError:
+        fail(f"{file} exists. Name a new file. No key was created")
+    except OSError as error:
+        fail(f"{file} cannot be created: {error.strerror}. No key was created")
     try:
         with os.fdopen(handle, "w") as opened:
             key = make()

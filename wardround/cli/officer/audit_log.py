@@ -49,7 +49,7 @@ def audit_log(
         title, columns = f"audit log of {study or 'the coordinator'}", ["entry", "at", "who", "what"]
         table(title, columns, list(map(_row, log.entries)))
         if not faults:
-            say(f"{len(log.entries)} entries: chain good, head signed with {trusted.reason}")
+            say(f"entries: {len(log.entries)}. The chain is good, and its head is signed with {trusted.reason}")
     for fault in faults:
         say(f"wardround: {fault}", err=True)
     if faults:
@@ -58,10 +58,13 @@ def audit_log(
 
 def _row(entry: AuditEntry) -> list[str]:
     from study_protocol.study.audit_log import BEFORE_THE_LOG
+    from study_protocol.study.roles import Grant
 
     event = entry.event
     before = event.action == BEFORE_THE_LOG
     actor_words = "nobody was recorded before this entry" if before else str(event.actor)
-    about = event.address if event.key is None else f"{event.key.id}: {event.key.role} for {event.key.name}"
+    key, about = event.key, event.address
+    if key is not None:
+        about = f"{key.id}: {Grant(key.role, key.study)} for {key.name}"
     action_words = "an upgrade began this log" if before else f"{event.action} {about}".rstrip()
     return [str(entry.sequence), f"{event.at:%Y-%m-%d %H:%M:%S}", actor_words, action_words]

@@ -47,16 +47,16 @@ def test_a_study_s_log_is_shown_with_its_actors(run: Run, study: str, here: Live
     assert "administrator)" in result.stdout
     for action in ("create_study", "put_initial_model", "invite"):
         assert action in result.stdout
-    assert "3 entries: chain good" in result.stdout
+    assert "entries: 3. The chain is good" in result.stdout
     key = here.coordinator.signer.public_key
-    assert "3 entries: chain good" in run("audit-log", study, "--coordinator-key", key, operator=True).stdout
+    assert "entries: 3. The chain is good" in run("audit-log", study, "--coordinator-key", key, operator=True).stdout
 
 
 def test_another_coordinator_s_key_is_no_good_sign(run: Run, study: str) -> None:
     other = encode_public_key(Ed25519PrivateKey.generate().public_key())
     result = run("audit-log", study, "--coordinator-key", other, operator=True, code=4)
     assert "the coordinator's key is not the one that you named" in result.stderr
-    assert "chain good" not in result.stdout
+    assert "chain is good" not in result.stdout
 
 
 def test_json_lines_are_the_chain(run: Run, study: str) -> None:
@@ -73,13 +73,13 @@ def test_the_coordinator_s_log_names_keys_and_studies(run: Run, study: str, tmp_
     made = ("key", "create", "--name", "Grace", "--role", "auditor", "--study", study, "--out", str(tmp_path / "k"))
     run(*made, *server, operator=True)
     shown = run("audit-log", operator=True).stdout
-    assert "auditor for Grace" in shown
+    assert f"auditor of {study} for Grace" in shown
     assert "create_study" in shown
     assert "root (machine)" in shown
     # The auditor of the study reads who was given a key for it.
     seen = run("audit-log", study, "--key-file", str(tmp_path / "k")).stdout
-    assert "auditor for Grace" in seen
-    assert "4 entries: chain good" in seen
+    assert f"auditor of {study} for Grace" in seen
+    assert "entries: 4. The chain is good" in seen
 
 
 CHANGED = {
@@ -97,7 +97,7 @@ def test_what_was_changed_is_named_and_ends_with_1(run: Run, study: str, here: L
     for more in ((), ("--jsonl",)):
         result = run("audit-log", study, *more, operator=True, code=1)
         assert said in result.stderr
-        assert "chain good" not in result.stdout
+        assert "chain is good" not in result.stdout
 
 
 def test_a_log_set_back_with_its_head_is_found_by_the_ledger(run: Run, study: str, here: Live) -> None:
@@ -133,7 +133,7 @@ def test_a_key_changed_in_the_database_is_found(run: Run, here: Live, change: st
         body = {"role": "viewer", "study": "sepsis", "name": name}
         id = here.operator("POST", "/v1/api-keys", json=body).json()["id"]
     here.operator("DELETE", f"/v1/api-keys/{id}")
-    assert "chain good" in run("audit-log", operator=True).stdout
+    assert "chain is good" in run("audit-log", operator=True).stdout
     without_guard(here, KEYS[change])
     result = run("audit-log", operator=True, code=1)
     assert "the key" in result.stderr
@@ -147,9 +147,10 @@ def test_a_role_without_the_right_is_told_which_one_has_it(
     path = tmp_path / "key"
     path.write_text(create_key(here.coordinator, ApiKeyCreate(role=role, name="Grace")).key or "")
     result = run("audit-log", study, "--key-file", str(path), code=1)
-    assert "this needs the role administrator or lead or auditor of this study" in " ".join(result.stderr.split())
+    needed = "this needs the role administrator, lead or auditor of this study, and you are"
+    assert f"{needed} {role} of all studies" in " ".join(result.stderr.split())
     result = run("audit-log", "--key-file", str(path), code=1)
-    assert "this needs the role administrator" in " ".join(result.stderr.split())
+    assert f"this needs the role administrator, and you are {role}" in " ".join(result.stderr.split())
 
 
 def test_an_expired_key_and_no_key_are_refused_in_a_sentence(
