@@ -74,19 +74,23 @@ async def read_id_token(
         raise SingleSignOnMisconfigured(f"set the provider to sign ID tokens with one of {', '.join(KEY_TYPES)}")
     registry = _AllowedAlgorithms(algorithms)
     signed = _extract(token, registry)
-    algorithm, key_id = signed.headers().get("alg"), signed.headers().get("kid")
+    algorithm = signed.headers().get("alg")
     if algorithm not in algorithms or "crit" in signed.headers():
         raise _refuse(f"its algorithm is not one of {', '.join(algorithms)}")
-    is_signed = any(_verifies(signed, key, registry) for key in await keys.find(key_id, KEY_TYPES[algorithm]))
-    if not is_signed and key_id is None:
-        # Without an id, a token does not tell that the provider has a new key.
-        renewed = await keys.find(None, KEY_TYPES[algorithm], anew=True)
-        is_signed = any(_verifies(signed, key, registry) for key in renewed)
-    if not is_signed:
+    if not await _is_signed(signed, keys, KEY_TYPES[algorithm], registry):
         raise _refuse("no key of the provider has signed it")
     claims = _read_claims(signed.payload)
     _check_claims(claims, signed.headers(), expected, now=now, skew=skew)
     return claims
+
+
+async def _is_signed(signed: CompactSignature, keys: ProviderKeys, key_type: str, registry: JWSRegistry) -> bool:
+    key_id = signed.headers().get("kid")
+    if any(_verifies(signed, key, registry) for key in await keys.find(key_id, key_type)):
+        return True
+    # Without an id, a token does not tell that the provider has a new key.
+    renewed = [] if key_id is not None else await keys.find(None, key_type, anew=True)
+    return any(_verifies(signed, key, registry) for key in renewed)
 
 
 def _refuse(reason: str) -> LoginRefused:

@@ -1,4 +1,4 @@
-"""People over HTTP: who asks, sessions and their end, and logins from the command line."""
+"""People over HTTP (`server.api.people`): who asks, sessions and their end, and logins from the command line."""
 
 from __future__ import annotations
 

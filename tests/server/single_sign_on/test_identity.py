@@ -6,6 +6,7 @@ import pytest
 
 from server.single_sign_on.errors import LoginRefused
 from server.single_sign_on.identity import groups_of, name_of
+from tests.factories.case_ids import plain_id
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from server.single_sign_on.identity import groups_of, name_of
         ({"name": "\u00c5sa \u738b"}, "\u00c5sa \u738b"),
         ({"name": "a" * 500}, "a" * 100),
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_a_name_is_one_visible_line(claims: dict[str, Any], name: str) -> None:
     assert name_of(claims) == name
@@ -50,7 +51,7 @@ def test_a_person_without_a_visible_name_is_refused() -> None:
         ({"roles": ["a"], "_claim_names": {"groups": "src1"}}, "roles", ("a",)),
         ({"_claim_names": ["groups"]}, "groups", None),
     ],
-    ids=lambda each: repr(each)[:60],
+    ids=plain_id,
 )
 def test_groups_are_found_at_a_path(claims: dict[str, Any], path: str, groups: tuple[str, ...] | None) -> None:
     assert groups_of(claims, path) == groups

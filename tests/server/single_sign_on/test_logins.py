@@ -17,6 +17,7 @@ from server.single_sign_on.logins import (
     read_redirect,
     require_unexpired,
 )
+from tests.factories.case_ids import plain_id
 
 ISSUER = "https://id.example"
 DEVICE: dict[str, Any] = {
@@ -97,7 +98,7 @@ def test_times_of_a_device_answer_are_bounded() -> None:
         {"interval": True},
         {"interval": None},
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_a_device_answer_that_cannot_be_shown_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ProviderUnavailable):

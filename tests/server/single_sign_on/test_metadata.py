@@ -10,6 +10,7 @@ import pytest
 from server.single_sign_on.errors import ProviderUnavailable, SingleSignOnMisconfigured
 from server.single_sign_on.metadata import ProviderMetadata, fetch_metadata
 from server.single_sign_on.provider_http import ProviderAnswer, ProviderHttp
+from tests.factories.case_ids import plain_id
 from tests.factories.identity_provider import IdentityProvider, single_sign_on
 
 ISSUER = "https://id.example/realms/study"
@@ -75,7 +76,7 @@ def test_an_address_that_is_not_encrypted_is_refused(name: str, address: str) ->
         {"id_token_signing_alg_values_supported": "RS256"},
         {"issuer": [ISSUER]},
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_a_document_of_another_form_is_none(changed: dict[str, Any]) -> None:
     with pytest.raises(ProviderUnavailable, match=next(iter(changed))):

@@ -18,6 +18,7 @@ from server.single_sign_on.errors import (
 from server.single_sign_on.identity import PersonIdentity
 from server.single_sign_on.logins import PendingLogin
 from server.single_sign_on.provider import Provider
+from tests.factories.case_ids import plain_id
 from tests.factories.identity_provider import (
     ADA,
     BACK,
@@ -148,7 +149,7 @@ def test_a_code_of_another_login_is_refused(provider: IdentityProvider) -> None:
         {"code": ""},
         {"code": "c" * 5000},
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_an_answer_that_belongs_to_no_login_is_refused(provider: IdentityProvider, changed: dict[str, Any]) -> None:
     sso = single_sign_on(provider)

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.single_sign_on.settings import SingleSignOnSettings
+from tests.factories.case_ids import plain_id
 
 FIT: dict[str, Any] = {"issuer": "https://id.example/realms/study", "client_id": "wardround"}
 
@@ -64,7 +65,7 @@ def test_an_issuer_on_this_machine_may_be_plain(issuer: str) -> None:
         {"clock_skew_seconds": 3600},
         {"client": "x"},
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_other_settings_are_refused_without_their_values(changed: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as error:

@@ -1,4 +1,4 @@
-"""Keys of people as they are made on the coordinator's machine, and by a lead from afar."""
+"""Keys as people make them on the coordinator's machine (`wardround.cli.coordinator.keys`), and a lead from afar."""
 
 from __future__ import annotations
 

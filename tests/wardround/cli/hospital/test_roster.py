@@ -1,4 +1,4 @@
-"""The roster of a study: its hospitals, their programs, what they lack, and the number that is pinned."""
+"""The roster of a study (`wardround.cli.hospital.roster`): hospitals, programs, lacks, and the pinned number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wardround study track` against a tracking server in memory."""
+"""`wardround study track` (`wardround.cli.lead.track`) against a tracking server in memory."""
 
 from __future__ import annotations
 
