@@ -36,6 +36,8 @@ async def asked_provider(context: Context) -> AsyncGenerator[Provider]:
         try:
             yield context.provider
         except LoginRefused as refused:
+            # Without a name: nobody is known yet.
+            logger.info("login refused: %s", refused.code, extra={"event": "login-refused"})
             raise ApiProblem("login-refused", str(refused)) from refused
         except SingleSignOnError as error:
             if isinstance(error, SingleSignOnMisconfigured):
