@@ -32,7 +32,8 @@ def test_the_slurm_script_submits_itself_while_more_is_to_come(
     done = subprocess.run(["bash", "join.sh"], cwd=tmp_path, env=variables)
     lines = (tmp_path / "submitted").read_text().splitlines() if (tmp_path / "submitted").exists() else []
     assert (done.returncode, lines) == (ends_with, submitted)
-    assert (tmp_path / "joined").read_text() == "join sepsis --once --wait 3600 --data a b.csv --home /srv/w\n"
+    options = "--data a b.csv --patient-column patient --dataset icu-2024 --home /srv/w"
+    assert (tmp_path / "joined").read_text() == f"join sepsis --once --wait 3600 {options}\n"
 
 
 def test_the_codes_of_single_rounds_are_those_of_the_command() -> None:
