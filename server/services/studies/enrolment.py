@@ -267,11 +267,12 @@ def _leave(
     if member.state in (state, "revoked"):
         return roster_entry(member)
     was_active, account = member.state == "active", _account(coordinator, tx, row)
+    if was_active and state == "revoked" and account is not None:
+        # Before the hospital leaves: only a roster's entry changes the number of members.
+        record_operated(coordinator, tx, row, "revoke", account, client=client)
     member.state = state
     tx.session.flush()
     if was_active:
-        if state == "revoked" and account is not None:
-            record_operated(coordinator, tx, row, "revoke", account, client=client)
         _record(tx, account, row, state)
         _count_as_missing(coordinator, tx, row, client)
     rows.append_event(tx, row, f"client-{state}")

@@ -23,7 +23,7 @@ from study_protocol.study.audit_log import Actor, AuditPage
 from study_protocol.study.messages import InvitationCreate, StudyCreate
 from study_protocol.study.people import ApiKeyCreate
 from tests.factories.settings import settings
-from tests.factories.studies import FakeClock
+from tests.factories.studies import FakeClock, open_study
 
 ADA = Actor(kind="key", id="4f1c9b", name="Ada", role="lead")
 Broken = Callable[[Coordinator], None]
@@ -336,3 +336,20 @@ def test_a_change_that_waits_for_its_turn_does_nothing_once_its_key_is_revoked(l
         with pytest.raises(Rejected, match="bad-token"):
             invited.result()
     assert len(page(logged).entries) == 3
+
+
+def test_only_a_roster_s_entry_changes_the_number_of_members(coordinator: Coordinator) -> None:
+    """Or hospitals would find that the coordinator lies, and stop for good."""
+    open_study(coordinator, clients=3)
+    enrolment.revoke(by_ada(coordinator, "revoke"), "sepsis", "h1")
+    enrolment.withdraw(by_ada(coordinator, "withdraw"), "sepsis", "h2")
+    lifecycle.act(by_ada(coordinator, "pause_study"), "sepsis", "pause")
+    lifecycle.act(by_ada(coordinator, "stop_study"), "sepsis", "stop")
+    written = coordinator.database.read("x", lambda tx: ledger_entries(tx, find_study(tx, "sepsis").id, 0, 500))
+    members = 0
+    for entry in written:
+        if entry.kind == "roster":
+            members += 1 if entry.body["change"] == "enrolled" else -1
+        assert entry.body["members"] == members, entry.kind
+    assert members == 1
+    assert [entry.body["action"] for entry in written if entry.kind == "operated"] == ["revoke", "pause", "stop"]
