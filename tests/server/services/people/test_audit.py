@@ -341,10 +341,11 @@ def test_a_change_that_waits_for_its_turn_does_nothing_once_its_key_is_revoked(l
 def test_only_a_roster_s_entry_changes_the_number_of_members(coordinator: Coordinator) -> None:
     """Or hospitals would find that the coordinator lies, and stop for good."""
     open_study(coordinator, clients=3)
+    enrolment.invite(by_ada(coordinator, "invite"), "sepsis", InvitationCreate(client="h9"))
     enrolment.revoke(by_ada(coordinator, "revoke"), "sepsis", "h1")
     enrolment.withdraw(by_ada(coordinator, "withdraw"), "sepsis", "h2")
-    lifecycle.act(by_ada(coordinator, "pause_study"), "sepsis", "pause")
-    lifecycle.act(by_ada(coordinator, "stop_study"), "sepsis", "stop")
+    for action in ("pause", "resume", "stop"):
+        lifecycle.act(by_ada(coordinator, f"{action}_study"), "sepsis", action)
     written = coordinator.database.read("x", lambda tx: ledger_entries(tx, find_study(tx, "sepsis").id, 0, 500))
     members = 0
     for entry in written:
@@ -352,4 +353,5 @@ def test_only_a_roster_s_entry_changes_the_number_of_members(coordinator: Coordi
             members += 1 if entry.body["change"] == "enrolled" else -1
         assert entry.body["members"] == members, entry.kind
     assert members == 1
-    assert [entry.body["action"] for entry in written if entry.kind == "operated"] == ["revoke", "pause", "stop"]
+    actions = [entry.body["action"] for entry in written if entry.kind == "operated"]
+    assert actions == ["invite", "revoke", "pause", "resume", "stop"]
