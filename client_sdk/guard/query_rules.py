@@ -57,6 +57,7 @@ def query_rules(
     """Every rule that concerns such a query. data_version: what people here call the records as they are now."""
     rules, question = policy.statistics, document.question
     count = question.cells if cells is None else cells
+    in_steps = f" in one of its {question.sums} steps" if question.sums > 1 else ""
     yield PolicyRule(
         rules.queries != "refuse", "policy-queries", '[statistics] queries = "refuse": no question is answered'
     )
@@ -73,10 +74,10 @@ def query_rules(
     )
     yield from column_rules(rules, question.columns)
     yield PolicyRule(
-        question.noise_multiplier >= rules.least_noise_multiplier,
+        question.least_noise >= rules.least_noise_multiplier,
         "policy-noise",
         f"[statistics] least_noise_multiplier = {rules.least_noise_multiplier:g}, and the question has "
-        f"{question.noise_multiplier:g}: ask with more noise, or lower the entry",
+        f"{question.least_noise:g}{in_steps}: ask with more noise, or lower the entry",
     )
     yield PolicyRule(
         rules.most_cells is None or count <= rules.most_cells,

@@ -37,6 +37,7 @@ from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.plan_of import plan_of
 from study_protocol.study.queries import QueryAsked
+from study_protocol.study.steps import fault_of_steps
 from study_protocol.wire.failpoints import failpoint
 
 
@@ -74,6 +75,8 @@ class AnsweringWork:
         query, books = _query_of(assignment), self._books
         require_block(query.document.question, self._party)
         require_answerable(books.policy, query.document, self._able.data_version)
+        if query.document.steps > 1 and (fault := fault_of_steps(self._able.settings)) is not None:
+            raise Refused("depends-on-answers", fault)
         entries = books.ledger.seen_ledger(books.study).entries()
         require_never_opened(entries, query.document.digest(), assignment.round, self._delivery.has_opened)
         self._permission.require_by_rule(query, except_round=assignment.round)

@@ -53,7 +53,7 @@ class Permission:
         if self.approvals.denied(digest):
             return False
         if self.policy.statistics.allows(by_hospital=query.document.question.is_by_hospital) or (
-            self.approvals.has(digest) and not self.is_used_up(digest, except_round=except_round)
+            self.approvals.has(digest) and not self._is_used_up(query, except_round)
         ):
             return True
         return True if self._is_agreed(query.document, except_round) else None
@@ -64,19 +64,27 @@ class Permission:
         self.ledger.require_decisions(decisions)
         self.ledger.mark_decisions(decisions, rule_in_force(decisions))
 
-    def is_used_up(self, digest: str, *, except_round: int | None = None) -> bool:
-        """Return whether an approval covers no further session. Each may have been opened, for any report of it."""
-        approval = self.approvals.identity(digest)
+    def _is_used_up(self, query: Query | QueryAsked, except_round: int | None) -> bool:
+        """Return whether an approval covers no further session. Each may have been opened, for any report of it.
+
+        Of a question in steps it covers as many sessions of each step. The later steps depend on answers, and are
+        approved with the first: one patient changes each sum by at most the same, for any coefficients.
+        """
+        approval = self._approval(query)
         subjects = self.ledger.subjects_under(self.study, approval, except_round=except_round)
         # Charges of earlier versions name their subject alone.
-        sessions = len(subjects) if approval is not None else subjects.count(digest)
+        sessions = len(subjects) if approval is not None else subjects.count(query.approved_digest)
         return sessions >= self.policy.statistics.max_sessions_per_approval
 
     def under(self, query: QueryAsked) -> str | None:
         """Return the identity of the approval that a session of this question is charged under, or None if it needs
         none."""
-        digest = query.approved_digest
-        return self.approvals.identity(digest) if self.approvals.has(digest) else self._stage(query.document)
+        return self._approval(query) if self.approvals.has(query.approved_digest) else self._stage(query.document)
+
+    def _approval(self, query: Query | QueryAsked) -> str | None:
+        """Return the name in charges of the approval of this question, at a step after the first with that step."""
+        identity, step = self.approvals.identity(query.approved_digest), query.document.step
+        return identity if identity is None or step == 1 else f"{identity}, step {step}"
 
     def _is_agreed(self, document: QueryDocument, except_round: int | None) -> bool:
         """Whether it stands in the settings that this hospital joined under, and fewer were answered than they ask for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,11 +83,12 @@ def answer_of(
     return answer.suppressed(suppress_below)
 
 
-def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
-    """Return the effect of a query of this cost on every limit."""
+def effects(budget: Budget, cost: QueryCost, steps: Sequence[QueryCost] = ()) -> list[LimitAfter]:
+    """Return the effect of a query of this cost, and of all steps after it, on every limit."""
     limits: list[LimitAfter] = []
-    for account in budget.accounts:
-        limit, after = account.limit, account.epsilon_after_query(cost)
+    supposed = budget.supposing(steps) if steps else budget
+    for account, charged in zip(budget.accounts, supposed.accounts, strict=True):
+        limit, after = account.limit, charged.epsilon_after_query(cost)
         limits.append(
             LimitAfter(
                 level=limit.level.value,
@@ -100,13 +101,19 @@ def effects(budget: Budget, cost: QueryCost) -> list[LimitAfter]:
     return limits
 
 
-def min_noise_multiplier(budget: Budget, cost: QueryCost) -> float | None:
-    """Return the least noise multiplier, to three digits, with which the query fits every limit now, or None."""
+def min_noise_multiplier(budget: Budget, cost: QueryCost, steps: Sequence[QueryCost] = ()) -> float | None:
+    """Return the least noise multiplier, to three digits, with which the query fits every limit now, or None.
+
+    steps: costs of the steps after it, whose noise is in the same proportion to its own.
+    """
 
     def fits(multiplier: float) -> bool:
         # The grid becomes finer with the noise: only the ratio counts.
         candidate = replace(cost, sensitivity=cost.noise_std / multiplier)
-        return all(account.fits_query(candidate) for account in budget.accounts)
+        scale = cost.noise_multiplier / multiplier
+        later = [replace(step, sensitivity=step.sensitivity * scale) for step in steps]
+        supposed = budget.supposing(later) if later else budget
+        return all(account.fits_query(candidate) for account in supposed.accounts)
 
     if not fits(_MOST_NOISE):
         return None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from accounting.plan.queries import Bears
+from accounting.plan.queries import Bears, QueryCost
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.phrases import who_in_words
 from study_protocol.queries.variables import Condition, Patients, UnreadableColumn
@@ -165,6 +165,28 @@ class BaseQuestion(Message):
         None: the kind does not say.
         """
         return None
+
+    @property
+    def sums(self) -> int:
+        """The sums that one analysis asks for, one after another."""
+        return 1
+
+    @property
+    def least_noise(self) -> float:
+        """The smallest noise multiplier of any sum of the analysis."""
+        return self.noise_multiplier
+
+    def costs_after(self) -> tuple[QueryCost, ...]:
+        """Return the costs of the sums after this one."""
+        return ()
+
+    def next_question(self, answer: Answer) -> Self | None:
+        """Return the question that follows from the answer, or None."""
+        return None
+
+    def approved_form(self) -> Self:
+        """Return the question that people approve once for all sums."""
+        return self
 
     def grid(self) -> Grid:
         """Return the grid of the sum and its noise."""

@@ -16,7 +16,7 @@ from study_protocol.study.limits import LevelName
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.wire.signing import QUERY_ANSWER, SigningError, canonical_json, verify_document
 from study_protocol.wire.text import Text
-from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256
+from study_protocol.wire.values import Finite, Message, Name, Positive, Sha256, Whole
 
 QueryState = Literal["waiting", "asked", "answered", "failed"]
 DataVersion = Annotated[Text, Field(min_length=1, max_length=64)]
@@ -41,21 +41,51 @@ class QueryDocument(Message):
     def digest_with(self, model: str | None) -> str:
         """Return the digest of what a person at a hospital approves.
 
-        It is of this question and, if it is about a model, of the model's SHA-256 (hex).
+        It is of this question, of one in steps of its first step, and if it is about a model, of the model's SHA-256
+        (hex).
         """
+        digest = self.first_step().digest()
         if model is None:
-            return self.digest()
-        return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
+            return digest
+        return hashlib.sha256(canonical_json({"query": digest, "model": model})).hexdigest()
 
     def in_form_for(self, protocol: int) -> QueryDocument:
         """Return the document with its question as in `BaseQuestion.in_form_for`."""
-        question = self.question.in_form_for(protocol)
-        return self if question is self.question else self.model_copy(update={"question": question})
+        return self._with(self.question.in_form_for(protocol))
 
     def of_hospitals(self, hospitals: Iterable[str]) -> QueryDocument:
         """Return the document with its question as in `BaseQuestion.of_hospitals`."""
-        question = self.question.of_hospitals(tuple(hospitals))
+        return self._with(self.question.of_hospitals(tuple(hospitals)))
+
+    @property
+    def steps(self) -> int:
+        """How many sums the question asks for, one after another."""
+        return self.question.sums
+
+    @property
+    def step(self) -> int:
+        """Which of them this document asks for, from 1."""
+        return self.question.sums - len(self.question.costs_after())
+
+    def first_step(self) -> QueryDocument:
+        """Return the document that people approve, once for all steps. A question of one step is its own."""
+        return self._with(self.question.approved_form())
+
+    def next_step(self, answer: Answer) -> QueryDocument | None:
+        """Return the step to which the answer of this one leads, or None if no step follows.
+
+        Raises:
+            ValueError: the answer is none to this step.
+        """
+        question = self.question.next_question(answer)
+        return None if question is None else self._with(question)
+
+    def _with(self, question: Question) -> QueryDocument:
         return self if question is self.question else self.model_copy(update={"question": question})
+
+    def costs(self) -> tuple[QueryCost, ...]:
+        """Return the charge of this step and of all after it. Raises InvalidArgument as `cost`."""
+        return (self.cost(), *self.question.costs_after())
 
     def cost(self) -> QueryCost:
         """Return the charge to every limit. Raises InvalidArgument: noise or size beyond what can be drawn."""
@@ -91,6 +121,11 @@ class QueryForecast(Message):
     noise_expected: Positive = Field(description="the same, if every hospital that takes part now answers")
     limits: list[LimitAfter] = Field(description="every limit of the study")
     least_noise_multiplier: Positive | None = Field(description="the least that fits the limits now. null: none does")
+    sums: Annotated[Whole, Field(ge=1)] = Field(
+        default=1,
+        exclude_if=lambda sums: sums == 1,
+        description="sums that are asked for, one after another. The limits count all of them",
+    )
 
 
 class Consent(Message):
@@ -146,6 +181,17 @@ class SynthesisPlace(Message):
     words: Text = Field(description="what follows, what is kept and what is free again, for people")
 
 
+class StepPlace(Message):
+    """The place of a query among the steps of one question."""
+
+    step: int = Field(ge=1, description="which step it is, from 1")
+    steps: int = Field(ge=2, description="how many there are")
+    first: int = Field(ge=1, description="number of the query that was asked, the first step")
+    next: int | None = Field(description="number of the query that followed from its answer. null: none did")
+    kept: Finite = Field(ge=0, description="Σ 1 / noise_multiplier² that is kept for the steps after it")
+    words: Text = Field(description="what follows, what is kept and what is free again, for people")
+
+
 class Query(Message):
     """A query and how far it has come."""
 
@@ -181,6 +227,12 @@ class Query(Message):
         # Only programs that know the section join a study that has one.
         exclude_if=lambda place: place is None,
         description="of a question in the form of the study's synthesis",
+    )
+    place: StepPlace | None = Field(
+        default=None,
+        # Only programs that know the kind read such a question.
+        exclude_if=lambda place: place is None,
+        description="of a question in steps, such as kind glm",
     )
 
     def require_believable(self, key: Ed25519PublicKey) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import delete
 
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
-from accounting.plan.queries import QueryCost
 from server.db import rows
 from server.db.ledger_store import budget_of, lock_account
 from server.db.query_tables import ConsentRow, QueryRow
@@ -19,6 +18,7 @@ from server.domain.errors import Rejected
 from server.domain.queries import effects, min_noise_multiplier, noise_of
 from server.services.coordinator import Coordinator, Written
 from server.services.people.audit import record_operated
+from server.services.queries.chains import kept_after, to_resume
 from server.services.queries.schedule import fail, find_same, queue, requeue, reserved
 from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
@@ -26,6 +26,7 @@ from study_protocol.documents.by_hospital import fault_of_distances
 from study_protocol.queries.kinds.distances import Distances
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
+from study_protocol.study.steps import fault_of_steps
 
 
 def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> QueryForecast:
@@ -39,24 +40,28 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
     def work(tx: Transaction) -> QueryForecast:
         row = rows.find_study(tx, study)
         document = _by_roster(tx, row, request)
-        cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
+        budget, settings = budget_of(tx, coordinator.signer, row), rows.settings_of(row)
+        _require_askable(row, document)
         require_queries_as_charged(tx, row, document.digest())
-        earlier = find_same(tx, row, document)
-        supposed = budget.supposing([*reserved(tx, row), *_kept_after(row, document)])
-        authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
-        # Its cost is charged or kept already.
-        is_repeated = earlier is not None and earlier.state != "failed"
+        attempt = _attempt(tx, row, document)
+        # Else its cost is charged or kept already, and this is what it has cost.
+        asked = document if attempt.asked is None else attempt.asked
+        cost, steps, later = asked.cost(), asked.question.costs_after(), kept_after(row, asked)
+        supposed, noise = budget.supposing(reserved(tx, row)), noise_of(asked, settings, row.quorum)
+        authorisation = supposed.supposing(later).authorise_query(cost)
+        is_allowed = attempt.asked is None or authorisation.is_allowed
         return QueryForecast(
             sha256=document.digest(),
-            known=None if earlier is None else earlier.number,
-            allowed=is_repeated or authorisation.is_allowed,
-            reason=None if is_repeated else authorisation.reason,
+            known=None if attempt.known is None else attempt.known.number,
+            allowed=is_allowed,
+            reason=None if is_allowed else authorisation.reason,
             cells=cost.cells,
-            sensitivity=document.question.sensitivity,
+            sensitivity=asked.question.sensitivity,
             noise_std=noise.guaranteed,
-            noise_expected=noise_of(document, rows.settings_of(row), _active(tx, row)).present,
-            limits=effects(budget, cost),
-            least_noise_multiplier=None if authorisation.is_allowed else min_noise_multiplier(supposed, cost),
+            noise_expected=noise_of(asked, settings, _active(tx, row)).present,
+            limits=effects(budget, cost, steps),
+            least_noise_multiplier=None if authorisation.is_allowed else _min_noise(supposed, row, asked),
+            sums=1 + len(steps),
         )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.read("forecast-query", work))
@@ -75,29 +80,68 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
     def work(tx: Transaction) -> Written[Query]:
         row = rows.lock_study(tx, study)
         document = _by_roster(tx, row, request)
-        cost = _cost(row, document)
+        _require_askable(row, document)
         require_queries_as_charged(tx, row, document.digest())
-        earlier = find_same(tx, row, document)
-        if earlier is not None and earlier.state != "failed":
-            return Written(view(coordinator, tx, row, earlier, with_clients=with_clients), created=False)
-        if row.state == "finished":
-            raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
-        _require_never_opened(tx, row, document)
-        _require_model(tx, row, document)
-        reserved_costs, later_costs = reserved(tx, row), _kept_after(row, document)
-        account = lock_account(tx, coordinator.signer, row)
-        supposed = account.budget.supposing([*reserved_costs, *later_costs])
-        _require_fits(supposed, cost, len(reserved_costs), later_costs)
-        record_operated(coordinator, tx, row, "ask", account, query=document.digest())
-        query = earlier or queue(tx, row, document)
-        if earlier is not None:
-            # A hospital that refused may consent now.
-            conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
-            tx.session.execute(delete(ConsentRow).where(*conditions))
-            requeue(tx, row, earlier)
-        return Written(view(coordinator, tx, row, query, with_clients=with_clients), created=earlier is None)
+        attempt = _attempt(tx, row, document)
+        known, asked = attempt.known, attempt.asked
+        if known is not None and asked is None:
+            return Written(view(coordinator, tx, row, known, with_clients=with_clients), created=False)
+        query = _let_in(coordinator, tx, row, asked or document, attempt.failed)
+        return Written(view(coordinator, tx, row, known or query, with_clients=with_clients), created=known is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What asking a document would do.
+
+    known   the query of this very document, if the study has it
+    asked   the document that is queued: this one, or the failed step from which its question goes on. None: none is
+    failed  the query that is tried anew
+    """
+
+    known: QueryRow | None
+    asked: QueryDocument | None
+    failed: QueryRow | None = None
+
+
+def _attempt(tx: Transaction, study: StudyRow, document: QueryDocument) -> _Attempt:
+    known = find_same(tx, study, document)
+    if known is None:
+        if document.step > 1:
+            raise Rejected(
+                "invalid-request",
+                f"this is step {document.step} of a question. Ask its first step: the next one is asked once an answer "
+                "leads to it",
+            )
+        return _Attempt(None, document)
+    if known.state == "failed":
+        return _Attempt(known, document, known)
+    resumed = None if study.state == "finished" else to_resume(tx, study, document)
+    return _Attempt(known, None) if resumed is None else _Attempt(known, *resumed)
+
+
+def _let_in(
+    coordinator: Coordinator, tx: Transaction, study: StudyRow, document: QueryDocument, failed: QueryRow | None
+) -> QueryRow:
+    """Queue a question that fits with all that may follow it. failed: the query that is tried anew."""
+    if study.state == "finished":
+        raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
+    require_queries_as_charged(tx, study, document.digest())
+    _require_never_opened(tx, study, document)
+    _require_model(tx, study, document)
+    reserved_costs = reserved(tx, study)
+    account = lock_account(tx, coordinator.signer, study)
+    _require_fits(account.budget.supposing(reserved_costs), study, document, len(reserved_costs))
+    record_operated(coordinator, tx, study, "ask", account, query=document.digest())
+    if failed is None:
+        return queue(tx, study, document)
+    # A hospital that refused may consent now.
+    conditions = (ConsentRow.study_id == study.id, ConsentRow.query == failed.number)
+    tx.session.execute(delete(ConsentRow).where(*conditions))
+    requeue(tx, study, failed)
+    return failed
 
 
 def consent(coordinator: Coordinator, study: str, number: int, client: str, answer: Consent) -> Written[Consent]:
@@ -137,7 +181,12 @@ def _weigh(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
     rows.append_event(tx, study, "query-consented", work=query.due_at is not None)
 
 
-def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
+def _require_askable(study: StudyRow, document: QueryDocument) -> None:
+    """Check all that settings alone decide.
+
+    Raises:
+        Rejected: `no-queries`, `no-evaluation`, `invalid-request`.
+    """
     settings = rows.settings_of(study)
     if settings.statistics is None:
         raise Rejected("no-queries", "this study takes no queries: its settings have no section statistics")
@@ -148,6 +197,8 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
             "of them aside before training begins",
         )
     if isinstance(document.question, Distances) and (fault := fault_of_distances(settings)) is not None:
+        raise Rejected("invalid-request", fault)
+    if document.steps > 1 and (fault := fault_of_steps(settings)) is not None:
         raise Rejected("invalid-request", fault)
     if document.question.protocol > study.protocol:
         raise Rejected(
@@ -162,7 +213,7 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
             "(statistics.max_cells)",
         )
     try:
-        return document.cost()
+        document.costs()
     except InvalidArgument as error:
         raise Rejected("invalid-request", f"no such noise can be drawn: {error}") from error
 
@@ -208,18 +259,13 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
         )
 
 
-def _kept_after(study: StudyRow, document: QueryDocument) -> tuple[QueryCost, ...]:
-    """Return the costs of what a synthesis asks after this question: they are admitted together with it."""
-    synthesis = rows.settings_of(study).synthesis
-    return () if synthesis is None else synthesis.kept_after(document)
+def _require_fits(budget: Budget, study: StudyRow, document: QueryDocument, reserved_count: int) -> None:
+    """Check that the query fits with all that may follow it.
 
-
-def _require_fits(budget: Budget, cost: QueryCost, reserved_count: int, later: Sequence[QueryCost]) -> None:
-    """Check that the query fits beside a round under way and beside all kept for `reserved_count` other queries.
-
-    later: costs of the questions that follow from it, which are admitted with it.
+    budget: charged with a round under way, and with all kept for `reserved_count` other queries.
     """
-    authorisation = budget.authorise_query(cost)
+    cost, steps, later = document.cost(), document.question.costs_after(), kept_after(study, document)
+    authorisation = budget.supposing(later).authorise_query(cost)
     if authorisation.is_allowed:
         return
     undecided = f", with {reserved_count} that hospitals have not decided" if reserved_count else ""
@@ -227,20 +273,30 @@ def _require_fits(budget: Budget, cost: QueryCost, reserved_count: int, later: S
         raise Rejected(
             "query-overspends", f"the study has as many queries as it may (statistics.max_queries){undecided}"
         )
-    if later:
+    if later and not steps:
         raise Rejected(
             "query-overspends",
             f"this question and the {len(later)} of synthesis that follow from it could together pass a limit of the "
             f"study{undecided}. No hospital was asked",
             least_noise_multiplier=None,
         )
-    min_noise = min_noise_multiplier(budget, cost)
+    min_noise = _min_noise(budget, study, document)
     helps = "no noise would help" if min_noise is None else f"a noise_multiplier of {min_noise:g} would fit"
+    subject = f"this query and the {len(steps)} steps after it" if steps else "this query"
     raise Rejected(
         "query-overspends",
-        f"this query could pass a limit of the study{undecided}: {helps}. No hospital was asked",
+        f"{subject} could pass a limit of the study{undecided}: {helps}. No hospital was asked",
         least_noise_multiplier=min_noise,
     )
+
+
+def _min_noise(budget: Budget, study: StudyRow, document: QueryDocument) -> float | None:
+    """Return the least noise multiplier with which the query fits with all that may follow it, or None."""
+    steps = document.question.costs_after()
+    if steps:
+        # A step of less noise is another question.
+        return min_noise_multiplier(budget, document.cost(), steps) if document.step == 1 else None
+    return min_noise_multiplier(budget.supposing(kept_after(study, document)), document.cost())
 
 
 def _active(tx: Transaction, study: StudyRow) -> int:

@@ -19,7 +19,8 @@ from server.db.session import Transaction
 from server.db.tables import StudyRow
 from server.domain.errors import Rejected
 from server.services.coordinator import Coordinator
-from server.services.queries.synthesis import earlier_answers
+from server.services.queries.chains import earlier_answers
+from server.services.queries.synthesis import SynthesisChain
 from study_protocol.study.queries import PublishedAnswer
 from study_protocol.study.synthesis import Synthesis
 from study_protocol.wire.signing import canonical_json
@@ -77,7 +78,7 @@ def progress(coordinator: Coordinator, study: str) -> SynthesisProgress:
         key = _answers(tx, coordinator, row)
         with _FOLLOWING:
             if key not in _FOLLOWED:
-                _FOLLOWED[key] = _followed(synthesis, earlier_answers(tx, row, synthesis.first_question()) or {})
+                _FOLLOWED[key] = _followed(synthesis, earlier_answers(tx, row, SynthesisChain(synthesis)))
                 while len(_FOLLOWED) > _CACHE_SIZE:
                     _FOLLOWED.popitem(last=False)
             _FOLLOWED.move_to_end(key)

@@ -10,8 +10,8 @@ from server.db.query_tables import QueryRow
 from server.db.session import Transaction
 from server.db.tables import ModelRow, StudyRow
 from server.domain.queries import NEVER
+from server.services.queries.chains import kept
 from server.services.queries.show import newest_number
-from server.services.queries.synthesis import kept
 from study_protocol.study.queries import QueryDocument
 from study_protocol.study.reasons import UNDECIDED
 
@@ -44,7 +44,7 @@ def ask_next(tx: Transaction, study: StudyRow, document: QueryDocument | None) -
 def reserved(tx: Transaction, study: StudyRow) -> list[QueryCost]:
     """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun.
 
-    Those that a synthesis under way has not led to yet are among them.
+    Those to which the answers of a synthesis or of a question in steps have not led yet are among them.
     """
     documents = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
     waiting = [

@@ -15,7 +15,7 @@ from server.db.tamper_check import require_asked
 from server.domain.errors import Rejected
 from server.domain.queries import ConsentTally, consents_of
 from server.services.coordinator import Coordinator
-from server.services.queries.synthesis import place_of
+from server.services.queries.chains import step_place, synthesis_place
 from server.services.views import at, model_info
 from study_protocol.study.queries import (
     Consent,
@@ -153,7 +153,8 @@ def view(
         needed=tally.needed,
         consents=_visible(said_of(tx, study, row.number), own_client, with_clients=with_clients),
         answered=as_signed(coordinator, row) if whole and row.answer is not None else None,
-        synthesis=place_of(tx, study, row, document),
+        synthesis=synthesis_place(tx, study, row, document),
+        place=step_place(tx, study, row, document),
     )
 
 

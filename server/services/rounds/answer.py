@@ -18,9 +18,9 @@ from server.db.session_store import opened_sums
 from server.domain.queries import WARNING, answer_of, noise_of
 from server.domain.rounds import Abandon, move
 from server.services.coordinator import Coordinator
+from server.services.queries.chains import chain_of, earlier_answers, following
 from server.services.queries.schedule import ask_next
 from server.services.queries.show import asked_of, find
-from server.services.queries.synthesis import earlier_answers, following
 from server.services.rounds.close import abandon_round
 from study_protocol.secure_sum.parameters import ANSWER
 from study_protocol.secure_sum.vectors import VectorSpec, decode_signed
@@ -50,7 +50,8 @@ class _AnswerInputs:
         self.study, self.round, self.query = study, number, round.query or 0
         self.document = asked_of(tx, row, round)
         self.settings, self.ledger = rows.settings_of(row), settled_at(tx, row, number)
-        self.earlier = earlier_answers(tx, row, self.document)
+        self.chain = chain_of(self.settings, self.document)
+        self.earlier = earlier_answers(tx, row, self.chain)
         session = rows.find_session(tx, row.id, number)
         received = [(p.client, p.sha256) for p in rows.participants(tx, round) if p.sha256 is not None]
         sums = [opened_sum for opened_sum in opened_sums(session) if opened_sum[0].name == ANSWER]
@@ -125,7 +126,7 @@ def _read(inputs: _AnswerInputs, file: OpenedFile) -> NDArray[np.float64]:
 def _signed(
     coordinator: Coordinator, inputs: _AnswerInputs, total: NDArray[np.float64]
 ) -> tuple[SignedAnswer, QueryDocument | None]:
-    """Return the signed answer and the question to which it leads, if a synthesis asks one after it."""
+    """Return the signed answer and the question to which it leads, if one follows from it."""
     noise = noise_of(inputs.document, inputs.settings, inputs.hospitals)
     statistics = inputs.settings.statistics
     published = PublishedAnswer(
@@ -143,9 +144,8 @@ def _signed(
         ledger_sha256=inputs.ledger[1],
     )
     signature = coordinator.signer.sign(QUERY_ANSWER, published.model_dump(mode="json"))
-    synthesis, document = inputs.settings.synthesis, None
-    if synthesis is not None and inputs.earlier is not None:
-        document = following(synthesis, inputs.earlier, published)
+    chain = inputs.chain
+    document = None if chain is None else following(chain, inputs.document, inputs.earlier, published)
     return SignedAnswer(published=published, signature=signature), document
 
 
