@@ -120,6 +120,18 @@ def verified(query: Query, document: QueryDocument, received_key: str, known_key
     return Answered(query, query.answered.published, received_key, pinned=known_key is not None)
 
 
+def next_step(query: Query, before: QueryDocument) -> QueryDocument:
+    """Return the document of the query that followed from the answer to `before`.
+
+    Raises:
+        AnswerNotSigned: it is not the next step of that question.
+    """
+    document = query.document
+    if document.first_step() != before.first_step() or document.step != before.step + 1:
+        raise AnswerNotSigned(f"what the coordinator shows for query {query.number} is no next step of the question")
+    return document
+
+
 def names(text: str, key: str, mark: str) -> bool:
     """Whether a person means this key: by itself, or by its fingerprint, which is read out in groups."""
     # A key tells small letters from capitals.

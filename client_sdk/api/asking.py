@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from client_sdk.api import calls
-from client_sdk.api.answered import Answered, verified
+from client_sdk.api.answered import Answered, next_step, verified
 from client_sdk.api.questions import AnyQuestion, read_question
 from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import Call
@@ -43,22 +43,28 @@ def asking(
     began, pause = clock(), FIRST_LOOK_SECONDS
     document = yield from _document(study, question, spoken)
     query: Query = yield calls.ask_query(study, document)
-    while query.state in ("waiting", "asked"):
-        if on_state is not None:
-            on_state(query)
-        if not wait:
-            return query
-        remaining_seconds = None if timeout is None else timeout - (clock() - began)
-        if remaining_seconds is not None and remaining_seconds <= 0:
-            raise QueryNotAnswered(query)
-        yield pause if remaining_seconds is None else min(pause, remaining_seconds)
-        # At first often, because a small query is answered at once. Hospitals' people take their time.
-        pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
-        query = yield calls.query(study, query.number)
-    if query.state == "failed":
-        raise QueryFailed(query)
-    coordinator_key: str = (yield calls.study(study)).coordinator_key
-    return verified(query, document, coordinator_key, known_key)
+    coordinator_key = ""
+    while True:
+        while query.state in ("waiting", "asked"):
+            if on_state is not None:
+                on_state(query)
+            if not wait:
+                return query
+            remaining_seconds = None if timeout is None else timeout - (clock() - began)
+            if remaining_seconds is not None and remaining_seconds <= 0:
+                raise QueryNotAnswered(query)
+            yield pause if remaining_seconds is None else min(pause, remaining_seconds)
+            # At first often, because a small query is answered at once. Hospitals' people take their time.
+            pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
+            query = yield calls.query(study, query.number)
+        if query.state == "failed":
+            raise QueryFailed(query)
+        coordinator_key = coordinator_key or (yield calls.study(study)).coordinator_key
+        answered = verified(query, document, coordinator_key, known_key)
+        if query.place is None or query.place.next is None:
+            return answered
+        query, pause = (yield calls.query(study, query.place.next)), FIRST_LOOK_SECONDS
+        document = next_step(query, document)
 
 
 def _document(study: str, question: AnyQuestion, spoken: Callable[[], Spoken]) -> Generator[Step, Any, QueryDocument]:

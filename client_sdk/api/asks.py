@@ -64,6 +64,8 @@ class QueryMixin:
     ) -> Answered | Query:
         """Ask all hospitals of a study a question about their patients, and wait for the answer.
 
+        A question in steps, such as a regression, is followed to the answer of its last step.
+
         The same question again is the same answer and costs no budget: run the cell of a notebook as often as you like.
 
             answer = client.ask("registry", {"kind": "count", "noise_multiplier": 6.0})

@@ -104,14 +104,17 @@ def effects(budget: Budget, cost: QueryCost, steps: Sequence[QueryCost] = ()) ->
 def min_noise_multiplier(budget: Budget, cost: QueryCost, steps: Sequence[QueryCost] = ()) -> float | None:
     """Return the least noise multiplier, to three digits, with which the query fits every limit now, or None.
 
-    steps: costs of the steps after it, whose noise is in the same proportion to its own.
+    steps: costs of the steps after it, with which it keeps its proportion. The number is then that of one question that
+        costs as much as all of them.
     """
+    whole = sum(each.noise_multiplier**-2 for each in (cost, *steps)) ** -0.5
 
     def fits(multiplier: float) -> bool:
         # The grid becomes finer with the noise: only the ratio counts.
-        candidate = replace(cost, sensitivity=cost.noise_std / multiplier)
-        scale = cost.noise_multiplier / multiplier
-        later = [replace(step, sensitivity=step.sensitivity * scale) for step in steps]
+        candidate, *later = [
+            replace(each, sensitivity=each.noise_std / (multiplier * each.noise_multiplier / whole))
+            for each in (cost, *steps)
+        ]
         supposed = budget.supposing(later) if later else budget
         return all(account.fits_query(candidate) for account in supposed.accounts)
 

@@ -293,8 +293,8 @@ def _require_fits(budget: Budget, study: StudyRow, document: QueryDocument, rese
 def _min_noise(budget: Budget, study: StudyRow, document: QueryDocument) -> float | None:
     """Return the least noise multiplier with which the query fits with all that may follow it, or None."""
     steps = document.question.costs_after()
-    if steps:
-        # A step of less noise is another question.
+    if document.steps > 1:
+        # A later step with other noise would be another question.
         return min_noise_multiplier(budget, document.cost(), steps) if document.step == 1 else None
     return min_noise_multiplier(budget.supposing(kept_after(study, document)), document.cost())
 

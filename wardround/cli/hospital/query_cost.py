@@ -19,7 +19,7 @@ _OVER = ("answered", "failed")
 
 
 def cost_in_words(client: Client, directory: Path, query: Query) -> list[str]:
-    """Return ε before and after the query, one line for each limit. Empty for a query that is over.
+    """Return ε before and after the query with all its steps, one line for each limit. Empty for a query that is over.
 
     The study's numbers are the coordinator's. Those of the hospital are computed from its own ledger.
     """
@@ -55,10 +55,10 @@ def _of_plan(limit: LimitStatement | None, query: Query) -> str:
     progress = None if limit is None else limit.progress
     if progress is None or progress.steps is None or progress.squares is None or not progress.squares.allowed:
         return ""
-    cost = query.document.cost()
-    if cost.bears == "evaluated":
+    costs = query.document.costs()
+    if costs[0].bears == "evaluated":
         return " (of the whole plan)"
-    sums = (progress.squares.used, progress.squares.used + cost.noise_multiplier**-2)
+    sums = (progress.squares.used, progress.squares.used + sum(cost.noise_multiplier**-2 for cost in costs))
     before, after = (percent(part / progress.squares.allowed) for part in sums)
     return f" (of the whole plan). Used of the {SHARE}: {before} → {after}"
 
@@ -69,14 +69,14 @@ def _own(directory: Path, query: Query) -> Iterator[str]:
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.policy import SitePolicy
 
-    charge, policy = Charge.of_query(query.document.cost()), SitePolicy.in_force(directory)
+    new, policy = [Charge.of_query(cost) for cost in query.document.costs()], SitePolicy.in_force(directory)
     for path in sorted((directory / "ledgers").glob("*.db")):
         with HospitalLedger.open(path, read_only=True) as ledger:
             if ledger.opened(query.study) is None:
                 continue
             charges, limits = ledger.charges(), ledger.own_limits(policy)
         for limit in limits:
-            before, after = epsilon_spent(charges, limit), epsilon_spent([*charges, charge], limit)
+            before, after = epsilon_spent(charges, limit), epsilon_spent([*charges, *new], limit)
             yield (
                 f"cost in this hospital's own budget of {path.stem} ({limit.level}): ε {number(before)} → "
                 f"{number(after)}, at most {limit.epsilon:g}"

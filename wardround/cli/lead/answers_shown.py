@@ -30,8 +30,9 @@ def show_query(query: Query, *, only: str | None = None, words: bool = True) -> 
     say(f"query {query.number} of {query.study}: {title_of(query)}")
     if words and query.document.question.title:
         say(query.document.question.in_words())
-    if query.synthesis is not None:
-        say(query.synthesis.words)
+    for place in (query.synthesis, query.place):
+        if place is not None:
+            say(place.words)
     if query.answered is None:
         say(state_in_words(query))
         for line in refusals_of(query):
@@ -107,16 +108,24 @@ def write_csv(path: Path, answer: Answer, only: str | None) -> list[Path]:
 
 
 def show_forecast(
-    forecast: QueryForecast, errors: list[list[str]], limits: Sequence[LimitStatement], *, evaluates: bool = False
+    forecast: QueryForecast,
+    errors: list[list[str]],
+    limits: Sequence[LimitStatement],
+    *,
+    evaluates: bool = False,
+    square: float | None = None,
 ) -> None:
     """Print what a query would cost and how exact it would be.
 
     errors  title and errors of each table of counts
     limits  what the study's budget says of them now
     evaluates  the query is charged to patients who are set aside. Their account is not counted in squares
+    square  Σ (Δ/s)² of all its sums. None: it has one
     """
     if forecast.known is not None:
         say(f"this very question is query {forecast.known}. Asking it again is free")
+    if forecast.sums > 1:
+        say(f"{forecast.sums} sums are asked for, one after another. The limits below count all of them. The first:")
     say(
         f"{forecast.cells} numbers. One patient changes them by at most {forecast.sensitivity:.4g}. Noise of standard "
         f"deviation s = {forecast.noise_std:.4g} is sure, {forecast.noise_expected:.4g} if every hospital answers"
@@ -136,7 +145,7 @@ def show_forecast(
     table("What it would cost", ["level", "definition", "ε now", "ε afterwards", "limit"], rows)
     _show_condition(limits)
     if not evaluates:
-        _show_squares(forecast, limits)
+        _show_squares((forecast.sensitivity / forecast.noise_std) ** 2 if square is None else square, limits)
     if forecast.allowed:
         return
     min_noise_multiplier = forecast.least_noise_multiplier
@@ -160,12 +169,11 @@ def _show_condition(limits: Sequence[LimitStatement]) -> None:
         say("These ε hold for every stop.")
 
 
-def _show_squares(forecast: QueryForecast, limits: Sequence[LimitStatement]) -> None:
-    cost = (forecast.sensitivity / forecast.noise_std) ** 2
+def _show_squares(square: float, limits: Sequence[LimitStatement]) -> None:
     for limit in limits:
         if limit.progress is None or (squares := limit.progress.squares) is None:
             continue
-        single = squares.model_copy(update={"used": cost, "reserved": 0.0})
+        single = squares.model_copy(update={"used": square, "reserved": 0.0})
         name = f"{limit.level} {limit.definition}{'' if limit.progress.steps is None else f', {SHARE}'}"
         say(f"{name}, this question alone: {squares_in_words(single)}")
         say(f"{name}, so far: {squares_in_words(squares)}")

@@ -253,10 +253,11 @@ class _StateReporter:
     def __call__(self, query: Query) -> None:
         from study_protocol.study.query_words import state_in_words
 
-        state = state_in_words(query)
+        step = "" if query.place is None else f", step {query.place.step} of {query.place.steps}"
+        state = f"query {query.number}{step}: {state_in_words(query)}"
         if state != self.last_state:
             self.last_state = state
-            say(f"query {query.number}: {state}", err=True)
+            say(state, err=True)
         elif query.state == "waiting" and not self._explained:
             self._explained = True
             say(
@@ -264,6 +265,11 @@ class _StateReporter:
                 "`wardround join` runs, and where its policy asks a person, after `wardround query approve`",
                 err=True,
             )
+
+
+def _square_of(document: QueryDocument) -> float:
+    """Return Σ (Δ/s)² of all steps."""
+    return sum((cost.sensitivity / cost.noise_std) ** 2 for cost in document.costs())
 
 
 def _plan(
@@ -283,7 +289,8 @@ def _plan(
         )
         return
     say(document.question.in_words())
+    errors = errors_of_counts(document, forecast.noise_expected)
     evaluates = document.question.bears == "evaluated"
-    show_forecast(forecast, errors_of_counts(document, forecast.noise_expected), limits, evaluates=evaluates)
+    show_forecast(forecast, errors, limits, evaluates=evaluates, square=_square_of(document))
     if patients is not None:
         show_expected(expected, patients)
