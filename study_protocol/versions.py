@@ -26,6 +26,8 @@ BLOCKS_BY_HOSPITAL = 4
 MARGINALS = 4
 # From this number on programs read questions of kind `distances`.
 DISTANCES = 4
+# From this number on programs read questions of kind `glm`.
+GLM = 4
 # From this number on programs read the section `cohort`.
 COHORTS = 4
 # From this number on programs read columns that a site may lack, or whose unmapped codes are missing.

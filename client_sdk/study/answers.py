@@ -151,7 +151,7 @@ class AnsweringWork:
         _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))
-        total = question.total(columns, question.grid().spacing)
+        total = question.at_hospital(self._party).total(columns, question.grid().spacing)
         source = self._able.randomness.of(Purpose.QUERY, party=self._party, round_number=round, subject=total.tobytes())
         total = question.placed(total, self._party)
         noised = total + noise_share(question.grid(), self._able.noise_shares, total.size, source)

@@ -126,6 +126,32 @@ class BaseQuestion(Message):
         """Return a hospital's sum in its block of the whole vector, zeros elsewhere: (block,) to (cells,)."""
         return total
 
+    def at_hospital(self, hospital: str) -> Self:
+        """Return the question as this hospital computes its sum, where that depends on which one it is."""
+        return self
+
+    @property
+    def sums(self) -> int:
+        """How many sums an approval covers: this question and those that follow from it."""
+        return 1
+
+    @property
+    def least_noise(self) -> float:
+        """The smallest noise multiplier of any of these sums."""
+        return self.noise_multiplier
+
+    def costs_after(self) -> tuple[QueryCost, ...]:
+        """Return the costs of all questions that follow from this one, from public numbers."""
+        return ()
+
+    def next_question(self, answer: Answer) -> Self | None:
+        """Return the question that follows from this one's published answer, by a public rule. None: it is the last."""
+        return None
+
+    def approved_form(self) -> Self:
+        """Return the question as people at a hospital approve it: the same for all that follow from the first."""
+        return self
+
     @property
     def rounded_cells(self) -> int:
         """Numbers of one patient's vector that may need rounding."""

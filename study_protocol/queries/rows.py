@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from study_protocol.cells import Column, read_categories, read_numbers
 from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.regression.design import Factor
 from study_protocol.queries.variables import Condition, Indicator, Patients, Range, Variable, column_of
 from study_protocol.wire.values import Message
 
-Reading = Variable | Range | Indicator | Condition
+Reading = Variable | Range | Indicator | Condition | Factor
 _Index = NDArray[np.int64]
 
 

@@ -43,6 +43,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 
 # One of every kind: a new kind is tested over HTTP, and for what is kept of it, by a line here.
 EXAMPLES: dict[str, dict[str, Any]] = DOCUMENTS | {
+    "glm": {"kind": "glm", "family": "logistic", "outcome": FEMALE, "predictors": [AGE, PRESSURE]},
     "quantiles": {"kind": "quantiles", "number": AGE},
     "survival": {"kind": "survival", "time": {"column": "age", "edges": [0, 20, 40, 60, 80, 100]}, "event": FEMALE},
     "evaluation": {"kind": "evaluation", "model": 1, "prediction": "binary"},

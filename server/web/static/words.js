@@ -56,7 +56,7 @@ const QUERY_KINDS = {
   count: "number of patients", table: "table", tables: "several tables", moments: "means and standard deviations", covariance: "covariances",
   quantiles: "quantiles", survival: "survival", evaluation: "evaluation of a model", "linear-regression": "linear regression",
   marginals: "crossed tables for synthetic records", sites: "whether hospitals record alike",
-  distances: "what training has cost each patient",
+  distances: "what training has cost each patient", glm: "regression with intervals",
 };
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 

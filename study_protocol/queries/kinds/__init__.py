@@ -8,6 +8,7 @@ from study_protocol.queries.kinds.count import Count
 from study_protocol.queries.kinds.covariance import Covariance
 from study_protocol.queries.kinds.distances import Distances
 from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.kinds.glm import GeneralisedLinear
 from study_protocol.queries.kinds.linear_regression import LinearRegression
 from study_protocol.queries.kinds.marginals import Marginals
 from study_protocol.queries.kinds.moments import Moments
@@ -22,6 +23,7 @@ Question = Annotated[
     | Covariance
     | Distances
     | Evaluation
+    | GeneralisedLinear
     | LinearRegression
     | Marginals
     | Moments

@@ -50,6 +50,7 @@ _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 # Examples of entries with rules beyond their type.
 _OF_KIND: Mapping[str, Mapping[str, Any]] = {
+    "glm": {"outcome": {"column": "died", "categories": ["yes"]}},
     "marginals": {"cliques": [[0, 1]]},
     "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}},
 }

@@ -1,0 +1,341 @@
+"""Generalised linear models: logistic, Poisson and linear regression by noised Newton steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from accounting.plan.queries import QueryCost
+from study_protocol.queries.answer import Answer, NoisedSum
+from study_protocol.queries.by_hospital import MAX_HOSPITALS
+from study_protocol.queries.counting import Floats
+from study_protocol.queries.phrases import listed, number_in_words
+from study_protocol.queries.question import MAX_NOISE, MIN_NOISE, BaseQuestion
+from study_protocol.queries.regression.answers import NEXT, SCALED, final_answer, step_answer
+from study_protocol.queries.regression.design import Design, Factor, Predictor, triangle_of
+from study_protocol.queries.regression.estimates import Released
+from study_protocol.queries.regression.families import FamilyName, Scales, parts, scales
+from study_protocol.queries.regression.steps import MAX_STEPS, step_noise
+from study_protocol.queries.second_moments import rounded_sum
+from study_protocol.queries.variables import ColumnName, Indicator, Number, Patients, Range
+from study_protocol.versions import GLM
+from study_protocol.wire.values import Finite, Name
+
+_STEPS = 3
+# Floats round a vector of norm 1 by less.
+_NORM = 1 + 2.0**-40
+_Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
+
+
+class GeneralisedLinear(BaseQuestion):
+    """A regression of family logistic, Poisson or linear, over the patients that have every value.
+
+    A person writes one question: step 1. `noise_multiplier` in it is that of the whole analysis, as if it were one
+    question. It moves to `total_noise_multiplier`, and `noise_multiplier` becomes the step's own, with
+    Σ 1 / noise_multiplier² ≤ 1 / total_noise_multiplier². A document that has both must have the two that belong
+    together, so that the document of each step says its own noise.
+
+    One patient's vector has, at the public coefficients `at` of the scaled design u (intercept last),
+    (c, g·ω·w·r·u, k·ω·w·v·vec(u·uᵀ)): r the residual and v the curvature of `families.parts`, ω ≤ 1 the patient's
+    weight over its largest, w = min(1, R² / ‖u‖²), off the diagonal times √2. Then ‖w·r·u‖ ≤ R·|r| and
+    ‖w·v·u·uᵀ‖ ≤ R²·v, and with the factors of `families.scales` the norm is at most 1 for every `at`: Δ = 1. w and ω
+    are no function of the outcome, so the estimating equation has its root where it would have it without them
+    (Mallows 1975).
+    """
+
+    kind: Literal["glm"] = Field(description="what is asked")
+    family: FamilyName = Field(description="logistic for yes or no, poisson for counts, linear for numbers")
+    outcome: Number = Field(
+        description="what is explained: of logistic the categories that count as yes. Of poisson low is 0, and counts "
+        "above high bring no bias"
+    )
+    predictors: Annotated[tuple[Predictor, ...], Field(min_length=1, max_length=64)] = Field(
+        description="what explains it: numbers with public ranges, categories as 0 and 1, categorical variables"
+    )
+    interactions: Annotated[tuple[_Pair, ...], Field(max_length=64)] = Field(
+        default=(), description="pairs of predictors whose product is one more column"
+    )
+    offset: Range | None = Field(default=None, description="of logistic and poisson: added to the linear predictor")
+    offset_is: Literal["linear", "exposure"] = Field(
+        default="linear", description="exposure: the offset is the logarithm of the column, of a rate per unit"
+    )
+    weights: Range | None = Field(default=None, description="the weight of a patient. low is above 0")
+    largest_predictor: Finite = Field(
+        default=30.0, gt=0, le=50, description="linear predictors beyond ± this count as this"
+    )
+    by_hospital: bool = Field(default=False, strict=True, description="every hospital has an intercept of its own")
+    hospitals: Annotated[tuple[Name, ...], Field(max_length=MAX_HOSPITALS)] = Field(
+        default=(), description="with by_hospital: who has an intercept, rising. Left out: all members"
+    )
+    patients: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+        default=None, description="a public guess of how many there are"
+    )
+    steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(
+        default=_STEPS, description="how many questions one after another. A linear regression has 1"
+    )
+    step: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(default=1, description="which one this is")
+    at: Annotated[tuple[Finite, ...], Field(max_length=4096)] = Field(
+        default=(), description="coefficients of the scaled design from the step before. Step 1: left out, all 0"
+    )
+    total_noise_multiplier: Finite | None = Field(
+        default=None, ge=MIN_NOISE, le=MAX_NOISE, description="noise multiplier of all steps together. Filled in"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_the_noise_of_its_step(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        entries = {**cast("Mapping[str, Any]", value)}
+        if entries.get("family") == "linear":
+            entries.setdefault("steps", 1)
+        total, steps = entries.get("noise_multiplier"), entries.get("steps", _STEPS)
+        if entries.get("total_noise_multiplier") is None and entries.get("step", 1) == 1 and _are_numbers(total, steps):
+            entries["total_noise_multiplier"] = total
+            entries["noise_multiplier"] = step_noise(cast("float", total), 1, steps)
+        return entries
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        self._require_columns()
+        self._require_outcome()
+        self._require_steps()
+        return self
+
+    def _require_columns(self) -> None:
+        names = [predictor.column for predictor in self.predictors]
+        twice = [name for name in (*names, self.outcome.column) if [*names, self.outcome.column].count(name) > 1]
+        if twice:
+            raise ValueError(f"column {twice[0]}: stands twice. Several categories of one column go with a reference")
+        for a, b in self.interactions:
+            if a == b or not {a, b} <= set(names):
+                raise ValueError(f"interactions: {a} and {b} are not two of the predictors' columns")
+        if len({frozenset(pair) for pair in self.interactions}) < len(self.interactions):
+            raise ValueError("interactions: a pair stands twice")
+        if self.weights is not None and self.weights.low <= 0:
+            raise ValueError("weights: low is above 0")
+        if self.offset is not None and self.offset_is == "exposure" and self.offset.low <= 0:
+            raise ValueError("offset: the low of an exposure is above 0")
+        if self.offset is not None and self.family == "linear":
+            raise ValueError("offset: of a linear regression, subtract it from the outcome")
+
+    def _require_outcome(self) -> None:
+        if isinstance(self.outcome, Indicator) != (self.family == "logistic"):
+            raise ValueError(
+                "outcome: of family logistic it has categories, those that count as yes. Of others it has low and high"
+            )
+        high = self.outcome.high
+        if self.family == "poisson" and not (self.outcome.low == 0 and high.is_integer() and 1 <= high <= 10_000):
+            raise ValueError("outcome: of family poisson low is 0, and high a whole number from 1 to 10000")
+
+    def _require_steps(self) -> None:
+        if self.step > self.steps or (self.family == "linear" and self.steps > 1):
+            raise ValueError("step: is 1 to steps, and a linear regression has 1 step")
+        if list(self.hospitals) != sorted(set(self.hospitals)) or (self.hospitals and not self.by_hospital):
+            raise ValueError("hospitals: rising, each once, and with by_hospital alone")
+        if len(self.at) != (0 if self.step == 1 else self.size):
+            raise ValueError(f"at: step 1 has none, and later steps have {self.size} coefficients")
+        total = self.total_noise_multiplier
+        if total is None or self.noise_multiplier != step_noise(total, self.step, self.steps):
+            raise ValueError(
+                "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
+                "and noise_multiplier of the first step is that of the whole analysis"
+            )
+
+    @property
+    def design(self) -> Design:
+        return Design(self.predictors, self.interactions)
+
+    @property
+    def size(self) -> int:
+        """Coefficients: slopes, then one intercept or one of each hospital."""
+        return len(self.design.labels) + max(1, len(self.hospitals))
+
+    @property
+    def cells(self) -> int:
+        # Slopes have one place in the sum for all hospitals. What has the intercept in it has one for each.
+        return self._shared + max(1, len(self.hospitals)) * (self._block - self._shared)
+
+    @property
+    def _block(self) -> int:
+        columns = len(self.design.labels) + 1
+        return 1 + columns + columns * (columns + 1) // 2 + (self.family == "linear")
+
+    @property
+    def _shared(self) -> int:
+        return self._block - len(self.design.labels) - 2
+
+    @property
+    def sensitivity(self) -> float:
+        return _NORM
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def protocol(self) -> int:
+        return GLM
+
+    @property
+    def rounded_cells(self) -> int:
+        return self._block
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        optional = [number.column for number in (self.offset, self.weights) if number is not None]
+        return self.with_conditions(*(p.column for p in self.predictors), self.outcome.column, *optional)
+
+    @property
+    def is_by_hospital(self) -> bool:
+        return self.by_hospital
+
+    @property
+    def hospitals_asked(self) -> tuple[str, ...]:
+        return self.hospitals
+
+    def of_hospitals(self, hospitals: tuple[str, ...]) -> Self:
+        if not self.by_hospital or self.hospitals:
+            return self
+        return self.model_validate({**self.model_dump(mode="json"), "hospitals": sorted(hospitals)})
+
+    def at_hospital(self, hospital: str) -> Self:
+        if not self.hospitals or not self.at:
+            return self
+        slopes, own = len(self.design.labels), self.hospitals.index(hospital)
+        at = (*self.at[:slopes], self.at[slopes + own])
+        return self.model_copy(update={"by_hospital": False, "hospitals": (), "at": at})
+
+    def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
+        if not self.hospitals:
+            return total
+        own = np.zeros((len(self.hospitals), self._block - self._shared), np.int64)
+        own[self.hospitals.index(hospital)] = total[self._shared :]
+        return np.concatenate([total[: self._shared], own.ravel()])
+
+    def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
+        optional = [number for number in (self.offset, self.weights) if number is not None]
+        numbers = [number.scaled(patients) * number.half + number.middle for number in optional]
+        rows = np.column_stack([self.design.rows(patients), self._outcomes(patients), *numbers])
+        rows = rows[self.included(patients) & ~np.isnan(rows).any(axis=1)]
+        return rounded_sum(rows, self._vectors, self._block, spacing)
+
+    def _outcomes(self, patients: Patients) -> Floats:
+        scaled = self.outcome.scaled(patients)
+        if self.family == "linear":
+            return scaled
+        return (scaled + 1) / 2 * self.outcome.high
+
+    def _vectors(self, rows: Floats) -> Floats:
+        """Return the vectors of these patients: count, slopes, their triangle, the square, what has the intercept."""
+        columns, factors, design = len(self.design.labels) + 1, self.scales, self.design
+        u, outcome, rest = rows[:, :columns], rows[:, columns], rows[:, columns + 1 :]
+        predictor = u @ np.array(self.at or np.zeros(columns))
+        if self.offset is not None:
+            predictor += np.log(rest[:, 0]) if self.offset_is == "exposure" else rest[:, 0]
+        predictor = np.clip(predictor, -self.largest_predictor, self.largest_predictor)
+        weights = design.weights(u)
+        if self.weights is not None:
+            weights = weights * np.minimum(rest[:, -1] / self.weights.high, 1.0)
+        residuals, curvatures = parts(self.family, outcome, predictor, self.outcome.high)
+        gradient = factors.gradient * (weights * residuals)[:, None] * u
+        left, right, doubles = triangle_of(columns)
+        information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, left] * u[:, right]
+        square = [factors.square * (weights * outcome**2)[:, None]] if self.family == "linear" else []
+        slopes = columns * (columns - 1) // 2
+        counted = np.full((len(u), 1), factors.count)
+        return np.concatenate(
+            [counted, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
+            axis=1,
+        )
+
+    @property
+    def scales(self) -> Scales:
+        at_zero = not self.at and self.offset is None
+        return scales(self.family, self.design.square, self.outcome.high, at_zero=at_zero)
+
+    def released(self, noised: NoisedSum) -> Released:
+        """Return the noised gradient and information of all hospitals."""
+        slopes, factors, hospitals = len(self.design.labels), self.scales, max(1, len(self.hospitals))
+        shared, own = noised.total[: self._shared], noised.total[self._shared :].reshape(hospitals, -1)
+        left, right, doubles = triangle_of(slopes)
+        matrix, noised_at = np.zeros((self.size, self.size)), np.zeros((self.size, self.size), bool)
+        matrix[left, right] = shared[1 + slopes : 1 + slopes + len(left)] / doubles
+        matrix[slopes:, :slopes] = own[:, 1:-1] / math.sqrt(2.0)
+        places = np.arange(slopes, self.size)
+        matrix[places, places] = own[:, -1]
+        noised_at[:slopes, :] = noised_at[:, :slopes] = noised_at[places, places] = True
+        full = (matrix + np.tril(matrix, -1).T) / factors.information
+        gradient = np.concatenate([shared[1 : 1 + slopes], own[:, 0]]) / factors.gradient
+        return Released(
+            at=np.array(self.at or np.zeros(self.size)),
+            gradient=gradient,
+            information=full,
+            gradient_noise=noised.std / factors.gradient,
+            information_noise=noised.std / factors.information,
+            noised=noised_at,
+        )
+
+    def answer(self, noised: NoisedSum) -> Answer:
+        return (step_answer if self.step < self.steps else final_answer)(self, noised)
+
+    @property
+    def sums(self) -> int:
+        return self.steps
+
+    @property
+    def least_noise(self) -> float:
+        return self._noise_of(self.steps)
+
+    def costs_after(self) -> tuple[QueryCost, ...]:
+        later = [self._of_step(step, (0.0,) * self.size) for step in range(self.step + 1, self.steps + 1)]
+        grids = [(question, question.grid()) for question in later]
+        return tuple(QueryCost(grid.std, grid.sensitivity, q.cells, q.bears) for q, grid in grids)
+
+    def next_question(self, answer: Answer) -> Self | None:
+        table = next((table for table in answer.tables if table.name == NEXT), None)
+        if self.step >= self.steps or table is None:
+            return None
+        place = table.columns.index(SCALED)
+        return self._of_step(self.step + 1, tuple(float(cast("float", row[place])) for row in table.rows))
+
+    def approved_form(self) -> Self:
+        return self if self.step == 1 else self._of_step(1, ())
+
+    def _noise_of(self, step: int) -> float:
+        return step_noise(cast("float", self.total_noise_multiplier), step, self.steps)
+
+    def _of_step(self, step: int, at: tuple[float, ...]) -> Self:
+        changes = {"step": step, "at": at, "noise_multiplier": self._noise_of(step)}
+        return self.model_validate({**self.model_dump(mode="json"), **changes})
+
+    def in_words(self) -> str:
+        names = listed(
+            f"{p.column} ({listed(p.categories)}, compared with {p.reference})"
+            if isinstance(p, Factor)
+            else number_in_words(p)
+            for p in self.predictors
+        )
+        steps = f" It is asked in {self.steps} steps." if self.steps > 1 else ""
+        products = (
+            f" with products of {listed(f'{a} and {b}' for a, b in self.interactions)}," if self.interactions else ""
+        )
+        return (
+            f"How {number_in_words(self.outcome)} depends on {names} ({self.family} regression),{products} of patients "
+            f"that have all of them{self.who_in_words()}{steps}"
+        )
+
+
+def _are_numbers(total: Any, steps: Any) -> bool:
+    return (
+        isinstance(total, int | float)
+        and math.isfinite(total)
+        and total > 0
+        and isinstance(steps, int)
+        and 1 <= steps <= MAX_STEPS
+    )
