@@ -192,28 +192,6 @@ class BaseQuestion(Message):
         """
         return None
 
-    @property
-    def sums(self) -> int:
-        """The sums that one analysis asks for, one after another."""
-        return 1
-
-    @property
-    def least_noise(self) -> float:
-        """The smallest noise multiplier of any sum of the analysis."""
-        return self.noise_multiplier
-
-    def costs_after(self) -> tuple[QueryCost, ...]:
-        """Return the costs of the sums after this one."""
-        return ()
-
-    def next_question(self, answer: Answer) -> Self | None:
-        """Return the question that follows from the answer, or None."""
-        return None
-
-    def approved_form(self) -> Self:
-        """Return the question that people approve once for all sums."""
-        return self
-
     def grid(self) -> Grid:
         """Return the grid of the sum and its noise."""
         coarsest = self.noise_multiplier * self.sensitivity / _STD_STEPS

@@ -98,31 +98,29 @@ def step_place(tx: Transaction, study: StudyRow, row: QueryRow, document: QueryD
     chain = chain_of(rows.settings_of(study), document)
     if not isinstance(chain, StepChain):
         return None
-    step, later, follower = document.step, _live_costs(chain, row, document), None
-    if row.state in _LIVE:
-        words = (
-            f"{_squares(later):.3g} of Σ 1 / noise_multiplier² is kept for the steps after it."
-            if later
-            else "It is the last step: its answer is the result."
-        )
+    step, steps, later = document.step, document.steps, _live_costs(chain, row, document)
+    follower = _follower(tx, study, chain, step) if row.state == "answered" else None
+    if row.state == "failed":
+        is_lost = round_that_opened(tx, study, row.sha256) is not None
+        words = f"{_LOST} {_NO_OTHER_STEP} {_FREE}" if is_lost else f"{_FREED_STEPS} {_AGAIN}"
+    elif step == steps:
+        words = "It is the last step: its answer is the result."
     elif row.state == "answered":
-        follower = _follower(tx, study, chain, step)
         words = _FOLLOWED.format(follower) if follower else "No step follows it, and nothing is kept."
-    elif round_that_opened(tx, study, row.sha256) is not None:
-        words = f"{_LOST} No other step is asked in its place, so this question ends without a result. {_FREE}"
     else:
-        words = f"What was kept for it and for later steps is free again. {_AGAIN}"
-    first = row.number if step == 1 else _follower(tx, study, chain, 0)
+        words = f"{_squares(later):.3g} of Σ 1 / noise_multiplier² is kept for the steps after it."
     return StepPlace(
         step=step,
-        steps=document.steps,
-        first=first or row.number,
+        steps=steps,
+        first=row.number if step == 1 else _follower(tx, study, chain, 0) or row.number,
         next=follower,
         kept=_squares(later),
-        words=f"Step {step} of {document.steps}. {words}",
+        words=f"Step {step} of {steps}. {words}",
     )
 
 
+_NO_OTHER_STEP = "No other step is asked in its place, so this question ends without a result."
+_FREED_STEPS = "What was kept for it and for later steps is free again."
 _FOLLOWED = "Query {} followed from it."
 _LOST = "Its sum was opened and the answer is lost."
 _FREE = "What was kept for later questions is free again."

@@ -1,0 +1,53 @@
+"""A regression in steps, and hospitals that answer it in the clear, through the use cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from server.services.coordinator import Coordinator
+from server.services.queries import ask
+from study_protocol.study.queries import Consent, Query, QueryDocument
+from study_protocol.wire.tensors import ANSWER_TENSOR, encode
+from tests.factories.asked_studies import STUDY, shown
+from tests.factories.hospital_double import Hospital
+from tests.factories.questions import AGE, FEMALE, PRESSURE, patients
+from tests.factories.studies import work
+
+REGRESSION: dict[str, Any] = {
+    "kind": "glm",
+    "family": "logistic",
+    "outcome": FEMALE,
+    "predictors": [AGE, PRESSURE],
+    "noise_multiplier": 4.0,
+    "steps": 3,
+}
+
+
+def regression(**entries: Any) -> QueryDocument:
+    return QueryDocument.model_validate({"question": REGRESSION | entries})
+
+
+def send_sum(hospital: Hospital, query: Query, place: int = 0, count: int = 800) -> None:
+    """The sum of a hospital's own patients, without noise. place: of the hospital, so that each has other patients."""
+    assert query.round is not None
+    question = query.document.question
+    total = question.at_hospital(hospital.name).total(patients(count, seed=place), question.grid().spacing)
+    sums = question.placed(total, hospital.name).astype(np.float64)
+    hospital.send(query.round, encode({ANSWER_TENSOR: sums}))
+
+
+def allow(coordinator: Coordinator, hospitals: Sequence[Hospital], number: int, *, allowed: bool = True) -> None:
+    for hospital in hospitals:
+        ask.consent(coordinator, STUDY, number, hospital.name, Consent(allowed=allowed))
+
+
+def answer_step(coordinator: Coordinator, hospitals: Sequence[Hospital], number: int) -> None:
+    allow(coordinator, hospitals, number)
+    work(coordinator)
+    query = shown(coordinator, number)
+    for place, hospital in enumerate(hospitals):
+        send_sum(hospital, query, place)
+    work(coordinator)
