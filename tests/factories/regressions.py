@@ -9,11 +9,12 @@ import numpy as np
 
 from server.services.coordinator import Coordinator
 from server.services.queries import ask
+from study_protocol.queries.answer import NoisedSum
 from study_protocol.study.queries import Consent, Query, QueryDocument
 from study_protocol.wire.tensors import ANSWER_TENSOR, encode
 from tests.factories.asked_studies import STUDY, shown
 from tests.factories.hospital_double import Hospital
-from tests.factories.questions import AGE, FEMALE, PRESSURE, patients
+from tests.factories.questions import AGE, FEMALE, PRESSURE, exact, patients
 from tests.factories.studies import work
 
 REGRESSION: dict[str, Any] = {
@@ -51,3 +52,14 @@ def answer_step(coordinator: Coordinator, hospitals: Sequence[Hospital], number:
     for place, hospital in enumerate(hospitals):
         send_sum(hospital, query, place)
     work(coordinator)
+
+
+def later_steps(document: QueryDocument, count: int = 500) -> list[QueryDocument]:
+    """Every step of a question, from the exact sums of so many patients."""
+    steps = [document]
+    while True:
+        question = steps[-1].question
+        following = steps[-1].next_step(question.answer(NoisedSum(exact(question, patients(count)), 1e-9, 1)))
+        if following is None:
+            return steps
+        steps.append(following)

@@ -62,6 +62,8 @@ def published(asked: QueryDocument, *, number: int = 1, **fields: Any) -> Publis
 
 def answered(asked: QueryDocument, *, key: Ed25519PrivateKey = KEY, **fields: Any) -> Query:
     """An answered query, signed by `key`."""
+    place = fields.pop("place", None)
     said = published(asked, **fields)
     signature = sign_document(key, QUERY_ANSWER, said.model_dump(mode="json"))
-    return shown(asked, state="answered", round=4, answered=SignedAnswer(published=said, signature=signature))
+    answered = SignedAnswer(published=said, signature=signature)
+    return shown(asked, state="answered", round=4, number=said.query, answered=answered, place=place)

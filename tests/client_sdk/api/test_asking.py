@@ -17,6 +17,7 @@ from client_sdk.errors import AnswerNotSigned, QueryFailed, QueryNotAnswered
 from study_protocol.study.queries import Query, QueryDocument
 from study_protocol.versions import PROTOCOL, UNNUMBERED
 from tests.factories.questions import DOCUMENTS
+from tests.factories.regressions import later_steps, regression
 from tests.factories.signed_answers import PUBLIC, answered, document, shown
 
 ASKED = document("count")
@@ -105,6 +106,38 @@ def test_an_answer_is_verified_with_the_key_that_is_known() -> None:
     assert Walk(answered(ASKED), STUDY, known_key=PUBLIC).run().pinned
     with pytest.raises(AnswerNotSigned, match="another key"):
         Walk(answered(ASKED), STUDY, known_key="0" * 64).run()
+
+
+def place(step: int, follower: int | None) -> dict[str, Any]:
+    return {"step": step, "steps": 3, "first": 1, "next": follower, "kept": 0.0, "words": f"Step {step} of 3."}
+
+
+def test_a_question_in_steps_is_followed_to_its_last_answer() -> None:
+    steps = later_steps(regression())
+    replies = [
+        answered(steps[0], place=place(1, 2)),
+        STUDY,
+        shown(steps[1], number=2, place=place(2, None)),
+        answered(steps[1], number=2, place=place(2, 5)),
+        answered(steps[2], number=5, place=place(3, None)),
+    ]
+    walk = Walk(*replies, question=steps[0])
+    result = walk.run()
+    assert (result.query.number, result.query.document) == (5, steps[2])
+    assert walk.requests[2:] == [f"GET /v1/studies/registry/queries/{number}" for number in (2, 2, 5)]
+    assert [query.number for query in walk.states] == [2]
+    # Who does not wait gets the step that waits.
+    assert Walk(*replies, question=steps[0], wait=False).run().number == 2
+
+
+def test_a_step_that_fails_says_why_and_one_of_another_question_is_not_believed() -> None:
+    first, second, third = later_steps(regression())
+    begun = [answered(first, place=place(1, 2)), STUDY]
+    with pytest.raises(QueryFailed, match="query 2 of registry failed"):
+        Walk(*begun, shown(second, number=2, state="failed", reason="undecided"), question=first).run()
+    for other in (third, first, later_steps(regression(noise_multiplier=3.0))[1], ASKED):
+        with pytest.raises(AnswerNotSigned, match="query 2 is no next step of the question"):
+            Walk(*begun, answered(other, number=2), question=first).run()
 
 
 def documents_sent(walk: Walk) -> list[QueryDocument]:

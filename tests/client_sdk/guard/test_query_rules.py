@@ -11,6 +11,7 @@ from client_sdk.guard.policy import QueryRules, SitePolicy
 from client_sdk.guard.query_rules import column_rules, query_rules, require_answerable, require_schedule
 from study_protocol.study.queries import QueryDocument
 from tests.factories.hospitals import plain_policy
+from tests.factories.regressions import later_steps, regression
 from tests.factories.settings import settings
 
 TABLE = {
@@ -98,6 +99,17 @@ def test_cells_are_counted_over_all_hospitals() -> None:
     require_answerable(plain_policy(statistics={"most_cells": 24}), asked, "1")
     with pytest.raises(PolicyRefused, match="most_cells = 23, and the question has 24"):
         require_answerable(plain_policy(statistics={"most_cells": 23}), asked, "1")
+
+
+def test_the_noise_of_every_step_is_held_against_the_rule_before_the_first() -> None:
+    first, *_, last = later_steps(regression())
+    least, cells = last.question.noise_multiplier, max(first.question.cells, last.question.cells)
+    assert least < first.question.noise_multiplier
+    rules = {"least_noise_multiplier": least, "most_cells": cells}
+    for step in (first, last):
+        require_answerable(plain_policy(statistics=rules), step, "1")
+        with pytest.raises(PolicyRefused, match=r"in one of its 3 steps: ask with more noise"):
+            require_answerable(plain_policy(statistics=rules | {"least_noise_multiplier": least * 1.001}), step, "1")
 
 
 def test_no_rule_at_all_reads_any_column() -> None:

@@ -11,6 +11,8 @@ from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked, QueryDocument
+from tests.factories.questions import AGE
+from tests.factories.regressions import later_steps, regression
 from tests.factories.scheduled_evaluations import document, permission
 
 
@@ -118,6 +120,39 @@ def test_an_approval_is_of_one_model(tmp_path: Path, ledger: HospitalLedger) -> 
     assert asks.of(of[0]) is True
     assert asks.of(of[1]) is None
     assert asks.of(QueryAsked(number=1, document=asked)) is None
+
+
+def test_one_approval_covers_every_step_of_a_regression_and_no_other_question(
+    tmp_path: Path, ledger: HospitalLedger
+) -> None:
+    asks, steps = permission(tmp_path, ledger), later_steps(regression())
+    asked = [QueryAsked(number=number, document=step) for number, step in enumerate(steps, 1)]
+    assert [asks.of(query) for query in asked] == [None, None, None]
+    asks.approvals.decide(asked[0].approved_digest, approved=True, words="a regression")
+    assert [asks.of(query) for query in asked] == [True, True, True]
+    # Two sums of each step, in case one fails. A coordinator that asks for more of any step needs a person again.
+    round = 1
+    for query in asked:
+        for _ in range(2):
+            assert asks.of(query, except_round=round) is True
+            ledger.charge("sepsis", round, Charge.of_query(query.document.cost()), (), "ab" * 32, asks.under(query))
+            round += 1
+        assert asks.of(query) is None
+    # The bound holds for any coefficients: another next step stands in the place of the first one, and not beside it.
+    other = QueryAsked(number=9, document=later_steps(regression(), count=400)[2])
+    assert other.document != steps[2]
+    assert (other.approved_digest, asks.of(other)) == (asked[2].approved_digest, None)
+    # Other columns, noise or patients are other questions.
+    for entries in ({"noise_multiplier": 3.9}, {"predictors": [AGE]}, {"steps": 4}, {"where": [FROM_FIFTY]}):
+        changed = QueryAsked(number=1, document=later_steps(regression(**entries))[1])
+        assert asks.of(changed) is None
+
+
+def test_who_said_no_to_the_first_step_says_no_to_all(tmp_path: Path, ledger: HospitalLedger) -> None:
+    steps = later_steps(regression())
+    asks = permission(tmp_path, ledger, "allow")
+    asks.approvals.decide(steps[0].digest(), approved=False, words="no")
+    assert [asks.of(QueryAsked(number=1, document=step)) for step in steps] == [False] * 3
 
 
 FROM_FIFTY = {"column": "age", "low": 50, "high": 100}
