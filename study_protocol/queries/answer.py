@@ -76,6 +76,15 @@ class Plot(Message):
         exclude_if=lambda panel: panel is None,
         description="column whose values have a drawing each, on one scale",
     )
+    scale: Literal["log"] | None = Field(
+        default=None, exclude_if=lambda scale: scale is None, description="log: y is drawn by its logarithm"
+    )
+    reference: Finite | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="a line at this y, such as no effect"
+    )
+    omitted: tuple[Text, ...] = Field(
+        default=(), exclude_if=lambda values: not values, description="values of x that are not drawn"
+    )
 
     @property
     def names(self) -> tuple[str | None, ...]:

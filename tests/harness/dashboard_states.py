@@ -73,6 +73,24 @@ SYNTHESIS: dict[str, Any] = {
     "patients": 5000,
     "rows": 20_000,
 }
+_PREDICTORS = [{"column": "age", "low": 0, "high": 100}, {"column": "pressure", "low": 50, "high": 250}]
+REGRESSIONS: dict[str, dict[str, Any]] = {
+    "logistic": {
+        "kind": "glm",
+        "title": "Sex by age and pressure",
+        "family": "logistic",
+        "outcome": {"column": "sex", "categories": ["f"]},
+        "predictors": _PREDICTORS,
+    },
+    "linear": {
+        "kind": "glm",
+        "title": "Pressure by age and sex",
+        "family": "linear",
+        "outcome": _PREDICTORS[1],
+        "predictors": [_PREDICTORS[0], {"column": "sex", "categories": ["f", "m"], "reference": "m"}],
+    },
+}
+REGRESSIONS["waiting"] = REGRESSIONS["logistic"] | {"title": "The same, and it waits"}
 QUESTIONS: dict[str, dict[str, Any]] = DOCUMENTS | {"survival": SURVIVAL, "long-cells": LONG_CELLS} | BY_HOSPITAL
 
 
@@ -160,6 +178,29 @@ def seed_questions(coordinator: Live, questions: Mapping[str, Mapping[str, Any]]
         "unasked": "/dashboard/unasked#questions",
         **pages,
     }
+
+
+def seed_regression(coordinator: Live) -> dict[str, str]:
+    """A logistic and a linear regression, answered, and one that waits at its second step."""
+    study = "regression"
+    chosen = statistics_settings(masked=False, epsilon=15.0)
+    hospitals = open_study(coordinator, study, "A registry of patients", chosen, HOSPITALS[:3], start=True)
+    pages: dict[str, str] = {}
+    for name, question in REGRESSIONS.items():
+        document: QueryDocument | None = _document(question, noise_multiplier=2.0)
+        while document is not None:
+            number = answer(coordinator, study, hospitals, document, name)
+            query = show.show_query(coordinator.coordinator, study, number, with_clients=True)
+            pages[f"{name}-{document.step}"] = f"/dashboard/{study}#question-{number}"
+            follower = None if query.place is None else query.place.next
+            is_followed = follower is not None and name != "waiting"
+            following = (
+                show.show_query(coordinator.coordinator, study, follower or 0, with_clients=True).document
+                if is_followed
+                else None
+            )
+            document = following
+    return pages
 
 
 def seed_synthesis(coordinator: Live) -> dict[str, str]:

@@ -32,7 +32,7 @@ export function endsOf({ plot, columns, rows }) {
 export function plotted(table) {
   const { plot } = table, scale = isCurve(plot) || formOf(table) === "scatter";
   const at = (row, name) => (name === null ? null : row[table.columns.indexOf(name)]);
-  const drawn = table.rows.filter((row) => typeof at(row, plot.y) === "number");
+  const drawn = table.rows.filter((row) => typeof at(row, plot.y) === "number" && !plot.omitted?.includes(at(row, plot.x)));
   // A scale of numbers has no place for what is unknown.
   const numeric = scale && drawn.every((row) => ["number", "object"].includes(typeof at(row, plot.x)));
   const known = numeric ? drawn.filter((row) => at(row, plot.x) !== null) : drawn;

@@ -49,7 +49,7 @@ function about(model, query, costs) {
     ["Kind", kindName(question.kind)],
     ["Asked", when(query.created_at)],
     ["About", version === "1" ? "the records as they were then" : `records of version ${version}`],
-    ["Noise", `${question.noise_multiplier} times what one patient can change`],
+    ["Noise", `${Number(question.noise_multiplier.toPrecision(4))} times what one patient can change`],
     ...costs.map(([limit, spent, share, counted]) => [`Cost, ${limit}`, spent === null ? NOT_CHARGED : share !== null ? share : counted ? "by patients who are set aside" : `ε ${upward(spent[0])} before, ${upward(spent[1])} after: + ${upward(spent[1] - spent[0])}`]),
     query.state === "answered" ? null : ["Consent", `${query.allowed} yes, ${query.refused} no, at least ${query.needed} must say yes`],
   ].filter(Boolean);
@@ -57,9 +57,15 @@ function about(model, query, costs) {
     element("p", {}, element("span", { class: `badge ${tone}` }, state)),
     sentence ? element("p", { class: `notice ${tone}` }, ...phrase(sentence)) : null,
     element("p", {}, query.words),
+    query.place ? stepsOf(query.place) : null,
     element("dl", { class: "facts" }, ...facts.flatMap(([about, text]) => [element("dt", {}, about), element("dd", {}, text)])),
     consents(query));
 }
+
+// One question in steps: where this one stands, and what it followed from or led to.
+const stepsOf = ({ words, step, first, next }) => element("p", {}, words, " ",
+  step > 1 ? element("a", { href: `#question-${first}` }, "The first step") : null, step > 1 && next ? ", " : null,
+  next ? element("a", { href: `#question-${next}` }, "The next step") : null);
 
 // Who said what is for leads and auditors; a hospital sees its own word.
 function consents(query) {
@@ -137,6 +143,12 @@ function drawing(one, { name = "", ends = null } = {}) {
   return element("figure", {}, place, left > 0 ? element("p", { class: "note" }, `${left} more rows are in the table alone.`) : null);
 }
 
+// A forest plot: effects beside the line of no effect, ratios by their logarithms.
+function forest(plain, { scale, reference }) {
+  if (scale) for (const { encoding } of plain.layer) encoding.x.scale = { type: scale, nice: false, padding: 12 };
+  if (typeof reference === "number") plain.layer.unshift({ data: { values: [{}] }, mark: { type: "rule", strokeDash: [4, 4] }, encoding: { x: { datum: reference, type: "quantitative" }, y: { value: 0 }, y2: { value: { expr: "height" } }, yOffset: null, color: null, tooltip: null } });
+}
+
 const share = (axis, domain) => axis && (axis.scale = { ...axis.scale, domain, nice: true });
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
@@ -155,6 +167,7 @@ function fitted(plain, one, rows, { numeric, beside, scale, ends }) {
     const step = Math.max(plain.height.step, Math.max(...Object.values(lines).map((name) => name.length)) * LINE_HEIGHT + AROUND);
     plain.height = step * distinct("x") * (beside ? distinct("by") : 1);
     if (!beside) delete encoding.yOffset;
+    forest(plain, one.plot);
     Object.assign(encoding.y.axis, { labelOverlap: false, labelExpr: `(${JSON.stringify(lines)})[datum.label]` });
   }
   // Where each row says which group it belongs to, its colour need not.

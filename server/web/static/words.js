@@ -49,7 +49,7 @@ const QUERY_STATES = {
 };
 export const queryState = (query) => QUERY_STATES[query.state](query);
 // Without a title what it asks, without which of several rows counts.
-export const queryTitle = (query) => query.document.question.title || shortened(query.words.split(". ")[0]);
+export const queryTitle = (query) => (query.document.question.title || shortened(query.words.split(". ")[0])) + (query.place ? ` (step ${query.place.step} of ${query.place.steps})` : "");
 const shortened = (words) => (words.length > 120 ? `${words.slice(0, 119).trimEnd()}…` : words);
 
 const QUERY_KINDS = {
@@ -61,7 +61,7 @@ const QUERY_KINDS = {
 export const kindName = (kind) => QUERY_KINDS[kind] ?? kind;
 
 // Columns of answers; others are the question's own.
-const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients", statistic: "Statistic", degrees: "Degrees of freedom", p_value: "p" };
+const COLUMNS = { estimate: "Estimate", dp_error: "± from noise", sampling_error: "± from sampling", raw: "Before adjustment", patients: "Patients", statistic: "Statistic", degrees: "Degrees of freedom", std_error: "Standard error", p_value: "p" };
 export const columnName = (name) => COLUMNS[name] ?? name;
 
 const OBSERVERS = { releases: "readers of the released models and answers", coordinator: "the coordinator, which sees who takes part and what they send" };

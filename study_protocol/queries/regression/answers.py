@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def final_answer(question: GeneralisedLinear, noised: NoisedSum) -> Answer:
         title=f"coefficients ({question.family} regression)",
         columns=(TERM, ESTIMATE, *ERRORS, "std_error", "p_value"),
         rows=rows_of([(name,) for name in names], estimate, dp_error, sampling_error, low, high, error, p_values),
-        plot=Plot(kind="points", x=TERM, y=ESTIMATE, low=LOW, high=HIGH),
+        plot=_forest(question, scale=None),
     )
     tables = [table]
     if question.family in RATIO:
@@ -72,10 +72,26 @@ def final_answer(question: GeneralisedLinear, noised: NoisedSum) -> Answer:
                 title=f"{RATIO[question.family]}s",
                 columns=(TERM, ESTIMATE, LOW, HIGH),
                 rows=rows_of([(name,) for name in names], *ratios),
-                plot=Plot(kind="points", x=TERM, y=ESTIMATE, low=LOW, high=HIGH),
+                plot=_forest(question, scale="log"),
             )
         )
     return Answer(tables=(*tables, patients_table(question, noised)))
+
+
+def _forest(question: GeneralisedLinear, *, scale: Literal["log"] | None) -> Plot:
+    """Return a forest plot: terms below each other, beside no effect. Intercepts are no effects."""
+    intercepts = labels(question)[len(question.design.labels) :]
+    reference = 0.0 if scale is None else 1.0
+    return Plot(
+        kind="points",
+        x=TERM,
+        y=ESTIMATE,
+        low=LOW,
+        high=HIGH,
+        scale=scale,
+        reference=reference,
+        omitted=intercepts,
+    )
 
 
 def labels(question: GeneralisedLinear) -> tuple[str, ...]:
