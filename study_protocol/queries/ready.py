@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.kinds.glm import GeneralisedLinear
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.sites import Sites
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.kinds.tables import Tables
 from study_protocol.queries.question import BaseQuestion
+from study_protocol.queries.regression.design import Factor
 from study_protocol.queries.variables import Indicator, Range, Variable
 
 Declared = Range | Variable
@@ -95,6 +97,52 @@ def survival(columns: Sequence[Declared], noise_multiplier: float) -> Survival:
     )
 
 
+def regression(columns: Sequence[Declared], noise_multiplier: float) -> GeneralisedLinear:
+    """Return how an outcome depends on other columns: by logistic regression of categories, else by least squares.
+
+    Args:
+        columns: in this order: the outcome, then its predictors. Of an outcome with two categories the second one is
+            explained, of one with one category that one. The first category of a predictor is its reference.
+        noise_multiplier: of all steps together.
+
+    Raises:
+        ValueError: other columns.
+    """
+    if len(columns) < 2:
+        raise ValueError("a regression takes the outcome, then at least one predictor, in this order")
+    outcome, *predictors = columns
+    if isinstance(outcome, Range):
+        family, explained = "linear", outcome
+    elif outcome.categories is not None and len(outcome.categories) <= 2:
+        codes = outcome.missing_values
+        family = "logistic"
+        explained = Indicator(column=outcome.column, categories=outcome.categories[-1:], missing_values=codes)
+    else:
+        raise ValueError(f"column {outcome.column}: an outcome has a range, or one or two categories")
+    # As JSON, so that the question fills in the noise of its steps.
+    return GeneralisedLinear.model_validate(
+        {
+            "kind": "glm",
+            "title": f"What goes with {outcome.column}",
+            "noise_multiplier": noise_multiplier,
+            "family": family,
+            "outcome": explained,
+            "predictors": [_predictor(column) for column in predictors],
+        }
+    )
+
+
+def _predictor(column: Declared) -> Range | Indicator | Factor:
+    if isinstance(column, Range):
+        return column
+    if column.categories is None:
+        raise ValueError(f"column {column.column}: a predictor has a range or categories")
+    categories, codes = column.categories, column.missing_values
+    if len(categories) == 1:
+        return Indicator(column=column.column, categories=categories, missing_values=codes)
+    return Factor(column=column.column, categories=categories, reference=categories[0], missing_values=codes)
+
+
 def evaluation(columns: Sequence[Declared], noise_multiplier: float, model: int) -> Evaluation:
     """Return the quality of a released model of a yes or no, for all patients and for each column's groups.
 
@@ -121,6 +169,7 @@ READY: Mapping[str, Ready] = {
     "sites": sites,
     "typical": typical,
     "survival": survival,
+    "regression": regression,
 }
 ReadyOfModel = Callable[[Sequence[Declared], float, int], BaseQuestion]
 """columns, noise_multiplier, number of a released model -> the question. It needs no columns: they are groups."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from study_protocol.queries.kinds.glm import GeneralisedLinear
 from study_protocol.queries.kinds.moments import Moments
 from study_protocol.queries.kinds.survival import Survival
 from study_protocol.queries.ready import READY, READY_OF_MODEL, binned
+from study_protocol.queries.regression.design import Factor
 from study_protocol.queries.variables import Indicator, Range, Variable
 from tests.factories.questions import answer_without_noise, column, patients, question
 
@@ -86,6 +88,40 @@ def test_survival_takes_a_time_an_event_and_groups() -> None:
 def test_survival_says_which_columns_it_takes(columns: tuple[Range | Variable, ...]) -> None:
     with pytest.raises(ValueError, match=r"then an event|at least two edges"):
         READY["survival"](columns, 4.0)
+
+
+WARD = Variable(column="ward", categories=("a", "b", "c"), missing_values=("9",))
+
+
+def test_a_regression_takes_its_outcome_and_then_its_predictors() -> None:
+    asked = READY["regression"]((Variable(column="ill", categories=("no", "yes")), DAYS, WARD, DIED), 4.0)
+    assert isinstance(asked, GeneralisedLinear)
+    assert (asked.family, asked.outcome.column, asked.columns) == ("logistic", "ill", ("age", "ward", "sex", "ill"))
+    assert isinstance(asked.outcome, Indicator)
+    assert asked.outcome.categories == ("yes",)
+    age, ward, sex = asked.predictors
+    assert age == DAYS
+    assert ward == Factor(column="ward", categories=("a", "b", "c"), reference="a", missing_values=("9",))
+    assert sex == Indicator(column="sex", categories=("f",), missing_values=("u",))
+    # The noise that a person states is that of all steps: they cost as much as one question with it.
+    assert asked.total_noise_multiplier == 4.0
+    linear = READY["regression"]((DAYS, DIED), 4.0)
+    assert isinstance(linear, GeneralisedLinear)
+    assert (linear.family, linear.sums, linear.outcome) == ("linear", 1, DAYS)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ((), "the outcome, then at least one predictor"),
+        ((DIED,), "the outcome, then at least one predictor"),
+        ((WARD, DAYS), "column ward: an outcome has a range, or one or two categories"),
+        ((DIED, Variable(column="age", edges=(0, 50, 90))), "column age: a predictor has a range or categories"),
+    ],
+)
+def test_a_regression_says_which_columns_it_takes(columns: tuple[Range | Variable, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        READY["regression"](columns, 4.0)
 
 
 def test_evaluation_is_of_one_model_for_all_and_by_every_column() -> None:

@@ -9,6 +9,7 @@ from study_protocol.study.limit_words import SHARE, squares_in_words
 from study_protocol.study.query_words import refusals_of, state_in_words, title_of
 from study_protocol.wire.rounded import at_least
 from wardround.cli.hospital.spreadsheet import csv_text
+from wardround.cli.lead.regression_shown import is_result, show_regression
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import number, say, table
 
@@ -42,8 +43,11 @@ def show_query(query: Query, *, only: str | None = None, words: bool = True) -> 
 
 
 def _show_answer(stated: PublishedAnswer, only: str | None, question: Question) -> None:
-    for answer_table in tables_of(stated.answer, only):
-        show_table(answer_table, question.edges[0] if question.kind == "survival" else 0.0)
+    if only is None and question.kind == "glm" and is_result(stated.answer):
+        show_regression(stated.answer)
+    else:
+        for answer_table in tables_of(stated.answer, only):
+            show_table(answer_table, question.edges[0] if question.kind == "survival" else 0.0)
     for note in stated.answer.notes:
         say(note)
     say(

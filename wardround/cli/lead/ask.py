@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wardround.cli.lead.answers_shown import show_expected, show_forecast, show_query, tables_of, write_csv
+from wardround.cli.lead.regression_shown import cost_lines, is_result
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import AsJson, KeyFile, Server, StudyName, operator, plain_errors, print_json, say
 
@@ -37,7 +38,8 @@ TableName = Annotated[str | None, typer.Option("--table", help="show only this t
 Ready = Annotated[
     str | None,
     typer.Option(
-        "--ready", help="question instead of a file: table-one, missingness, sites, typical, survival, evaluation"
+        "--ready",
+        help="question instead of a file: table-one, missingness, sites, typical, survival, regression, evaluation",
     ),
 ]
 Columns = Annotated[
@@ -103,7 +105,10 @@ def ask(
                 _plan(client.forecast_query(study, document), document, patients, as_json, limits)
                 return
             query, trust_note = _ask_and_verify(client, study, document, wait=not no_wait)
+            costs = _costs_of(client, query, as_json)
         hand_out(query, as_json, csv_file, only)
+        for line in costs:
+            say(line)
         if trust_note and not as_json:
             say(trust_note)
 
@@ -192,18 +197,29 @@ def _by(document: QueryDocument, by: str | None) -> QueryDocument:
     """
     from client_sdk.errors import ConfigurationError
     from study_protocol.queries.by_hospital import HOSPITAL, HospitalQuestion
+    from study_protocol.queries.kinds.glm import GeneralisedLinear
 
     if by is None:
         return document
     question = document.question
     if by != HOSPITAL:
         raise ConfigurationError(f"--by takes {HOSPITAL} alone. Groups by a column stand in the question file")
+    if isinstance(question, GeneralisedLinear):
+        entries = question.model_dump(mode="json") | {"by_hospital": True}
+        return type(document).model_validate(document.model_dump(mode="json") | {"question": entries})
     if not isinstance(question, HospitalQuestion):
         raise ConfigurationError(f"a question of kind {question.kind} is never by hospital. Leave --by out")
     if getattr(question, "by", None) not in (None, HOSPITAL):
         raise ConfigurationError("this question is by a column. Leave that out of it, or leave --by out")
     entries = question.model_dump(mode="json") | {"by": HOSPITAL}
     return type(document).model_validate(document.model_dump(mode="json") | {"question": entries})
+
+
+def _costs_of(client: Client, query: Query, as_json: bool) -> list[str]:
+    """Return what a regression costs in all, once its last answer is there."""
+    if as_json or query.answered is None or query.document.question.kind != "glm":
+        return []
+    return cost_lines(client, query) if is_result(query.answered.published.answer) else []
 
 
 def _in_form_of(client: Client, study: str, document: QueryDocument) -> QueryDocument:

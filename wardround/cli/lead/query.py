@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study_protocol.wire.rounded import at_least
 from wardround.cli.hospital.query_cost import cost_in_words
 from wardround.cli.lead.ask import Columns, Csv, Noise, TableName, hand_out
 from wardround.cli.shared.output import require_writable
@@ -189,14 +190,29 @@ def _say_words(client: Client, home: Path | None, query: Query) -> None:
     question = query.document.question
     say(question.in_words())
     say(f"about records of version {query.document.data_version}, columns: {', '.join(question.columns) or 'none'}")
-    noise = f"noise of {question.noise_multiplier:g} times what one patient can change"
+    noise = f"noise of {question.noise_multiplier:.4g} times what one patient can change"
     say(f"{question.cells} numbers leave this hospital, with {noise}")
+    for line in _steps_in_words(query):
+        say(line)
     if query.model is not None:
         say(f"about model {query.model.version}, SHA-256 {query.model.sha256}. It is answered about no other model")
     for line in cost_in_words(client, hospital(home).directory, query):
         say(line)
     say(f"digest of this question: {query.approved_digest}")
     say(f"at this hospital: {decided_here(home, query.study, query)}")
+
+
+def _steps_in_words(query: Query) -> list[str]:
+    """Return what the approval of a question in steps allows, for people at a hospital. Empty for one of one step."""
+    question = query.document.question
+    if question.sums == 1:
+        return []
+    return [
+        f"this is step {query.document.step} of {query.document.steps}. Each next step is asked by itself, and begins "
+        "where the answers before it lead",
+        f"one approval is for all steps. No step has less noise than {at_least(question.least_noise)} times what one "
+        "patient can change, for any answers. The cost below is that of all steps still to come",
+    ]
 
 
 def _decide(

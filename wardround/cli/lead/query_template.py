@@ -50,7 +50,13 @@ _EXAMPLES: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 # Examples of entries with rules beyond their type.
 _OF_KIND: Mapping[str, Mapping[str, Any]] = {
-    "glm": {"outcome": {"column": "died", "categories": ["yes"]}},
+    "glm": {
+        "outcome": {"column": "died", "categories": ["yes"]},
+        "predictors": [
+            {"column": "pressure", "low": 60.0, "high": 220.0},
+            {"column": "sex", "categories": ["female", "male"], "reference": "male"},
+        ],
+    },
     "marginals": {"cliques": [[0, 1]]},
     "survival": {"time": {"column": "days", "edges": [0.0, 90.0, 180.0, 365.0, 730.0]}},
 }
@@ -59,6 +65,9 @@ _FIRST = ("kind", "title", "noise_multiplier")
 _LAST = ("where", "rows")
 # `wardround ask` chooses these for the study where a file leaves them out.
 _CHOSEN_BY_ASK = ("centred",)
+# The coordinator fills these in, at later steps of a question.
+_TOTAL = "total_noise_multiplier"
+_OF_LATER_STEPS = ("step", "at", _TOTAL)
 
 
 def kinds() -> dict[str, type[BaseQuestion]]:
@@ -71,13 +80,19 @@ def template(kind: type[BaseQuestion], values: Mapping[str, Any] | None = None) 
     """Return the file of a question. values: its entries as JSON. None: an example."""
     schema = kind.model_json_schema()
     definitions = cast("dict[str, Node]", schema.get("$defs", {}))
-    entry_values = example(kind) if values is None else values
+    entry_values = example(kind) if values is None else _as_written(values)
     fields: dict[str, Node] = schema["properties"]
-    order = [*_FIRST, *(name for name in fields if name not in _FIRST + _LAST), *_LAST]
+    order = [*_FIRST, *(name for name in fields if name not in _FIRST + _LAST + _OF_LATER_STEPS), *_LAST]
     return (
         "\n".join([HEAD, *(line for name in order for line in _entry(name, fields[name], definitions, entry_values))])
         + "\n"
     )
+
+
+def _as_written(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entries as a person writes them: with the noise of all steps, from which that of each one follows."""
+    total = values.get(_TOTAL)
+    return values if total is None else {**values, "noise_multiplier": total}
 
 
 def example(kind: type[BaseQuestion]) -> dict[str, Any]:
@@ -148,6 +163,7 @@ def _parts(node: Node, definitions: Mapping[str, Node]) -> Iterator[str]:
 
 _KIND_WORDS = {
     "Variable": "a column with bins (edges), categories, or presence alone",
+    "Factor": "a categorical variable",
     "Range": "a number in a public range",
     "Indicator": "a column as a number, 1 for its categories",
     "Condition": "a condition",

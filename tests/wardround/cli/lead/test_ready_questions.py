@@ -30,7 +30,8 @@ def test_a_ready_question_is_about_the_columns_with_the_noise_that_is_named() ->
     [
         (
             ("nothing", (AGE,), 3.0),
-            "no ready question 'nothing': there are table-one, missingness, sites, typical, survival, evaluation",
+            "no ready question 'nothing': there are table-one, missingness, sites, typical, survival, regression, "
+            "evaluation",
         ),
         (("table-one", (AGE,), 3.0, 1), "--model goes with --ready evaluation, which needs it"),
         (("evaluation", (AGE,), 3.0), "--model goes with --ready evaluation"),

@@ -1,0 +1,85 @@
+"""Print the last answer of a regression as statistics programs do: one row for each term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from wardround.cli.shared.shared import number, say, table
+
+if TYPE_CHECKING:
+    from client_sdk.api.client import Client
+    from study_protocol.queries.answer import Answer, AnswerTable
+    from study_protocol.study.queries import Query
+
+_Row = Mapping[str, float | str | None]
+_NEEDED = {"term", "estimate", "low", "high", "std_error", "p_value", "dp_error"}
+
+
+def is_result(answer: Answer) -> bool:
+    """Return whether these are the coefficients of a regression, and not a step on the way to them."""
+    first = answer.tables[0]
+    return first.name == "coefficients" and set(first.columns) >= _NEEDED
+
+
+def show_regression(answer: Answer) -> None:
+    """Print the coefficients beside their ratios, and the number of patients."""
+    first, *others = answer.tables
+    ratios = next((other for other in others if other.name == "ratios"), None)
+    heads = ["", "coefficient", "std. error", "of it noise", "p", "95 % interval"]
+    heads += [] if ratios is None else [ratios.title.removesuffix("s"), "95 % interval"]
+    effects = {} if ratios is None else {row["term"]: row for row in _rows(ratios)}
+    lines = [
+        [
+            str(row["term"]),
+            *(_figure(row[name]) for name in ("estimate", "std_error", "dp_error")),
+            _p_value(row["p_value"]),
+            _interval(row),
+            *([] if ratios is None else _ratio(effects.get(row["term"]))),
+        ]
+        for row in _rows(first)
+    ]
+    table(first.title, heads, lines)
+    for other in others:
+        if other.name == "patients":
+            (row,) = _rows(other)
+            say(f"{other.title}: {_figure(row['estimate'])} (95 % {_interval(row)})")
+
+
+def cost_lines(client: Client, query: Query) -> list[str]:
+    """Return what all steps of a regression cost by themselves, one line for each limit of the study."""
+    from accounting.budget.budget import Budget
+    from study_protocol.study.plan_of import plan_of
+
+    cost, *later = query.document.first_step().costs()
+    budget = Budget(plan_of(client.study(query.study).settings)).supposing(later)
+    steps = f"its {1 + len(later)} steps together cost" if later else "it costs"
+    return [
+        f"{steps} ε {number(account.epsilon_after_query(cost))} at δ {account.limit.delta:g} "
+        f"({account.limit.level} {account.limit.definition}), if the study asked nothing else"
+        for account in budget.accounts
+    ]
+
+
+def _rows(shown: AnswerTable) -> Iterator[_Row]:
+    return (dict(zip(shown.columns, row, strict=True)) for row in shown.rows)
+
+
+def _figure(value: float | str | None) -> str:
+    return "unknown" if value is None else value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _p_value(value: float | str | None) -> str:
+    return "< 0.0001" if isinstance(value, float) and value < 1e-4 else _figure(value)
+
+
+def _interval(row: _Row) -> str:
+    low, high = row["low"], row["high"]
+    if low is None and high is None:
+        return "unknown"
+    ends = ("-∞" if low is None else _figure(low), "∞" if high is None else _figure(high))
+    return " to ".join(ends)
+
+
+def _ratio(row: _Row | None) -> list[str]:
+    return ["", ""] if row is None else [_figure(row["estimate"]), _interval(row)]
