@@ -34,6 +34,7 @@ REGRESSION: dict[str, Any] = {
     "outcome": {"column": "ill", "categories": ["1"]},
     "predictors": [{"column": "age", "low": 0, "high": 100}],
     "noise_multiplier": 2.0,
+    "steps": 3,
 }
 ASKED = QueryDocument.model_validate({"question": REGRESSION})
 STEPS = ASKED.steps

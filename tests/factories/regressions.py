@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from server.services.coordinator import Coordinator
 from server.services.queries import ask
@@ -54,12 +55,12 @@ def answer_step(coordinator: Coordinator, hospitals: Sequence[Hospital], number:
     work(coordinator)
 
 
-def later_steps(document: QueryDocument, count: int = 500) -> list[QueryDocument]:
-    """Every step of a question, from the exact sums of so many patients."""
-    steps = [document]
+def later_steps(document: QueryDocument, columns: Mapping[str, NDArray[Any]] | None = None) -> list[QueryDocument]:
+    """Every step of a question, from the exact sums of these patients. None: of 500."""
+    asked_of, steps = patients(500) if columns is None else columns, [document]
     while True:
         question = steps[-1].question
-        following = steps[-1].next_step(question.answer(NoisedSum(exact(question, patients(count)), 1e-9, 1)))
+        following = steps[-1].next_step(question.answer(NoisedSum(exact(question, asked_of), 1e-9, 1)))
         if following is None:
             return steps
         steps.append(following)

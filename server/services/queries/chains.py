@@ -153,7 +153,8 @@ def following(
     """Return the question to which this newest answer leads, or None after the last one."""
     try:
         return chain.following(document, earlier, newest)
-    except ValueError as error:
+    # A number that is not finite is published as none.
+    except (TypeError, ValueError) as error:
         logger.warning("query %d of %s leads to no further question: %s", newest.query, newest.study, error)
         return None
 

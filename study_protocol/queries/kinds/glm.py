@@ -13,22 +13,20 @@ from pydantic import Field, model_validator
 from accounting.plan.queries import QueryCost
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.by_hospital import MAX_HOSPITALS
-from study_protocol.queries.counting import Floats
 from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import MAX_NOISE, MIN_NOISE, BaseQuestion
-from study_protocol.queries.regression.answers import NEXT, SCALED, final_answer, step_answer
-from study_protocol.queries.regression.design import Design, Factor, Predictor, triangle_of
-from study_protocol.queries.regression.estimates import Released
-from study_protocol.queries.regression.families import FamilyName, Scales, parts, scales
-from study_protocol.queries.regression.steps import MAX_STEPS, step_noise
-from study_protocol.queries.second_moments import rounded_sum
+from study_protocol.queries.regression.answers import FRAME, NEXT, final_answer, step_answer
+from study_protocol.queries.regression.design import Design, Factor, Predictor
+from study_protocol.queries.regression.families import FamilyName
+from study_protocol.queries.regression.model import LARGEST, Model
+from study_protocol.queries.regression.steps import MAX_STEPS, USUAL_STEPS, step_noise
 from study_protocol.queries.variables import ColumnName, Indicator, Number, Patients, Range
 from study_protocol.versions import GLM
 from study_protocol.wire.values import Finite, Name
 
-_STEPS = 3
 # Floats round a vector of norm 1 by less.
 _NORM = 1 + 2.0**-40
+_Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 _Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
 
 
@@ -76,11 +74,14 @@ class GeneralisedLinear(BaseQuestion):
         default=None, description="a public guess of how many there are"
     )
     steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(
-        default=_STEPS, description="how many questions one after another. A linear regression has 1"
+        default=1, description="how many questions one after another. Left out: 4, or 2 of a linear regression"
     )
     step: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(default=1, description="which one this is")
-    at: Annotated[tuple[Finite, ...], Field(max_length=4096)] = Field(
+    at: Annotated[tuple[_Bounded, ...], Field(max_length=4096)] = Field(
         default=(), description="coefficients of the scaled design from the step before. Step 1: left out, all 0"
+    )
+    frame: Annotated[tuple[_Bounded, ...], Field(max_length=1 << 16)] = Field(
+        default=(), description="centre and matrix in which the step is summed, from the step before. Step 1: left out"
     )
     total_noise_multiplier: Finite | None = Field(
         default=None, ge=MIN_NOISE, le=MAX_NOISE, description="noise multiplier of all steps together. Filled in"
@@ -92,12 +93,13 @@ class GeneralisedLinear(BaseQuestion):
         if not isinstance(value, Mapping):
             return value
         entries = {**cast("Mapping[str, Any]", value)}
-        if entries.get("family") == "linear":
-            entries.setdefault("steps", 1)
-        total, steps = entries.get("noise_multiplier"), entries.get("steps", _STEPS)
+        family, total = entries.get("family"), entries.get("noise_multiplier")
+        if family not in USUAL_STEPS:
+            return entries
+        steps = entries.setdefault("steps", USUAL_STEPS[family])
         if entries.get("total_noise_multiplier") is None and entries.get("step", 1) == 1 and _are_numbers(total, steps):
             entries["total_noise_multiplier"] = total
-            entries["noise_multiplier"] = step_noise(cast("float", total), 1, steps)
+            entries["noise_multiplier"] = step_noise(family, cast("float", total), 1, steps)
         return entries
 
     @model_validator(mode="after")
@@ -134,41 +136,48 @@ class GeneralisedLinear(BaseQuestion):
             raise ValueError("outcome: of family poisson low is 0, and high a whole number from 1 to 10000")
 
     def _require_steps(self) -> None:
-        if self.step > self.steps or (self.family == "linear" and self.steps > 1):
-            raise ValueError("step: is 1 to steps, and a linear regression has 1 step")
+        if self.step > self.steps or (self.family == "linear" and self.steps > 2):
+            raise ValueError("step: is 1 to steps, and a linear regression has 2 steps at most")
         if list(self.hospitals) != sorted(set(self.hospitals)) or (self.hospitals and not self.by_hospital):
             raise ValueError("hospitals: rising, each once, and with by_hospital alone")
-        if len(self.at) != (0 if self.step == 1 else self.size):
-            raise ValueError(f"at: step 1 has none, and later steps have {self.size} coefficients")
+        model = self.model
+        if len(self.at) != (0 if self.step == 1 else model.size):
+            raise ValueError(f"at: step 1 has none, and later steps have {model.size} coefficients")
+        if len(self.frame) not in ({0} if self.step == 1 else {0, model.slopes * (model.slopes + 1)}):
+            raise ValueError("frame: step 1 has none. Later it has a centre and a row for each column of the design")
+        moved = set(self.at[model.slopes :])
+        if (
+            self.family == "linear"
+            and self.at
+            and (any(self.at[: model.slopes]) or max(map(abs, moved)) > 1 or len(moved) > 1)
+        ):
+            raise ValueError("at: of a linear regression slopes of 0 and one intercept for all, within ±1")
         total = self.total_noise_multiplier
-        if total is None or self.noise_multiplier != step_noise(total, self.step, self.steps):
+        if total is None or self.noise_multiplier != step_noise(self.family, total, self.step, self.steps):
             raise ValueError(
                 "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
                 "and noise_multiplier of the first step is that of the whole analysis"
             )
 
     @property
-    def design(self) -> Design:
-        return Design(self.predictors, self.interactions)
-
-    @property
-    def size(self) -> int:
-        """Coefficients: slopes, then one intercept or one of each hospital."""
-        return len(self.design.labels) + max(1, len(self.hospitals))
+    def model(self) -> Model:
+        """The public numbers of this step."""
+        return Model(
+            family=self.family,
+            outcome=self.outcome,
+            design=Design(self.predictors, self.interactions),
+            offset=self.offset,
+            is_exposure=self.offset_is == "exposure",
+            weights=self.weights,
+            largest_predictor=self.largest_predictor,
+            hospitals=self.hospitals,
+            at=self.at,
+            frame=self.frame,
+        )
 
     @property
     def cells(self) -> int:
-        # Slopes have one place in the sum for all hospitals. What has the intercept in it has one for each.
-        return self._shared + max(1, len(self.hospitals)) * (self._block - self._shared)
-
-    @property
-    def _block(self) -> int:
-        columns = len(self.design.labels) + 1
-        return 1 + columns + columns * (columns + 1) // 2 + (self.family == "linear")
-
-    @property
-    def _shared(self) -> int:
-        return self._block - len(self.design.labels) - 2
+        return self.model.cells
 
     @property
     def sensitivity(self) -> float:
@@ -184,7 +193,7 @@ class GeneralisedLinear(BaseQuestion):
 
     @property
     def rounded_cells(self) -> int:
-        return self._block
+        return self.model.block
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -205,84 +214,22 @@ class GeneralisedLinear(BaseQuestion):
         return self.model_validate({**self.model_dump(mode="json"), "hospitals": sorted(hospitals)})
 
     def at_hospital(self, hospital: str) -> Self:
-        if not self.hospitals or not self.at:
+        if not self.hospitals:
             return self
-        slopes, own = len(self.design.labels), self.hospitals.index(hospital)
-        at = (*self.at[:slopes], self.at[slopes + own])
+        slopes, own = self.model.slopes, self.hospitals.index(hospital)
+        at = (*self.at[:slopes], *self.at[slopes + own :][:1])
         return self.model_copy(update={"by_hospital": False, "hospitals": (), "at": at})
 
     def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
-        if not self.hospitals:
-            return total
-        own = np.zeros((len(self.hospitals), self._block - self._shared), np.int64)
-        own[self.hospitals.index(hospital)] = total[self._shared :]
-        return np.concatenate([total[: self._shared], own.ravel()])
+        return self.model.placed(total, hospital) if self.hospitals else total
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
-        optional = [number for number in (self.offset, self.weights) if number is not None]
-        numbers = [number.scaled(patients) * number.half + number.middle for number in optional]
-        rows = np.column_stack([self.design.rows(patients), self._outcomes(patients), *numbers])
-        rows = rows[self.included(patients) & ~np.isnan(rows).any(axis=1)]
-        return rounded_sum(rows, self._vectors, self._block, spacing)
-
-    def _outcomes(self, patients: Patients) -> Floats:
-        scaled = self.outcome.scaled(patients)
-        if self.family == "linear":
-            return scaled
-        return (scaled + 1) / 2 * self.outcome.high
-
-    def _vectors(self, rows: Floats) -> Floats:
-        """Return the vectors of these patients: count, slopes, their triangle, the square, what has the intercept."""
-        columns, factors, design = len(self.design.labels) + 1, self.scales, self.design
-        u, outcome, rest = rows[:, :columns], rows[:, columns], rows[:, columns + 1 :]
-        predictor = u @ np.array(self.at or np.zeros(columns))
-        if self.offset is not None:
-            predictor += np.log(rest[:, 0]) if self.offset_is == "exposure" else rest[:, 0]
-        predictor = np.clip(predictor, -self.largest_predictor, self.largest_predictor)
-        weights = design.weights(u)
-        if self.weights is not None:
-            weights = weights * np.minimum(rest[:, -1] / self.weights.high, 1.0)
-        residuals, curvatures = parts(self.family, outcome, predictor, self.outcome.high)
-        gradient = factors.gradient * (weights * residuals)[:, None] * u
-        left, right, doubles = triangle_of(columns)
-        information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, left] * u[:, right]
-        square = [factors.square * (weights * outcome**2)[:, None]] if self.family == "linear" else []
-        slopes = columns * (columns - 1) // 2
-        counted = np.full((len(u), 1), factors.count)
-        return np.concatenate(
-            [counted, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
-            axis=1,
-        )
-
-    @property
-    def scales(self) -> Scales:
-        at_zero = not self.at and self.offset is None
-        return scales(self.family, self.design.square, self.outcome.high, at_zero=at_zero)
-
-    def released(self, noised: NoisedSum) -> Released:
-        """Return the noised gradient and information of all hospitals."""
-        slopes, factors, hospitals = len(self.design.labels), self.scales, max(1, len(self.hospitals))
-        shared, own = noised.total[: self._shared], noised.total[self._shared :].reshape(hospitals, -1)
-        left, right, doubles = triangle_of(slopes)
-        matrix, noised_at = np.zeros((self.size, self.size)), np.zeros((self.size, self.size), bool)
-        matrix[left, right] = shared[1 + slopes : 1 + slopes + len(left)] / doubles
-        matrix[slopes:, :slopes] = own[:, 1:-1] / math.sqrt(2.0)
-        places = np.arange(slopes, self.size)
-        matrix[places, places] = own[:, -1]
-        noised_at[:slopes, :] = noised_at[:, :slopes] = noised_at[places, places] = True
-        full = (matrix + np.tril(matrix, -1).T) / factors.information
-        gradient = np.concatenate([shared[1 : 1 + slopes], own[:, 0]]) / factors.gradient
-        return Released(
-            at=np.array(self.at or np.zeros(self.size)),
-            gradient=gradient,
-            information=full,
-            gradient_noise=noised.std / factors.gradient,
-            information_noise=noised.std / factors.information,
-            noised=noised_at,
-        )
+        return self.model.total(patients, self.included(patients), spacing)
 
     def answer(self, noised: NoisedSum) -> Answer:
-        return (step_answer if self.step < self.steps else final_answer)(self, noised)
+        if self.step < self.steps:
+            return step_answer(self.model, noised, f"step {self.step} of {self.steps}")
+        return final_answer(self.model, noised)
 
     @property
     def sums(self) -> int:
@@ -293,25 +240,25 @@ class GeneralisedLinear(BaseQuestion):
         return self._noise_of(self.steps)
 
     def costs_after(self) -> tuple[QueryCost, ...]:
-        later = [self._of_step(step, (0.0,) * self.size) for step in range(self.step + 1, self.steps + 1)]
+        later = [self._of_step(step, (0.0,) * self.model.size, ()) for step in range(self.step + 1, self.steps + 1)]
         grids = [(question, question.grid()) for question in later]
         return tuple(QueryCost(grid.std, grid.sensitivity, q.cells, q.bears) for q, grid in grids)
 
     def next_question(self, answer: Answer) -> Self | None:
-        table = next((table for table in answer.tables if table.name == NEXT), None)
-        if self.step >= self.steps or table is None:
+        if self.step >= self.steps:
             return None
-        place = table.columns.index(SCALED)
-        return self._of_step(self.step + 1, tuple(float(cast("float", row[place])) for row in table.rows))
+        tables = {table.name: table for table in answer.tables}
+        at, frame = (tuple(float(cast("float", row[-1])) for row in tables[name].rows) for name in (NEXT, FRAME))
+        return self._of_step(self.step + 1, at, frame)
 
     def approved_form(self) -> Self:
-        return self if self.step == 1 else self._of_step(1, ())
+        return self if self.step == 1 else self._of_step(1, (), ())
 
     def _noise_of(self, step: int) -> float:
-        return step_noise(cast("float", self.total_noise_multiplier), step, self.steps)
+        return step_noise(self.family, cast("float", self.total_noise_multiplier), step, self.steps)
 
-    def _of_step(self, step: int, at: tuple[float, ...]) -> Self:
-        changes = {"step": step, "at": at, "noise_multiplier": self._noise_of(step)}
+    def _of_step(self, step: int, at: tuple[float, ...], frame: tuple[float, ...]) -> Self:
+        changes = {"step": step, "at": at, "frame": frame, "noise_multiplier": self._noise_of(step)}
         return self.model_validate({**self.model_dump(mode="json"), **changes})
 
     def in_words(self) -> str:

@@ -121,9 +121,15 @@ class Design:
         pairs = [main[:, i] * main[:, j] for i, j in self._pairs]
         return np.column_stack([main, *pairs, np.ones(len(main))])
 
-    def weights(self, rows: Floats) -> Floats:
-        """Return min(1, R² / ‖u‖²) of each row, shape (n,). It depends on that patient's predictors alone."""
-        return np.minimum(1.0, self.square / (rows**2).sum(axis=1))
+    @property
+    def spans(self) -> Floats:
+        """The width of each column that is 0 or 1, scaled, and 0 for the others, shape (columns without intercept,)."""
+        widths = [
+            _OF_LEVEL if isinstance(p, Factor) else 2.0 if isinstance(p, Indicator) else 0.0
+            for p in self.predictors
+            for _ in _terms_of(p)
+        ]
+        return np.array([*widths, *[0.0] * len(self._pairs)])
 
     @property
     def units(self) -> Floats:

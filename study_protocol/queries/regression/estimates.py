@@ -8,25 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from study_protocol.queries.counting import Floats
+from study_protocol.queries.counting import STANDS_OUT, Floats
 
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """The noised sums at `at`, on the scaled design.
+    """The noised sums of one step, on v, the design in its frame.
 
-    at           (D,) coefficients
-    gradient     (D,) Σ w·r·u with noise of deviation gradient_noise in each
-    information  (D, D) Σ w·v·u·uᵀ with noise of deviation information_noise on its diagonal, 1/√2 of it elsewhere
+    gradient     (D,) Σ w·r·v with noise of deviation gradient_noise in each
+    information  (D, D) Σ w·c·v·vᵀ with noise of deviation information_noise on its diagonal, 1/√2 of it elsewhere
     noised       (D, D) where the information has noise. It has none where it is zero by design: between hospitals
+    slopes       how many coefficients are none of an intercept
+    square       Σ w·r² of a linear regression, with its noise
     """
 
-    at: Floats
     gradient: Floats
     information: Floats
     gradient_noise: float
     information_noise: float
     noised: NDArray[np.bool_]
+    slopes: int
+    square: float = 0.0
+    square_noise: float = 0.0
 
     @property
     def floor(self) -> float:
@@ -44,9 +47,38 @@ class Released:
         values, vectors = np.linalg.eigh(self.information)
         return np.asarray((vectors * np.maximum(values, max(self.floor, _TINY))) @ vectors.T, np.float64)
 
+    @property
+    def mean(self) -> float:
+        """The mean residual, cut to [-1, 1]. 0 where there are too few patients."""
+        intercepts = self.information[self.slopes :, self.slopes :]
+        patients = float(np.trace(intercepts))
+        if patients <= STANDS_OUT * self.information_noise * math.sqrt(len(intercepts)):
+            return 0.0
+        return min(max(float(self.gradient[self.slopes :].sum()) / patients, -1.0), 1.0)
+
     def newton(self) -> Floats:
-        """Return the next coefficients, shape (D,)."""
-        return self.at + np.linalg.solve(self.definite, self.gradient)
+        """Return the step to the next coefficients, shape (D,)."""
+        return np.asarray(np.linalg.solve(self.definite, self.gradient), np.float64)
+
+    def whitening(self, least_variances: Floats) -> tuple[Floats, Floats] | None:
+        """Return m and L with L(v - m) of the information's mean 0 and covariance I, of the slopes' columns.
+
+        A direction that does not stand out of the noise counts as wide as the noise. None: too few patients.
+
+        Args:
+            least_variances: (slopes,) a column with less counts as if it varied by so much.
+        """
+        slopes = self.slopes
+        patients = float(np.trace(self.information[slopes:, slopes:]))
+        intercepts = len(self.information) - slopes
+        if patients <= STANDS_OUT * self.information_noise * math.sqrt(intercepts):
+            return None
+        mean = self.information[:slopes, slopes:].sum(axis=1) / patients
+        covariance = self.information[:slopes, :slopes] / patients - np.outer(mean, mean)
+        lacking = np.maximum(least_variances - np.diagonal(covariance), 0.0)
+        values, vectors = np.linalg.eigh(covariance + np.diag(lacking))
+        least = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
+        return mean, np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T, np.float64)
 
     def noise_at(self, step: Floats) -> Floats:
         """Return the covariance of the noise in gradient - information · step, shape (D, D)."""
@@ -55,5 +87,32 @@ class Released:
         return mixed + np.diag(self.gradient_noise**2 + half * (self.noised @ step**2))
 
 
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """step: (D,) from `at` to the estimate, in the frame. sampling, noise: (D, D) covariances of the estimate."""
+
+    step: Floats
+    sampling: Floats
+    noise: Floats
+
+
+def fit(released: Released, *, is_linear: bool) -> Fit:
+    """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
+    step = released.newton()
+    inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
+    noise = inverse @ released.noise_at(step) @ inverse
+    dispersion = _dispersion(released, step, noise) if is_linear else 1.0
+    return Fit(step, dispersion * inverse, noise)
+
+
+def _dispersion(released: Released, step: Floats, noise: Floats) -> float:
+    """Return the variance of the residuals, the part of the noise in the explained square taken off."""
+    weight = float(np.trace(released.information[released.slopes :, released.slopes :]))
+    explained = float(released.gradient @ step) - float(np.trace(released.definite @ noise))
+    return max(released.square - explained, 0.0) / max(weight - len(step), 1.0)
+
+
 # Without noise nothing is floored but what floats decide.
 _TINY = 1e-12
+# Of a variance in a frame.
+_NARROWEST = 1e-6

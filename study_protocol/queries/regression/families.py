@@ -13,8 +13,11 @@ from study_protocol.queries.counting import Floats
 
 FamilyName = Literal["logistic", "poisson", "linear"]
 GOLDEN = (1 + math.sqrt(5)) / 2
-# Of the squared norm: the part of the count of patients, and in a linear regression that of the squared outcome.
-_COUNT_SHARE, _SQUARE_SHARE = 0.02, 0.03
+# Of the squared norm: the part of the count of patients, and in a linear regression that of the squared residual.
+_COUNT_SHARE, _SQUARE_SHARE = 0.02, 0.04
+# Of a linear regression: the part of the information, beside the gradient.
+_INFORMATION_SHARE = 0.25
+_PLACES = 4096
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Scales:
     count        the patient
     gradient     w·r·u
     information  w·v·u·uᵀ, off the diagonal times √2
-    square       w·y² of a linear regression, else 0
+    square       w·r² of a linear regression, else 0
     """
 
     count: float
@@ -64,39 +67,64 @@ def clipped_poisson(rate: Floats, high: float) -> tuple[Floats, Floats]:
 
 @cache
 def largest_curvature(high: float) -> float:
-    """Return a number that μ·P(Y < H) never exceeds.
+    """Return a number V that μ·P(Y < H) never exceeds.
 
-    Its derivative after μ is at most 1, and it only falls beyond its one peak, which lies below 2H + 2.
+    Its derivative after μ is at most 1, and it only falls beyond its one peak, which lies below 2H: there P(Y < H) is
+    H·P(Y = H), and their ratio falls in μ.
     """
-    step = (2 * high + 2) / 4096
-    return min(high, float(clipped_poisson(np.linspace(0.0, 2 * high + 2, 4097), high)[1].max()) + step)
+    step = (2 * high + 2) / _PLACES
+    return min(high, float(clipped_poisson(np.linspace(0.0, 2 * high + 2, _PLACES + 1), high)[1].max()) + step)
+
+
+@cache
+def free_curvature(high: float) -> float:
+    """Return b² with r²/H² + b² v²/V² ≤ 1 for every count and every rate, r = min(y, H) - m.
+
+    r² is largest at y = 0 or y = H. At H, 1 - (1 - m/H)² ≥ m/H ≥ v/H ≥ (V/H)·v²/V². At 0, 1 - m²/H² is compared with
+    v²/V² on cells of μ, m at the upper end and v at the lower one and the width. Beyond the last cell,
+    1 - m²/H² ≥ P(Y < H)/H, and the ratio to v² is at least V² / (H μ² P(Y < H)), which rises.
+    """
+    most, ends = largest_curvature(high), np.linspace(0.0, 4 * high + 60, 8 * _PLACES + 1)
+    means, curvatures = clipped_poisson(ends, high)
+    # Of two numbers close to H the difference is lost in floats. Then the last part's bound is larger anyway.
+    gaps = np.maximum(1 - (means[1:] / high) ** 2, curvatures[1:] / np.maximum(ends[1:], 1e-300) / high)
+    ratios = gaps * most**2 / (curvatures[:-1] + ends[1]) ** 2
+    # Where v is below a hundredth of V, the bound with μ² P(Y < H) is taken. It is above 1 there.
+    near = curvatures[:-1] >= most / 100
+    far = most**2 / (high * np.maximum(ends[1:] * curvatures[:-1], 1e-300))
+    falls = ends[:-1] >= high + 2
+    return float(min(most / high, ratios[near].min(), far[falls & ~near].min(initial=1.0))) * (1 - 1e-9)
 
 
 def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bool) -> Scales:
     """Return scales with which every patient's vector has norm 1 at most: w‖u‖² ≤ R² and w‖u‖ ≤ R.
 
     logistic  count² + (gradient·R·r)² + (information·R²·v)² with r = μ and v = μ(1 - μ), or mirrored. With
-              b = information·R²/4 and a = gradient·R it is at most a² where 16 b² μ²(1 - μ) ≤ a²(1 + μ). The largest
-              μ²(1 - μ) / (1 + μ) is φ⁻⁵, φ the golden ratio, at μ = 1/φ. So b² = a² φ⁵ / 16 costs nothing.
-              At η = 0 for all: r = ½ and v = ¼
-    poisson   |r| ≤ H and v ≤ V, the largest μ·P(Y < H)
-    linear    |y| ≤ 1, at coefficients of 0 alone
+              b = information·R²/4 and a = gradient·R it is at most count² + a² where 16 b² μ²(1 - μ) ≤ a²(1 + μ). The
+              largest μ²(1 - μ) / (1 + μ) is φ⁻⁵, φ the golden ratio, at μ = 1/φ. So b² = a² φ⁵ / 16 costs nothing
+    poisson   |r| ≤ H and v ≤ V. `free_curvature` costs nothing
+    linear    |r| ≤ H, v = 1
+    at zero   r and v are of η = 0: ½ and ¼, or max(m, H - m) and P(Y < H)·1
 
     Args:
         radius_square: R².
-        high: H of Poisson's outcome.
+        high: H of a count, or the largest residual of a linear regression.
         at_zero: whether the linear predictor of every patient is 0, by public numbers.
     """
     radius, rest = math.sqrt(radius_square), 1 - _COUNT_SHARE
     count = math.sqrt(_COUNT_SHARE)
     if family == "linear":
         rest -= _SQUARE_SHARE
-        gradient, information = math.sqrt(rest * 0.6) / radius, math.sqrt(rest * 0.4) / radius_square
-        return Scales(count, gradient, information, math.sqrt(_SQUARE_SHARE))
-    if family == "poisson":
-        gradient = math.sqrt(rest * 0.85) / (radius * high)
-        return Scales(count, gradient, math.sqrt(rest * 0.15) / (radius_square * largest_curvature(high)))
+        information = _INFORMATION_SHARE * rest
+        parts_of = math.sqrt(rest - information) / (radius * high), math.sqrt(information) / radius_square
+        return Scales(count, *parts_of, math.sqrt(_SQUARE_SHARE) / high**2)
     if at_zero:
-        return Scales(count, math.sqrt(rest / 2) * 2 / radius, math.sqrt(rest / 2) * 4 / radius_square)
-    gradient = math.sqrt(rest) / radius
-    return Scales(count, gradient, gradient * radius * math.sqrt(GOLDEN**5 / 16) * 4 / radius_square)
+        residual, curvature = parts(family, np.zeros(1), np.zeros(1), high)
+        largest = max(-float(residual[0]), high + float(residual[0]))
+        half = math.sqrt(rest / 2)
+        return Scales(count, half / (radius * largest), half / (radius_square * float(curvature[0])))
+    gradient = math.sqrt(rest)
+    if family == "poisson":
+        free = math.sqrt(free_curvature(high))
+        return Scales(count, gradient / (radius * high), gradient * free / (radius_square * largest_curvature(high)))
+    return Scales(count, gradient / radius, gradient * math.sqrt(GOLDEN**5 / 16) * 4 / radius_square)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+from study_protocol.queries.regression.families import FamilyName
+
 # Each step has so many times the budget of the one before: only the last one's noise is in the estimates.
-_GROWTH = 3.0
+_GROWTH = {"logistic": 2.0, "poisson": 2.0, "linear": 6.0}
 MAX_STEPS = 8
+# A linear regression needs one step to find scales, and one to sum on them.
+USUAL_STEPS: dict[FamilyName, int] = {"logistic": 4, "poisson": 4, "linear": 2}
 
 
-def step_noise(total: float, step: int, steps: int) -> float:
+def step_noise(family: FamilyName, total: float, step: int, steps: int) -> float:
     """Return the noise multiplier of one step, with Σ 1 / step_noise² ≤ 1 / total².
 
     Args:
@@ -18,6 +22,6 @@ def step_noise(total: float, step: int, steps: int) -> float:
     """
     if steps == 1:
         return total
-    parts = [_GROWTH**k for k in range(steps)]
+    parts = [_GROWTH[family] ** k for k in range(steps)]
     share = parts[step - 1] / math.fsum(parts)
     return math.nextafter(total / math.sqrt(share) * (1 + 2.0**-50), math.inf)

@@ -11,7 +11,7 @@ from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import QueryAsked, QueryDocument
-from tests.factories.questions import AGE
+from tests.factories.questions import AGE, patients
 from tests.factories.regressions import later_steps, regression
 from tests.factories.scheduled_evaluations import document, permission
 
@@ -139,7 +139,7 @@ def test_one_approval_covers_every_step_of_a_regression_and_no_other_question(
             round += 1
         assert asks.of(query) is None
     # The bound holds for any coefficients: another next step stands in the place of the first one, and not beside it.
-    other = QueryAsked(number=9, document=later_steps(regression(), count=400)[2])
+    other = QueryAsked(number=9, document=later_steps(regression(), patients(400))[2])
     assert other.document != steps[2]
     assert (other.approved_digest, asks.of(other)) == (asked[2].approved_digest, None)
     # Other columns, noise or patients are other questions.

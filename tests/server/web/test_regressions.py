@@ -66,12 +66,12 @@ def test_ratios_stand_on_a_logarithmic_axis_and_the_line_is_at_one(tabs: Tabs) -
 
 
 @pytest.mark.slow
-def test_a_linear_regression_is_drawn_beside_zero_and_its_one_step_is_not_counted(tabs: Tabs) -> None:
-    page = tabs.open(PAGES["linear-1"])
+def test_a_linear_regression_is_drawn_beside_zero(tabs: Tabs) -> None:
+    page = tabs.open(PAGES["linear-2"])
     answer = page.locator("#answer")
     answer.locator("svg").first.wait_for()
     assert "coefficients (linear regression)" in answer.inner_text()
-    assert "tep 1 of" not in page.locator("#question").inner_text()
+    assert "Step 2 of 2." in page.locator("#question").inner_text()
 
 
 @pytest.mark.slow

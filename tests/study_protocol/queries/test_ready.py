@@ -107,7 +107,7 @@ def test_a_regression_takes_its_outcome_and_then_its_predictors() -> None:
     assert asked.total_noise_multiplier == 4.0
     linear = READY["regression"]((DAYS, DIED), 4.0)
     assert isinstance(linear, GeneralisedLinear)
-    assert (linear.family, linear.sums, linear.outcome) == ("linear", 1, DAYS)
+    assert (linear.family, linear.outcome) == ("linear", DAYS)
 
 
 @pytest.mark.parametrize(

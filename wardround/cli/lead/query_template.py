@@ -67,7 +67,7 @@ _LAST = ("where", "rows")
 _CHOSEN_BY_ASK = ("centred",)
 # The coordinator fills these in, at later steps of a question.
 _TOTAL = "total_noise_multiplier"
-_OF_LATER_STEPS = ("step", "at", _TOTAL)
+_OF_LATER_STEPS = ("step", "at", "frame", _TOTAL)
 
 
 def kinds() -> dict[str, type[BaseQuestion]]:

@@ -19,12 +19,11 @@ from server.services.queries import ask, show
 from server.services.queries.schedule import reserved
 from server.services.studies import lifecycle
 from server.worker import Worker
-from study_protocol.queries.regression.design import Design
-from study_protocol.queries.variables import Range
+from study_protocol.queries.answer import NoisedSum
 from study_protocol.study.queries import Query, StepPlace
 from tests.factories.asked_studies import STUDY, document, kinds, ledger, open_asked, shown
 from tests.factories.dying import Killed, dying_at
-from tests.factories.questions import AGE, PRESSURE, patients
+from tests.factories.questions import exact, patients
 from tests.factories.regressions import allow, answer_step, later_steps, regression, send_sum
 from tests.factories.studies import FakeClock, work
 
@@ -77,7 +76,7 @@ def test_each_answer_leads_to_the_next_step_and_all_cost_what_was_admitted(coord
     assert states(coordinator) == ["answered"] * 3
 
 
-def test_the_last_answer_is_the_maximum_of_the_likelihood_within_the_errors_of_a_step(
+def test_the_last_answer_is_that_of_all_patients_in_one_place(
     coordinator: Coordinator,
 ) -> None:
     hospitals = open_asked(coordinator, **ENTRIES)
@@ -90,15 +89,12 @@ def test_the_last_answer_is_the_maximum_of_the_likelihood_within_the_errors_of_a
     assert answered.published.answer.tables[0].name == "coefficients"
     table = answered.published.answer.tables[0]
     estimates = np.array([row[table.columns.index("estimate")] for row in table.rows], np.float64)
-    # The score of all patients, with the weights that bound a row of the design, is zero there.
+    # All patients in one place, by as many steps.
     columns = {name: np.concatenate([patients(800, seed=seed)[name] for seed in range(3)]) for name in patients(1)}
-    design = Design((Range.model_validate(AGE), Range.model_validate(PRESSURE)), ())
-    rows, ill = design.rows(columns), np.where(np.equal(columns["sex"], None), np.nan, columns["sex"] == "f")
-    known = ~np.isnan(np.column_stack([rows, ill.astype(np.float64)])).any(axis=1)
-    rows, outcomes = rows[known], ill[known].astype(np.float64)
-    scaled = np.linalg.solve(design.units.T, estimates)
-    score = (design.weights(rows) * (outcomes - 1 / (1 + np.exp(-rows @ scaled)))) @ rows
-    assert np.abs(score).max() < 1e-3 * len(rows)
+    question = later_steps(asked, columns)[-1].question
+    expected = question.answer(NoisedSum(exact(question, columns), 1e-9, 1)).tables[0]
+    assert [row[:1] for row in table.rows] == [row[:1] for row in expected.rows]
+    assert estimates == pytest.approx([row[1] for row in expected.rows], rel=2e-3)
 
 
 def test_a_query_tells_its_place_what_is_kept_and_what_followed(coordinator: Coordinator) -> None:

@@ -23,7 +23,7 @@ def test_every_kind_has_a_template_that_can_be_asked_and_says_every_entry(run: R
     assert question.kind == kind
     text = path.read_text()
     # The coordinator fills these in, at later steps of a question.
-    for name in type(question).model_fields.keys() - {"step", "at", "total_noise_multiplier"}:
+    for name in type(question).model_fields.keys() - {"step", "at", "frame", "total_noise_multiplier"}:
         assert f"\n{name} = " in text or f"\n# {name}" in text
     # Written down again it is the same question.
     assert read_question(question).digest() == read_question(path).digest()

@@ -1,0 +1,1 @@
+"""How honest the intervals of regressions under noise are."""

@@ -1,0 +1,210 @@
+"""One step of a regression: one patient's vector at public coefficients, and the noised sums that are read back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study_protocol.queries.answer import NoisedSum
+from study_protocol.queries.counting import Floats
+from study_protocol.queries.regression.design import Design, triangle_of
+from study_protocol.queries.regression.estimates import Released
+from study_protocol.queries.regression.families import FamilyName, Scales, parts, scales
+from study_protocol.queries.regression.start import at_level
+from study_protocol.queries.second_moments import rounded_sum
+from study_protocol.queries.variables import Indicator, Patients, Range
+
+# Of a frame, in which ‖u‖² is about the number of columns: where the weight begins to fall.
+_FRAME_SQUARE = {"logistic": 2.0, "poisson": 1.5, "linear": 1.4}
+# The part of R² that one category may fill.
+_OF_ONE_CATEGORY = 0.6
+# Of coefficients and frames: with them no number overflows.
+LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Model:
+    """The public numbers of one step.
+
+    at     coefficients on the scaled design u: slopes, then one intercept or one of each hospital. Empty: all 0
+    frame  public centre m (p,) and matrix L (p, p), row by row: the sums are over v = (L(u - m), 1). Empty: over u
+    """
+
+    family: FamilyName
+    outcome: Range | Indicator
+    design: Design
+    offset: Range | None
+    is_exposure: bool
+    weights: Range | None
+    largest_predictor: float
+    hospitals: tuple[str, ...]
+    at: tuple[float, ...]
+    frame: tuple[float, ...]
+
+    @property
+    def slopes(self) -> int:
+        return len(self.design.labels)
+
+    @property
+    def size(self) -> int:
+        return self.slopes + max(1, len(self.hospitals))
+
+    @property
+    def high(self) -> float:
+        """The largest residual."""
+        # A linear regression has the outcome on [-1, 1], less one number for all.
+        return 1 + abs(self.at[-1] if self.at else 0.0) if self.family == "linear" else self.outcome.high
+
+    @property
+    def block(self) -> int:
+        """Numbers of one patient's vector: the count, gradient, information and, if linear, the squared outcome."""
+        columns = self.slopes + 1
+        return 1 + columns + columns * (columns + 1) // 2 + (self.family == "linear")
+
+    @property
+    def shared(self) -> int:
+        """Numbers without the intercept, which all hospitals have in one place."""
+        return self.block - self.slopes - 2
+
+    @property
+    def cells(self) -> int:
+        return self.shared + max(1, len(self.hospitals)) * (self.block - self.shared)
+
+    @property
+    def is_at_zero(self) -> bool:
+        """Whether every patient's linear predictor is 0."""
+        return not self.at and self.offset is None
+
+    @property
+    def radius_square(self) -> float:
+        """R²."""
+        return _FRAME_SQUARE[self.family] * (self.slopes + 1) if self.frame else self.design.square
+
+    @property
+    def scales(self) -> Scales:
+        return scales(self.family, self.radius_square, self.high, at_zero=self.is_at_zero)
+
+    @property
+    def frame_matrix(self) -> Floats:
+        """(D, D) F with v = F·u for one patient's row, intercepts last."""
+        slopes, matrix = self.slopes, np.eye(self.size)
+        if self.frame:
+            centre, linear = self._frame
+            matrix[:slopes, :slopes] = linear
+            matrix[:slopes, slopes:] = -(linear @ centre)[:, None]
+        return matrix
+
+    @property
+    def _frame(self) -> tuple[Floats, Floats]:
+        numbers = np.array(self.frame)
+        return numbers[: self.slopes], numbers[self.slopes :].reshape(self.slopes, self.slopes)
+
+    @property
+    def own_units(self) -> Floats:
+        """(D, D): coefficients of the scaled design to those in the columns' own units."""
+        transposed, slopes, matrix = self.design.units.T, self.slopes, np.eye(self.size)
+        matrix[:slopes, :slopes] = transposed[:slopes, :slopes]
+        matrix[slopes:, :slopes] = transposed[-1, :slopes]
+        return matrix
+
+    def total(self, patients: Patients, included: NDArray[np.bool_], spacing: float) -> NDArray[np.int64]:
+        """Return the sum over patients with every value, in grid steps, shape (block,). Raises UnreadableColumn."""
+        optional = [number for number in (self.offset, self.weights) if number is not None]
+        numbers = [number.scaled(patients) * number.half + number.middle for number in optional]
+        outcomes = self.outcome.scaled(patients)
+        if self.family != "linear":
+            outcomes = (outcomes + 1) / 2 * self.outcome.high
+        rows = np.column_stack([self.design.rows(patients), outcomes, *numbers])
+        return rounded_sum(rows[included & ~np.isnan(rows).any(axis=1)], self._vectors, self.block, spacing)
+
+    def _vectors(self, rows: Floats) -> Floats:
+        """Return the vectors of these patients: count, slopes, their triangle, the square, what has the intercept."""
+        columns, factors = self.slopes + 1, self.scales
+        u, outcome, rest = rows[:, :columns], rows[:, columns], rows[:, columns + 1 :]
+        residuals, curvatures = parts(self.family, outcome, self._predictors(u, rest), self.high)
+        if self.frame:
+            centre, linear = self._frame
+            u = np.column_stack([(u[:, :-1] - centre) @ linear.T, u[:, -1]])
+        # Of the patient's own predictors alone, so that the estimating equation keeps its root.
+        weights = np.minimum(1.0, self.radius_square / (u**2).sum(axis=1))
+        if self.weights is not None:
+            weights = weights * np.minimum(rest[:, -1] / self.weights.high, 1.0)
+        gradient = factors.gradient * (weights * residuals)[:, None] * u
+        left, right, doubles = triangle_of(columns)
+        information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, left] * u[:, right]
+        square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
+        slopes = columns * (columns - 1) // 2
+        counted = np.full((len(u), 1), factors.count)
+        return np.concatenate(
+            [counted, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
+            axis=1,
+        )
+
+    def _predictors(self, u: Floats, rest: Floats) -> Floats:
+        predictor = u @ np.array(self.at or np.zeros(u.shape[1]))
+        if self.offset is not None:
+            predictor = predictor + (np.log(rest[:, 0]) if self.is_exposure else rest[:, 0])
+        return np.clip(predictor, -self.largest_predictor, self.largest_predictor)
+
+    def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
+        """Return a hospital's sum in the whole vector: what has the intercept in it stands in the hospital's place."""
+        own = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
+        own[self.hospitals.index(hospital)] = total[self.shared :]
+        return np.concatenate([total[: self.shared], own.ravel()])
+
+    def released(self, noised: NoisedSum) -> Released:
+        """Return the noised gradient and information of all hospitals, in the frame."""
+        slopes, factors, hospitals = self.slopes, self.scales, max(1, len(self.hospitals))
+        shared, own = noised.total[: self.shared], noised.total[self.shared :].reshape(hospitals, -1)
+        left, right, doubles = triangle_of(slopes)
+        matrix, noised_at = np.zeros((self.size, self.size)), np.zeros((self.size, self.size), bool)
+        matrix[left, right] = shared[1 + slopes : 1 + slopes + len(left)] / doubles
+        matrix[slopes:, :slopes] = own[:, 1:-1] / math.sqrt(2.0)
+        places = np.arange(slopes, self.size)
+        matrix[places, places] = own[:, -1]
+        noised_at[:slopes, :] = noised_at[:, :slopes] = noised_at[places, places] = True
+        return Released(
+            gradient=np.concatenate([shared[1 : 1 + slopes], own[:, 0]]) / factors.gradient,
+            information=(matrix + np.tril(matrix, -1).T) / factors.information,
+            gradient_noise=noised.std / factors.gradient,
+            information_noise=noised.std / factors.information,
+            noised=noised_at,
+            slopes=slopes,
+            square=float(shared[-1]) / factors.square if factors.square else 0.0,
+            square_noise=noised.std / factors.square if factors.square else 0.0,
+        )
+
+    @property
+    def coefficients(self) -> Floats:
+        """(D,) `at`."""
+        return np.array(self.at or np.zeros(self.size))
+
+    def next_at(self, noised: NoisedSum) -> Floats:
+        """Return the coefficients at which the next step is asked, on the scaled design, shape (D,)."""
+        released, at = self.released(noised), self.coefficients
+        if self.family == "linear":
+            # What is taken off everybody's outcome leaves the sums exact, and less to multiply their noise with.
+            return np.where(np.arange(self.size) >= self.slopes, released.mean, 0.0)
+        if not self.at:
+            released, level = at_level(self.family, released, self.high, is_at_zero=self.is_at_zero)
+            at = at + np.where(np.arange(self.size) >= self.slopes, level, 0.0)
+        return np.clip(at + self.frame_matrix.T @ released.newton(), -LARGEST, LARGEST)
+
+    def next_frame(self, noised: NoisedSum) -> tuple[Floats, Floats]:
+        """Return centre and matrix of the next step's frame: there every direction varies by about as much.
+
+        So noise that is equal in all directions costs each direction the same, whatever the predictors' correlation.
+        It is made once, from the first step: its weights are the mildest. A rare category would have a long row there
+        and a small weight. So its column is not stretched beyond a part of R.
+        """
+        if self.frame:
+            return self._frame
+        spans = self.design.spans**2 / (_OF_ONE_CATEGORY * _FRAME_SQUARE[self.family] * (self.slopes + 1))
+        whitening = self.released(noised).whitening(spans)
+        if whitening is None:
+            return np.zeros(self.slopes), np.eye(self.slopes)
+        centre, matrix = whitening
+        return np.clip(centre, -LARGEST, LARGEST), np.clip(matrix, -LARGEST, LARGEST)
