@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from tests.factories.live_coordinator import live
 from tests.factories.settings import statistics_settings
 from tests.factories.studies import FakeClock
 from tests.harness import laws
-from wardround.demo.live import embedded_postgres
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +40,10 @@ STEPS = ASKED.steps
 DYING = ("worker.before-answer", "worker.after-answer", "worker.before-settle")
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_people_approve_once_and_every_step_is_answered_and_charged_once(tmp_path: Path, database: str) -> None:
+def test_people_approve_once_and_every_step_is_answered_and_charged_once(tmp_path: Path, database_url: str) -> None:
     clock, policy = FakeClock(), answering_policy(statistics={"queries": "ask"})
-    url = nullcontext(None) if database == "sqlite" else embedded_postgres()
     with (
-        url as address,
-        live(tmp_path / "home", time_of_day=clock, database_url=address, long_poll_seconds=0.2) as here,
+        live(tmp_path / "home", time_of_day=clock, database_url=database_url, long_poll_seconds=0.2) as here,
         operator(here) as lead,
     ):
         sites = enrolled(here, tmp_path, statistics_settings(epsilon=5.0), names=NAMES, policy=policy)
