@@ -109,10 +109,16 @@ def _complete(path: str, method: str, operation: Node, schemas: Node) -> None:
 
 
 def _questions(schema: Node, schemas: Node) -> Node:
-    """Return examples of a query's document: one of a small table, and one that a synthesis asks."""
+    """Return examples of a query's document: a small table, a question of a synthesis, and a regression."""
     table = example_of(schema, schemas)
-    synthesis = table | {"question": example_of({"$ref": f"{_REF}Marginals"}, schemas)}
-    return {"table": {"value": table}, "marginals": {"value": synthesis}}
+    others = {"marginals": "Marginals", "glm": "GeneralisedLinear"}
+    return {
+        "table": {"value": table},
+        **{
+            kind: {"value": table | {"question": example_of({"$ref": f"{_REF}{name}"}, schemas)}}
+            for kind, name in others.items()
+        },
+    }
 
 
 def _contents(operation: Node) -> Iterator[Node]:

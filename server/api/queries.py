@@ -34,14 +34,18 @@ def ask_query(
     query, and one that failed is tried anew.
 
     The first question of a study's synthesis is let in with all that follow from it. Their cost is kept until the last
-    answer, and is free again as soon as one of them fails. Each answer queues the next question by itself."""
+    answer, and is free again as soon as one of them fails. Each answer queues the next question by itself.
+
+    So does each step of a question in steps, such as a regression (kind `glm`). Its first step asked again goes on from
+    a step that failed, at no second cost for the answered ones."""
     with_clients = sees_clients(caller, study)
     return answered(response, ask.ask(context.coordinator, study, document, with_clients=with_clients))
 
 
 @router.post("/forecast")
 def forecast_query(study: StudyName, document: QueryDocument, context: RequestContext) -> QueryForecast:
-    """Return the cost of a query now, and how much noise its answer would have. No hospital is asked."""
+    """Return the cost of a query now, of one in steps that of all steps, and how much noise its answer would have. No
+    hospital is asked."""
     return ask.forecast(context.coordinator, study, document)
 
 

@@ -153,6 +153,8 @@ class GeneralisedLinear(BaseQuestion):
         ):
             raise ValueError("at: of a linear regression slopes of 0 and one intercept for all, within ±1")
         total = self.total_noise_multiplier
+        if total is not None and step_noise(self.family, total, 1, self.steps) > MAX_NOISE:
+            raise ValueError("noise_multiplier: that of the first step cannot be drawn. Ask with less noise")
         if total is None or self.noise_multiplier != step_noise(self.family, total, self.step, self.steps):
             raise ValueError(
                 "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
