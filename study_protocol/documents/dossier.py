@@ -31,7 +31,8 @@ def dossier(document: OpenedCertificate, signature: Check) -> Report:
         _sees(document),
         Section(
             "What an output checker can compute again",
-            tuple(f"{step.shows[:1].upper()}{step.shows[1:]}: {step.command}" for step in stated.verify),
+            columns=("What it shows", "Command"),
+            rows=tuple((f"{step.shows[:1].upper()}{step.shows[1:]}", step.command) for step in stated.verify),
         ),
         section_of(satre, SATRE, stated, (MARKED,)),
         section_of(tehdas, EHDSR, stated, (MARKED, _SELECTION)),

@@ -46,8 +46,8 @@ def _minimised(stated: Certificate) -> Answer:
 
 def _access(stated: Certificate) -> Answer:
     return Answer(
-        f"Somebody reads a patient's data off the models and answers. {bound(stated)} The chance is for an attacker who "
-        "knows all other records.",
+        f"Somebody reads a patient's data off the models and answers. {bound(stated)} The chance is for an attacker "
+        "who knows all other records.",
         "likelihood and severity for access to your own machine and records.",
     )
 
@@ -73,8 +73,8 @@ def _residual(stated: Certificate) -> Answer:
     patient = [limit for limit in stated.limits if limit.level == "instance" and limit.definition == "classical"]
     chances = [limit.attack_success for limit in patient if limit.epsilon is not None]
     chance = (
-        f"An attacker's chance of a right guess about a patient is at most {percent(max(filter(None, chances)))}, where "
-        "50 % is chance alone."
+        f"An attacker's chance of a right guess about a patient is at most {percent(max(filter(None, chances)))}, "
+        "where 50 % is chance alone."
         if chances and None not in chances
         else "The study's noise does not protect a single patient by itself. The limit is one for each hospital."
     )
@@ -216,8 +216,8 @@ def _recipient_categories(stated: Certificate) -> Answer:
 def _security(stated: Certificate) -> Answer:
     masked = ", sums under masks" if stated.mechanism.masked else ""
     return Answer(
-        f"Differential privacy ({bound(stated)}), signed requests{masked}, keys and ledgers of a hospital that only its "
-        "own account can read.",
+        f"Differential privacy ({bound(stated)}), signed requests{masked}, keys and ledgers of a hospital that only "
+        "its own account can read.",
         "the measures on your own machine and network.",
     )
 

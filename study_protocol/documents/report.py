@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from study_protocol.documents.card import Section
 from study_protocol.documents.markdown import plain, section_lines
 from study_protocol.documents.pdf import breakable, rendered
 from study_protocol.documents.pdf_content import UNSHOWN
+
+_DIGEST_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,18 @@ class Report:
             "title": breakable(self.title),
             "running": breakable(self.running),
             "issued": {"year": issued.year, "month": issued.month, "day": issued.day},
-            "sections": [vars(section) for section in self.sections],
+            "sections": [_laid_out(section) for section in self.sections],
             "json": self.attached,
             "unshown_said": UNSHOWN,
         }
         return rendered("report", data, issued=int(issued.timestamp()), fonts=fonts)
+
+
+def _laid_out(section: Section) -> dict[str, Any]:
+    """Return a section for the layout, with places to break within long words. Commands and digests are copied."""
+    rows = [[cell if _is_copied(cell) else breakable(cell) for cell in row] for row in section.rows]
+    return vars(section) | {"lines": [breakable(line) for line in section.lines], "rows": rows}
+
+
+def _is_copied(cell: str) -> bool:
+    return cell.startswith("wardround ") or (len(cell) == _DIGEST_LENGTH and " " not in cell)
