@@ -66,7 +66,10 @@ class ExclusionFile:
         with _locked(path):
             data = self.read()
             known = {objection_key(entry.identity) for entry in self.entries(data)}
-            new = {key: identity for identity in identities if (key := objection_key(identity)) not in known}
+            new: dict[str, str] = {}
+            for identity in identities:
+                if (key := objection_key(identity)) not in known:
+                    new.setdefault(key, identity)
             if not new:
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
