@@ -15,7 +15,8 @@ from client_sdk.guard.individual import rule_of, spec_of, worst_cost
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan
 from client_sdk.guard.planned import PlannedStudy
-from client_sdk.guard.policy import IndividualLimit, LimitSection, SitePolicy
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy_limits import IndividualLimit, LimitSection
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.limits import LevelName
 from study_protocol.study.settings import StudySettings

@@ -122,6 +122,11 @@ def read_exclusion_file(path: Path, subject: str) -> tuple[ExclusionEntry, ...]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{subject} cannot be read: {error.strerror or 'an error of the disk'}") from error
+    return exclusion_entries(data, path.name, subject)
+
+
+def exclusion_entries(data: bytes, name: str, subject: str) -> tuple[ExclusionEntry, ...]:
+    """Return the entries in the bytes of such a file. name: of the file. Raises as `read_exclusion_file`."""
     entries: list[ExclusionEntry] = []
     wrong: list[tuple[int, str]] = []
     for number, line in _lines(data, subject):
@@ -131,7 +136,7 @@ def read_exclusion_file(path: Path, subject: str) -> tuple[ExclusionEntry, ...]:
             wrong.append((number, str(fault)))
             continue
         if identity:
-            entries.append(ExclusionEntry(path.name, number, identity))
+            entries.append(ExclusionEntry(name, number, identity))
     if wrong:
         number, fault = wrong[0]
         remark = f" ({len(wrong)} lines are wrong)" if len(wrong) > 1 else ""
@@ -190,7 +195,7 @@ def _explained(error: IdentifierError) -> str:
 
 
 def _lines(data: bytes, subject: str) -> Iterator[tuple[int, str]]:
-    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
+    encoding = encoding_of(data)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -204,6 +209,11 @@ def _lines(data: bytes, subject: str) -> Iterator[tuple[int, str]]:
         place = _line(text[: text.index("\0")])
         raise ConfigurationError(f"{subject} cannot be read: line {place} holds a zero byte. Save the list as UTF-8")
     yield from enumerate(text.splitlines(), start=1)
+
+
+def encoding_of(data: bytes) -> str:
+    """Return the encoding of a list by its byte order mark, as Python names it."""
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
 
 
 def _line(before: str) -> int:

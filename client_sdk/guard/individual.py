@@ -25,7 +25,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.limit_terms import LimitRule
 from client_sdk.guard.log_moments import accounted, patient_digest
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from study_protocol.study.privacy import Privacy
 
 Floats = npt.NDArray[np.float64]

@@ -25,7 +25,8 @@ from client_sdk.guard.split import PatientSplit
 from private_learning.records.table_format import TableFormat
 
 if TYPE_CHECKING:
-    from client_sdk.guard.policy import Limits, SitePolicy
+    from client_sdk.guard.policy import SitePolicy
+    from client_sdk.guard.policy_limits import Limits
 
 # Stand where a study's name does, and can be none: patients' sums, format of tables, slots, own limits, records' mark.
 _INDIVIDUAL, _FORMAT, _SLOT, _TERMS, _RECORDS = "/individual", "/format", "/slot/", "/terms", "/records"

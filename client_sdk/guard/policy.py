@@ -6,28 +6,28 @@ The policy is a file that the hospital owns. It is checked before anything else.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.charges import OwnLimit
-from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity, read_exclusion_file
-from client_sdk.guard.limit_terms import LedgerTerms, LimitRule, WholePlan, agreed
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList, inline_identity
+from client_sdk.guard.exclusion_file import OBJECTIONS_FILE, ExclusionFile
+from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
+from client_sdk.guard.policy_limits import IndividualLimit, Limits, PolicySection
+from study_protocol.cells.identity import objection_key
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import LARGEST_DELTA, LARGEST_EPSILON, MIN_NOISE_MULTIPLIER
-from study_protocol.study.limits import LevelName
 from study_protocol.wire.signing import canonical_json
 from study_protocol.wire.values import Name, Positive, Probability, Sha256
 from study_protocol.wire.written import Unreadable, read_toml
 from study_protocol.wire.wrong_entries import wrong_entries
 
 POLICY_FILE = "policy.toml"
-_SMALLEST = math.nextafter(0.0, 1.0)
 Set = Annotated[frozenset[Name], Field(min_length=1)]
 
 
@@ -43,96 +43,7 @@ class Floors:
     allow_three: bool
 
 
-class _Section(BaseModel):
-    # Without inputs: patients' identifiers may be among them.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
-
-
-class LimitSection(_Section):
-    """The hospital's own classical limit at one level. `order` is chosen from epsilon and delta if left out."""
-
-    epsilon: Positive = Field(description="ε is never more")
-    delta: Probability = Field(description="δ is never more: below 1 / patients")
-    order: Positive | None = Field(default=None, description="order λ that keeps it. Left out: 2 ln(1/δ) / ε")
-
-    def fixed_order(self) -> float:
-        """The one Rényi moment order at which the limit is kept.
-
-        Left out, the best where Gaussian noise without sampling reaches (epsilon, delta): 2 ln(1/δ) / ε.
-        """
-        return 2 * math.log(1 / self.delta) / self.epsilon if self.order is None else self.order
-
-    def at(self, level: LevelName, terms: LedgerTerms, plans: Iterable[WholePlan] = ()) -> OwnLimit:
-        """The limit of what is charged round by round, with the order at which it is enforced.
-
-        plans  studies that were admitted whole. A policy that was lowered since leaves less beside them than its share
-        """
-        # Of the smallest float a part is 0, which is no limit.
-        epsilon, delta = (max(terms.rest * value, _SMALLEST) for value in (self.epsilon, self.delta))
-        order = self.model_copy(update={"epsilon": epsilon, "delta": delta}).fixed_order()
-        level_plans = [plan for plan in plans if plan.level == level]
-        epsilon = min(epsilon, self.epsilon - math.fsum(plan.epsilon for plan in level_plans))
-        delta = min(delta, self.delta - math.fsum(plan.delta for plan in level_plans))
-        return OwnLimit(level, max(epsilon, _SMALLEST), max(delta, _SMALLEST), order, terms.rule)
-
-
-class Limits(_Section):
-    """The hospital's own limits. None: no limit at this level."""
-
-    rule: LimitRule | None = Field(
-        default=None,
-        description="renyi credits sampling. gaussian gives 11 to 27 % more rounds without it. "
-        "Fixed with the first study. Left out: the ledger's, renyi in a new one",
-    )
-    whole_plans: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        default=None,
-        description="share set aside for studies with enforcement fixed-plan, which are admitted whole. Fixed with the "
-        "first study. Left out: the ledger's, 0 in a new one",
-    )
-    instance: LimitSection | None = Field(default=None, description="of each patient, not in scheme client")
-    client: LimitSection | None = Field(default=None, description="of this hospital as a whole, in scheme client only")
-
-    @model_validator(mode="after")
-    def _fits_rule(self) -> Self:
-        if self.rule == "gaussian" and any(section.order is not None for section in self.by_level().values()):
-            raise ValueError('order: belongs to rule = "renyi". Remove one of the two')
-        return self
-
-    def terms(self, ledger_terms: LedgerTerms, *, is_new: bool) -> LedgerTerms:
-        """Return the terms of a ledger under these limits. Raises ConfigurationError as `agreed`."""
-        return agreed(ledger_terms, self.rule, self.whole_plans, is_new=is_new)
-
-    def by_level(self) -> dict[LevelName, LimitSection]:
-        """Those that are set."""
-        sections: dict[LevelName, LimitSection | None] = {"instance": self.instance, "client": self.client}
-        return {level: section for level, section in sections.items() if section is not None}
-
-
-class IndividualLimit(LimitSection):
-    """The loss that each patient may have over all studies on the same records: (epsilon, delta), by one sum for each
-    patient.
-    """
-
-    rule: LimitRule | None = Field(
-        default=None,
-        description="renyi credits sampling, gaussian does not. Fixed with the first round. Left out: the ledger's, "
-        "renyi in a new one",
-    )
-    every_norm: bool = Field(
-        default=False,
-        description="compute all norms in every step, not only of those drawn: slower, charges less",
-    )
-
-    @model_validator(mode="after")
-    def _fits_rule(self) -> Self:
-        if self.rule == "gaussian" and self.order is not None:
-            raise ValueError('order: belongs to rule = "renyi". Remove one of the two')
-        if self.rule == "gaussian" and self.every_norm:
-            raise ValueError('every_norm: changes no charge under rule = "gaussian". Remove one of the two')
-        return self
-
-
-class QueryRules(_Section):
+class QueryRules(PolicySection):
     """The questions that this hospital answers, and the columns that may be read.
 
     Every rule about a question is over its text, never over the records.
@@ -172,7 +83,7 @@ class QueryRules(_Section):
         return self.queries == "allow" and (self.by_hospital == "allow" or not by_hospital)
 
 
-class ApprovalRule(_Section):
+class ApprovalRule(PolicySection):
     """The people who have to agree to a question, a study's terms, a roster and a changed site policy."""
 
     people: Annotated[int, Field(ge=1, le=10)] = Field(
@@ -195,7 +106,7 @@ class ApprovalRule(_Section):
         )
 
 
-class SitePolicy(_Section):
+class SitePolicy(PolicySection):
     """The rules of this hospital. An entry that is left out has the strict value."""
 
     studies: Set | None = Field(default=None, description="studies that it may take part in. Left out: any joined here")
@@ -278,6 +189,9 @@ class SitePolicy(_Section):
 
     # Entries of a file, which are the last ones of `excluded_patients`.
     _listed: tuple[ExclusionEntry, ...] = PrivateAttr(default=())
+    # Of a policy that was read, and the bytes that its entries come from.
+    _file: ExclusionFile | None = PrivateAttr(default=None)
+    _data: bytes = PrivateAttr(default=b"")
 
     @field_validator("excluded_patients", mode="before")
     @classmethod
@@ -299,6 +213,8 @@ class SitePolicy(_Section):
     def read(cls, path: Path) -> Self:
         """The policy in a TOML file. `excluded_patients_file` names a file with one identifier a line, beside it.
 
+        Left out: `objections.txt` beside it, where there is one.
+
         Raises:
             ConfigurationError: unreadable, not TOML, an unknown or wrong entry (named, never with its value).
         """
@@ -313,22 +229,48 @@ class SitePolicy(_Section):
             # Without its cause, which quotes values: patients' identifiers may be among them.
             wrong = "; ".join(wrong_entries(error, _AsWritten))
             raise ConfigurationError(f"the site policy {path}: {wrong}") from None
-        if excluded is None:
-            return policy
-        if not isinstance(excluded, str):
+        if excluded is not None and not isinstance(excluded, str):
             raise ConfigurationError(f"the site policy {path}: excluded_patients_file: must be the name of a file")
-        listed = path.parent / excluded
-        entries = read_exclusion_file(listed, f"the list {listed} that excluded_patients_file names in the site policy")
-        identities = (*policy.excluded_patients, *(entry.identity for entry in entries))
-        combined = policy.model_copy(update={"excluded_patients": identities})
-        combined._listed = entries
-        return combined
+        return policy._with_file(ExclusionFile(path.parent / (excluded or OBJECTIONS_FILE), excluded is not None))
 
     @classmethod
     def in_force(cls, directory: Path) -> Self:
         """Return the policy in a hospital's directory, or the strict one without a file. Raises as `read`."""
         path = directory / POLICY_FILE
-        return cls.read(path) if path.exists() else cls()
+        return cls.read(path) if path.exists() else cls()._with_file(ExclusionFile(directory / OBJECTIONS_FILE, False))
+
+    @property
+    def exclusion_file(self) -> ExclusionFile | None:
+        """The file with patients who are left out. None: a program made this policy."""
+        return self._file
+
+    def current(self) -> Self:
+        """Return this policy with the patients whom its list leaves out by now.
+
+        A patient who was left out before stays out: to remove an entry is a change of the policy, which a running
+        study does not take over.
+
+        Raises:
+            ConfigurationError: the list cannot be read any more, or holds a wrong line.
+        """
+        if self._file is None or (data := self._file.read()) == self._data:
+            return self
+        known = {objection_key(entry.identity) for entry in self.exclusions.entries}
+        added = tuple(e for e in self._file.entries(data) if objection_key(e.identity) not in known)
+        return self._with_entries((*self._listed, *added), data) if added else self
+
+    def _with_file(self, file: ExclusionFile) -> Self:
+        data = file.read()
+        policy = self._with_entries(file.entries(data), data) if data or file.is_named else self
+        policy._file = file
+        return policy
+
+    def _with_entries(self, listed: tuple[ExclusionEntry, ...], data: bytes) -> Self:
+        inline = self.excluded_patients[: max(0, len(self.excluded_patients) - len(self._listed))]
+        identities = (*inline, *(entry.identity for entry in listed))
+        policy = self.model_copy(update={"excluded_patients": identities})
+        policy._listed, policy._data = listed, data
+        return policy
 
     def digest(self) -> str:
         """Return SHA-256 (hex) over the written entries with all excluded patients, without comments and their order.

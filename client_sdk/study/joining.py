@@ -177,7 +177,8 @@ class Joining:
         mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
-        capabilities = self._capabilities(task, records, settings, split)
+        make = partial(self._capabilities, task, records, settings, split)
+        capabilities = make(self.terms.policy)
         # What was made of the records took the longer the more there are.
         Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
         if isinstance(records, Table):
@@ -204,6 +205,7 @@ class Joining:
             watch,
             slot_seconds,
             self.terms.one_round_within,
+            make,
         ).run()
 
     def _outside(self) -> Outcome:
@@ -239,7 +241,12 @@ class Joining:
         return (lambda _: True) if self.terms.policy.changed_records == "accept" else self.terms.accepts_records
 
     def _capabilities(
-        self, task: str | Task | None, records: Records, settings: AnySettings, split: PatientSplit | None
+        self,
+        task: str | Task | None,
+        records: Records,
+        settings: AnySettings,
+        split: PatientSplit | None,
+        policy: SitePolicy,
     ) -> Capabilities:
         from client_sdk.study.feature_cache import FOLDER, FeatureCache
         from client_sdk.study.preparation import able, choice_of
@@ -248,7 +255,7 @@ class Joining:
         return able(
             task,
             records,
-            self.terms.policy,
+            policy,
             settings,
             computing.randomness or HospitalRandomness(self.identity.draw_secret()),
             computing.device,

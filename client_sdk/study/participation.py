@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -32,26 +32,21 @@ from client_sdk.errors import (
     UnexpectedAnswer,
     UpdateDisputed,
 )
-from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.rules import require_allowed
 from client_sdk.identity import Membership
 from client_sdk.outbox import Outbox
-from client_sdk.study.answers import AnsweringWork
-from client_sdk.study.consents import HospitalConsents
-from client_sdk.study.delivery import Capabilities, delivery_of
+from client_sdk.study.delivery import Capabilities
+from client_sdk.study.equipment import Equipment, PatientsObjected
 from client_sdk.study.events import OnRound, round_event
 from client_sdk.study.evidence import Evidence
-from client_sdk.study.models import StudyModels
 from client_sdk.study.pace import Pace
-from client_sdk.study.permission import Permission
 from client_sdk.study.single_installation import SingleInstallation
 from client_sdk.study.stay import Stay
-from client_sdk.study.synthesis import rule_of
 from client_sdk.study.verifier import CoordinatorVerifier, require_known_past
 from client_sdk.study.waiting import Watch, awaited, last_statement
-from client_sdk.study.work import Make, RoundCharges, TrainingWork, Work
+from client_sdk.study.work import Make, Work
 from study_protocol.study.messages import (
     Assignment,
     AssignmentBody,
@@ -101,6 +96,7 @@ class Participation:
     directory  of the hospital: finished bytes and checkpoints are in its outbox, proofs against the coordinator beside
     slot       seconds at whose multiples this hospital answers. None: as soon as it can
     one_round_within  of `Stay`
+    renew      makes the capabilities anew where the policy leaves further patients out. None: that is not looked for
     """
 
     def __init__(
@@ -116,26 +112,16 @@ class Participation:
         watch: Watch | None = None,
         slot: float | None = None,
         one_round_within: float | None = None,
+        renew: Callable[[SitePolicy], Capabilities] | None = None,
     ) -> None:
         self._client, self._membership, self._ledger = client, membership, ledger
-        self._policy, self._dataset = policy, dataset
+        self._dataset, self._settings = dataset, able.settings
         self.study, self.name = membership.study, membership.client
-        outbox = directory / "outbox" / self.study
-        self._settings, self._outbox, self._able = able.settings, Outbox(outbox), able
+        self._outbox = Outbox(directory / "outbox" / self.study)
         self._verifier = CoordinatorVerifier(client, membership, self._settings, ledger)
         self._evidence = Evidence(directory / "evidence", self.study)
-        self._delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
-        books = RoundCharges(self.study, ledger, policy, self._outbox)
-        self._training = self._answers = self._consents = None
-        models = None if able.training is None else StudyModels(client, self.study, able.training, ledger)
-        if able.training is not None and models is not None:
-            self._training = TrainingWork(self.name, books, able.training, models, self._delivery)
-        if able.patients is not None or able.evaluated is not None:
-            rule = rule_of(client, membership, able.settings)
-            approvals = Approvals(directory, self.study, policy.approval)
-            permission = Permission(self.study, able.settings, policy, approvals, ledger, rule)
-            self._answers = AnsweringWork(self.name, books, able, models, self._delivery, permission)
-            self._consents = HospitalConsents(client, membership, policy, able, permission)
+        self._equipment = Equipment(client, membership, ledger, self._verifier, directory, renew)
+        self._equipment.take(policy, able)
         self._sent = self._refused = self._reported = 0
         self._single_installation = SingleInstallation()
         self._on_round, self._watch = on_round, watch or Watch()
@@ -159,8 +145,10 @@ class Participation:
         """
         self._evidence.require_none()
         require_known_past(self._client, self._ledger, self.study, self.name, self._dataset)
-        with closing(self._delivery):
+        try:
             return self._rounds()
+        finally:
+            self._equipment.delivery.close()
 
     def _rounds(self) -> Outcome:
         # Short before anything is known of why there may be nothing to do: nobody is left in silence.
@@ -174,9 +162,9 @@ class Participation:
 
     def _has_ended(self, wait: float) -> bool:
         """Wait for an assignment, and answer it. Return whether the study has ended."""
-        self._delivery.erase_expired()
-        self._outbox.keep(self._delivery.keeps)
-        wait = wait if self._consents is None else min(wait, self._consents.speak())
+        self._equipment.delivery.erase_expired()
+        self._outbox.keep(self._equipment.delivery.keeps)
+        wait = wait if self._equipment.consents is None else min(wait, self._equipment.consents.speak())
         try:
             assignment = self._client.assignment(self.study, self._stay.wait_at_most(wait))
         except ConflictError as error:
@@ -189,7 +177,7 @@ class Participation:
         elif not self._client.budget(self.study).can_continue:
             return True
         else:
-            self._watch.waits(awaited(self._client, self._membership, self._policy, self._settings))
+            self._watch.waits(awaited(self._client, self._membership, self._equipment.policy, self._settings))
         return False
 
     def _answer(self, assignment: Assignment) -> None:
@@ -198,8 +186,14 @@ class Participation:
         begun, round = self._client.clock.read(), assignment.assignment.round
         self._single_installation.begin(round)
         self._pace.begin()
+        self._equipment.heed_objections(round)
         try:
-            self._take_part(assignment)
+            try:
+                self._take_part(assignment)
+            except PatientsObjected:
+                # The round is paid for, and nothing of it is computed: it goes on as after a new start.
+                self._equipment.heed_objections(round)
+                self._take_part(assignment)
         except Refused as refused:
             if refused.proof is not None:
                 proof = {**refused.proof, **self._verifier.shown_with(assignment)}
@@ -217,8 +211,8 @@ class Participation:
         try:
             # 2. Ask: the site policy, the own ledger, the study's own limits. Nothing is promised to anybody before.
             pinned = self._membership.pinned is not None
-            require_allowed(self._policy, self.study, self._dataset, self._settings, roster_pinned=pinned)
-            self._verifier.require_witnesses(self._policy)
+            require_allowed(self._equipment.policy, self.study, self._dataset, self._settings, roster_pinned=pinned)
+            self._verifier.require_witnesses(self._equipment.policy)
             charged = self._ledger.charged_round(self.study, assignment.round)
             # A round that is paid for is finished and sent: the coordinator alone knows whether it is too late.
             round_seconds = self._settings.schedule.round_deadline_seconds
@@ -232,7 +226,7 @@ class Participation:
                 self._pace.wait(f"round {assignment.round}")
             # 3. Prepare the delivery.
             self._watch.waits_for_others(assignment, received.session)
-            vectors = self._delivery.prepare(assignment, received.session)
+            vectors = self._equipment.delivery.prepare(assignment, received.session)
             # 4. to 6. Pay, compute, and sync the finished bytes.
             if make is not None:
                 self._watch.goes_on()
@@ -242,7 +236,7 @@ class Participation:
             self._pass(assignment.round, str(ended))
             return
         except (Refused, BadAssignment):
-            self._delivery.leave(assignment)
+            self._equipment.delivery.leave(assignment)
             raise
         self._pace.wait(f"round {assignment.round}")
         self._watch.waits_for_others(assignment, received.session)
@@ -259,14 +253,14 @@ class Participation:
         self._bind(assignment, received.session, subjects[0])
         if charged is None or charged.sha256 is None:
             return work.open(assignment)
-        if not self._delivery.keeps(assignment.round):
+        if not self._equipment.delivery.keeps(assignment.round):
             raise Refused("round-over", "the session of this round is over here, and its bytes are erased")
         return None
 
     def _bind(self, assignment: AssignmentBody, session: SignedParameters | None, subject: str) -> None:
         """Let the keys of this round's noise depend on all that the round is: as a whole it never comes again."""
-        training, local_entries = self._able.training, self._ledger.entries
-        self._able.randomness.bind(
+        training, local_entries = self._equipment.able.training, self._ledger.entries
+        self._equipment.able.randomness.bind(
             self.study,
             str(assignment.round),
             assignment.ledger.sha256,
@@ -277,7 +271,7 @@ class Participation:
         )
 
     def _work_of(self, assignment: AssignmentBody) -> Work:
-        work = self._answers if assignment.phase == "query" else self._training
+        work = self._equipment.answers if assignment.phase == "query" else self._equipment.training
         if work is None:
             raise BadAssignment("the study's settings know no such round")
         return work
@@ -291,7 +285,7 @@ class Participation:
         body = self._outbox.take(round_number, None if charged is None else charged.sha256)
         ended: SessionEnded | ConflictError | None = None
         try:
-            self._delivery.send(round_number, body)
+            self._equipment.delivery.send(round_number, body)
             answer = "accepted"
             self._sent += 1
             _LOG.info("round %d: update of %d bytes sent", round_number, len(body))
@@ -306,13 +300,13 @@ class Participation:
                 "round %d: the coordinator did not take the update (%s), its charge stays", round_number, error.code
             )
         failpoint("hospital.after-send")
-        was_taken, digest = self._delivery.was_accepted, hashlib.sha256(body).hexdigest()
+        was_taken, digest = self._equipment.delivery.was_accepted, hashlib.sha256(body).hexdigest()
         self._ledger.mark_answered(self.study, round_number, digest, answer, accepted=was_taken)
         self._stay.end_round()
         failpoint("hospital.after-answer")
         if ended is not None:
             self._single_installation.require(round_number, ended)
-        self._outbox.keep(self._delivery.keeps)
+        self._outbox.keep(self._equipment.delivery.keeps)
 
     def _refuse(self, round_number: int, refused: Refused, witness: WitnessedHead | None = None) -> None:
         """Write the no down, then tell the coordinator."""
@@ -357,7 +351,7 @@ class Participation:
         """Report a round that was answered to the caller of `join`, once."""
         if self._on_round is None or round_number <= self._reported:
             return
-        statement, limits = self._client.budget(self.study), self._ledger.own_limits(self._policy)
+        statement, limits = self._client.budget(self.study), self._ledger.own_limits(self._equipment.policy)
         event = round_event(
             self._ledger,
             self._settings.rounds,

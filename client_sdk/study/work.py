@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -64,12 +64,16 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class RoundCharges:
-    """The place where a round is paid for and its results are kept."""
+    """The place where a round is paid for and its results are kept.
+
+    after_charge  called once a charge is durable, before anything is computed for it. An exception ends the work
+    """
 
     study: str
     ledger: HospitalLedger
     policy: SitePolicy
     outbox: Outbox
+    after_charge: Callable[[], None] = lambda: None
 
     def pay(
         self,
@@ -84,6 +88,7 @@ class RoundCharges:
         limits = self.ledger.own_limits(self.policy)
         self.ledger.charge(self.study, round_number, price, limits, subject, approval, attempt)
         failpoint("hospital.after-charge")
+        self.after_charge()
 
     def finish(
         self,

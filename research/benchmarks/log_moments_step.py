@@ -23,7 +23,7 @@ from torch import nn
 
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from private_learning.gradients import PerRecordGradients
 from private_learning.gradients.layers import cross_entropy
 from private_learning.tasks import TaskDataset

@@ -22,10 +22,11 @@ def plain(text: str) -> str:
 def as_markdown(card: Card) -> str:
     """Return the whole card. Notes are Markdown that people wrote, and stay as they are."""
     head = ["---", *yaml_lines(_metadata(card)), "---", "", f"# {plain(card.title)}"]
-    return "\n".join([*head, *(line for section in card.sections() for line in _section(section))]) + "\n"
+    return "\n".join([*head, *(line for section in card.sections() for line in section_lines(section))]) + "\n"
 
 
-def _section(section: Section) -> list[str]:
+def section_lines(section: Section) -> list[str]:
+    """Return a section as lines of Markdown."""
     lines = ["", f"## {section.title}", ""]
     lines += [part for line in section.lines for part in (plain(line), "")]
     if section.rows:

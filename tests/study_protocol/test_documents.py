@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from client_sdk.api.config import ClientSettings
-from client_sdk.guard.policy import Limits, SitePolicy
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy_limits import Limits
 from private_learning.tasks import load
 from study_protocol.wire.variables import PREFIX
 from wardround.cli.shared.settings_file import read_settings

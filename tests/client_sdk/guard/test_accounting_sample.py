@@ -11,7 +11,7 @@ from client_sdk.errors import ConfigurationError, Refused
 from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds, SampledRecords, accounted
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from private_learning.tasks import load
 from private_learning.training import LocalTraining
 from private_learning.training.weights import weights_of

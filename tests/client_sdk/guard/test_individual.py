@@ -18,7 +18,7 @@ from client_sdk.guard.charges import Charge
 from client_sdk.guard.individual import IndividualBudget, certificate
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from client_sdk.guard.rules import require_allowed
 from private_learning.gradients import PerRecordGradients
 from private_learning.tasks import load

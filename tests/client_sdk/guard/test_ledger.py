@@ -13,7 +13,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotWritte
 from client_sdk.guard.charges import Charge, OwnLimit, epsilon_spent, require_affordable
 from client_sdk.guard.ledger import ChargedRound, HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
-from client_sdk.guard.policy import LimitSection
+from client_sdk.guard.policy_limits import LimitSection
 from private_learning.records import TableFormat
 from tests.factories.settings import settings
 

@@ -14,7 +14,7 @@ from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.limit_terms import LedgerTerms, WholePlan, agreed
-from client_sdk.guard.policy import Limits
+from client_sdk.guard.policy_limits import Limits
 from private_learning.records import TableFormat
 
 GAUSSIAN = Limits.model_validate({"rule": "gaussian", "whole_plans": 0.25})

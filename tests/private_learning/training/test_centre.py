@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from client_sdk.errors import TrainingStopped
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from private_learning.tasks import TaskDataset, load
 from private_learning.training import LocalTraining
 from private_learning.training.gradients import PrivateGradients, released_centre

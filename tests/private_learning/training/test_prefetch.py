@@ -15,7 +15,7 @@ import torch
 
 from client_sdk.guard.individual import IndividualBudget
 from client_sdk.guard.log_moments import LogMomentBounds
-from client_sdk.guard.policy import IndividualLimit
+from client_sdk.guard.policy_limits import IndividualLimit
 from private_learning.records import DataError, Examples, LazyExamples, LazyTable
 from private_learning.records import load as load_records
 from private_learning.records.lazy import ReadBy

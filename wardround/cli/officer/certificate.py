@@ -123,7 +123,7 @@ def verify(
 
     with plain_errors():
         document = opened(file.read_bytes(), str(file))
-        key, key_words, is_named = _key(document, coordinator_key, home)
+        key, key_words, is_named = key_of(document, coordinator_key, home)
         checks = [check.check_signature(document, key, key_words, is_confirmed=is_named)]
         if model is not None:
             checks.append(check_model(document.certificate, model))
@@ -218,7 +218,7 @@ def checked(
     return document, trusted.reason
 
 
-def _key(document: OpenedCertificate, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
+def key_of(document: OpenedCertificate, given_key: str | None, home: Path | None) -> tuple[str, str, bool]:
     """Return the key that must have signed, words for it, and whether it comes from outside of the document."""
     from client_sdk.api.config import load
     from client_sdk.errors import ConfigurationError

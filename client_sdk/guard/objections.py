@@ -1,0 +1,133 @@
+"""The ledger of objections: that a patient objected, when, and who wrote it down. It never holds an identifier.
+
+It is one file for the hospital, beside the ledgers of its data sets. So a patient can object while a study runs. It
+never leaves the hospital, and neither does the key of its digests.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from accounting.budget.ledger import Entry
+from client_sdk.errors import ConfigurationError, LedgerDamaged
+from client_sdk.guard.exclusion import ExclusionList
+from client_sdk.guard.ledger_chain import DECLARED, LedgerChain
+from client_sdk.guard.people import DecidingPerson
+from study_protocol.cells.identity import objection_key
+
+OBJECTIONS_LEDGER = "objections.db"
+# Stands where a study's name does in the ledger of a data set.
+_OBJECTION = "/objection"
+_LABEL = b"wardround/1/objection"
+
+
+@dataclass(frozen=True)
+class Objection:
+    """One entry.
+
+    number   of the entry, from 1
+    digest   keyed digest of the identifier, as `ObjectionLedger.digest`
+    at       when it was written, UTC in ISO 8601
+    person   who wrote it down
+    ledgers  data set -> number of the last entry in its ledger by then, None where it could not be read. A later round
+             has not read this patient's records
+    """
+
+    number: int
+    digest: str
+    at: str
+    person: DecidingPerson
+    ledgers: Mapping[str, int | None]
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Self:
+        """Return the objection of an entry. Raises LedgerDamaged: this version does not know its form."""
+        body = entry.body
+        try:
+            person, ledgers = DecidingPerson.from_dict(body["person"]), dict(body["ledgers"])
+            return cls(entry.sequence, body["digest"], body["at"], person, ledgers)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerDamaged(
+                f"entry {entry.sequence} of {OBJECTIONS_LEDGER} is no objection that this version knows. If a newer "
+                "version wrote it, use that one"
+            ) from error
+
+
+class ObjectionLedger(LedgerChain):
+    """The objections of a hospital. It is opened for one command at a time."""
+
+    @classmethod
+    def open_in(cls, home: Path) -> Self:
+        """Return the ledger in the hospital's directory, a new one if there is none. Raises as `wait_for`."""
+        return cls.wait_for(home / OBJECTIONS_LEDGER)
+
+    def objections(self) -> list[Objection]:
+        """Return all objections, the oldest first."""
+        return [Objection.from_entry(entry) for entry in self._of(_OBJECTION)]
+
+    def digest(self, identity: str) -> str:
+        """Return the keyed digest (HMAC-SHA256, hex) of an identifier. Spellings that exclusion matches have one.
+
+        Without the key, which is in this ledger alone, a list of all identifiers gives no digest.
+        """
+        return hmac.digest(self._key, _LABEL + objection_key(identity).encode(), "sha256").hex()
+
+    def find(self, identity: str) -> Objection | None:
+        """Return the objection of a patient, or None without one."""
+        digest = self.digest(identity)
+        return next((each for each in self.objections() if hmac.compare_digest(each.digest, digest)), None)
+
+    def listed(self, exclusions: ExclusionList) -> set[str]:
+        """Return the digests of all patients on a list."""
+        return {self.digest(entry.identity) for entry in exclusions.entries}
+
+    def record(
+        self, identities: Iterable[str], person: DecidingPerson, ledgers: Mapping[str, int | None]
+    ) -> list[Objection]:
+        """Write an entry for each patient who has none, all in one commit, and return the new ones.
+
+        Raises:
+            LedgerNotWritten: the ledger is unchanged.
+        """
+        known, before = {each.digest for each in self.objections()}, len(self._entries)
+        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in known]
+        if new:
+            with self._writing():
+                self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_OBJECTION, self._key))
+                for digest in new:
+                    body = {"digest": digest, "person": person.to_dict(), "ledgers": dict(ledgers)}
+                    self._append(DECLARED, _OBJECTION, None, {**body, "at": self._moment()})
+        return [Objection.from_entry(entry) for entry in self._entries[before:]]
+
+    @cached_property
+    def _key(self) -> bytes:
+        query = "SELECT data FROM running_sums WHERE study = ?"
+        row = self._connection.execute(query, (_OBJECTION,)).fetchone()
+        if row is None and self._entries:
+            raise LedgerDamaged(f"{OBJECTIONS_LEDGER} has lost the key of its digests: restore it from a backup")
+        return secrets.token_bytes(32) if row is None else bytes(row[0])
+
+
+def objection_of(home: Path, identity: str) -> Objection:
+    """Return a patient's objection, also while another process writes.
+
+    Raises:
+        ConfigurationError: no objection of this patient is recorded.
+        LedgerDamaged, LedgerNotWritten: the ledger cannot be read.
+    """
+    objection = None
+    if (home / OBJECTIONS_LEDGER).exists():
+        with ObjectionLedger.open(home / OBJECTIONS_LEDGER, read_only=True) as ledger:
+            objection = ledger.find(identity)
+    if objection is None:
+        raise ConfigurationError(
+            "no objection of this patient is recorded here: `wardround objection add` records one and leaves the "
+            "patient out"
+        )
+    return objection

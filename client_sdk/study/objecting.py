@@ -1,0 +1,85 @@
+"""How a hospital takes an objection in: first on the list, which counts from the next round on, then in its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_sdk.errors import ConfigurationError, WardroundError
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.objections import Objection, ObjectionLedger
+from client_sdk.guard.people import DecidingPerson
+from client_sdk.guard.policy import SitePolicy
+from study_protocol.cells.identity import objection_key
+from study_protocol.wire.failpoints import failpoint, register
+
+register("objection.before-list", "objection.after-list", "objection.after-entry")
+
+
+@dataclass(frozen=True)
+class TakenObjection:
+    """One objection, once it is on the list and in the ledger.
+
+    is_new      it was recorded now. Else it was recorded at `objection.at`
+    was_listed  the list named the patient before
+    """
+
+    objection: Objection
+    is_new: bool
+    was_listed: bool
+
+
+def take_objections(
+    home: Path, policy: SitePolicy, identities: Sequence[str], person: DecidingPerson
+) -> list[TakenObjection]:
+    """Leave patients out from the next round on, and record that they objected.
+
+    The list is written first: a process that ends in between has left the patients out. The same command again then
+    writes the entry that lacks.
+
+    identities  each as `identity_of` returns it
+
+    Raises:
+        ConfigurationError: the policy has no list, the list holds a wrong line, or a reason is missing.
+        LedgerDamaged, LedgerInUse, LedgerNotWritten: of the ledger of objections. The patients may be on the list.
+        OSError: the list cannot be written. It is unchanged, and so is the ledger.
+    """
+    file = policy.exclusion_file
+    if file is None:
+        raise ConfigurationError("this policy was not read from a file: it has no list to which a patient can be added")
+    if policy.approval.needs_reason and not person.reason:
+        raise ConfigurationError("the site policy asks for a reason (needs_reason): add --reason with one sentence")
+    with ObjectionLedger.open_in(home) as ledger:
+        known = {objection_key(entry.identity) for entry in policy.current().exclusions.entries}
+        failpoint("objection.before-list")
+        file.add(identity for identity in identities if objection_key(identity) not in known)
+        failpoint("objection.after-list")
+        # After the list: a running study reads the list once more when the charge of a round is in its ledger.
+        new = {each.number for each in ledger.record(identities, person, last_entries(home))}
+        failpoint("objection.after-entry")
+        taken: dict[int, TakenObjection] = {}
+        for identity in identities:
+            objection = ledger.find(identity)
+            if objection is not None and objection.number not in taken:
+                was_listed = objection_key(identity) in known
+                taken[objection.number] = TakenObjection(objection, objection.number in new, was_listed)
+        return list(taken.values())
+
+
+def last_entries(home: Path) -> dict[str, int | None]:
+    """Return the number of the last entry in the ledger of each data set, None of one that cannot be read."""
+    numbers: dict[str, int | None] = {}
+    for path in ledger_files(home):
+        try:
+            with HospitalLedger.open(path, read_only=True) as ledger:
+                numbers[path.stem] = ledger.next_sequence - 1
+        # A patient is left out also where one ledger is damaged. The letter says so.
+        except WardroundError:
+            numbers[path.stem] = None
+    return numbers
+
+
+def ledger_files(home: Path) -> list[Path]:
+    """Return the files of the ledgers of a hospital's data sets, by name."""
+    return sorted((home / "ledgers").glob("*.db"))

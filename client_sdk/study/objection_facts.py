@@ -1,0 +1,171 @@
+"""From a hospital's own ledgers to the letter on an objection. Works without a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from accounting.budget.ledger import Entry
+from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotExtended
+from client_sdk.guard.charges import epsilon_spent
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList
+from client_sdk.guard.individual import certificate
+from client_sdk.guard.ledger import HospitalLedger
+from client_sdk.guard.objections import Objection
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.study.audit import audited
+from client_sdk.study.objecting import ledger_files
+from private_learning.records import Histories, Records
+from study_protocol.documents.check import OpenedCertificate, check_signature
+from study_protocol.documents.objection_letter import LetterRound, LetterStudy, ObjectionLetter, RoundKind
+from study_protocol.documents.patient_bound import PatientBound, patient_bounds
+from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.wire.rounded import exact, number, significant
+
+NOT_LOOKED_UP = (
+    "Whether this hospital's records hold the patient was not looked up for this letter. The objection holds in any "
+    "case."
+)
+
+
+def letter_of(
+    home: Path,
+    objection: Objection,
+    policy: SitePolicy,
+    certificates: Sequence[OpenedCertificate],
+    presence: str,
+    issued: datetime,
+) -> ObjectionLetter:
+    """Return the letter on an objection.
+
+    Args:
+        certificates: of studies, whose bounds are then taken from them. Of another study, from the hospital's copy of
+            the coordinator's ledger, which it has checked entry by entry.
+        presence: a sentence, such as that of `presence_in`.
+        issued: now.
+
+    Raises:
+        LedgerNotExtended: a certificate is not signed with the key that this hospital joined the study under.
+        ConfigurationError: a certificate is of a study that is not in these ledgers, or ends before the newest round.
+        LedgerDamaged: a ledger is not what was written.
+    """
+    by_study = {document.certificate.study: document for document in certificates}
+    studies: list[LetterStudy] = []
+    own: list[str] = []
+    for path in ledger_files(home):
+        with HospitalLedger.open(path, read_only=True) as ledger:
+            last = objection.ledgers.get(path.stem, 0)
+            before = [entry for entry in ledger.entries if last is None or entry.sequence <= last]
+            found = list(_studies(ledger, path.stem, before, by_study))
+            studies += found
+            own += _own(ledger, path.stem, policy) if any(study.rounds or study.lost for study in found) else []
+    if unknown := sorted(by_study.keys() - {study.study for study in studies}):
+        raise ConfigurationError(f"certificate of {unknown[0]}: this hospital has no ledger of that study")
+    unread = tuple(dataset for dataset, last in objection.ledgers.items() if last is None)
+    by = str(objection.person)
+    facts = (tuple(studies), tuple(own), unread, issued)
+    return ObjectionLetter(objection.number, objection.at, by, presence, *facts)
+
+
+def presence_in(records: Records, identity: str, name: str) -> str:
+    """Return a sentence on whether records hold a patient, by the rule of exclusion.
+
+    Raises:
+        ConfigurationError: the records name no patients.
+    """
+    if not records.named:
+        raise ConfigurationError("these records name no patients: say which column does (--patient-column)")
+    tables = records.events.values() if isinstance(records, Histories) else ()
+    patients = (*records.patients, *(patient for table in tables for patient in table.patients))
+    entry = ExclusionEntry("the objection", 1, identity)
+    if ExclusionList((entry,)).match(patients).rows.any():
+        return f"The records ({name}), as they are now, hold this patient."
+    return (
+        f"The records ({name}), as they are now, hold no patient with this identifier. The objection is recorded "
+        "nevertheless, and holds for records that come later. Compare how the records write the identifier."
+    )
+
+
+def _studies(
+    ledger: HospitalLedger, dataset: str, before: Sequence[Entry], certificates: Mapping[str, OpenedCertificate]
+) -> Iterator[LetterStudy]:
+    days = {(each.study, each.round): each.ready_at[:10] for each in ledger.departures() if each.what == "update"}
+    opened = dict.fromkeys(entry.body["study"] for entry in before if entry.kind == "opened")
+    # A lost ledger may have known studies that were not joined again.
+    charged = dict.fromkeys(entry.body["study"] for entry in before if entry.kind in ("reserved", "charged-in-full"))
+    for study in opened | charged:
+        rounds = tuple(
+            LetterRound(entry.round, _kind(entry), days.get((study, entry.round), ""))
+            for entry in before
+            if entry.kind == "reserved" and entry.body["study"] == study and entry.round is not None
+        )
+        losses = (entry for entry in before if entry.kind == "charged-in-full" and entry.body["study"] == study)
+        lost = max((int(entry.body["rounds_lost"]) for entry in losses), default=0)
+        newest = max((each.number for each in rounds), default=lost)
+        bounds, source = _bounds(ledger, study, certificates.get(study), max(newest, lost))
+        yield LetterStudy(study, dataset, rounds, lost, tuple(bounds), source)
+
+
+def _kind(entry: Entry) -> RoundKind:
+    if not entry.body.get("asks"):
+        return "training"
+    return "evaluation" if entry.body["bears"] == "evaluated" else "question"
+
+
+def _bounds(
+    ledger: HospitalLedger, study: str, document: OpenedCertificate | None, newest: int
+) -> tuple[list[PatientBound], str]:
+    """Return the bounds of a study and their source."""
+    if document is not None:
+        stated = document.certificate
+        key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
+        if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
+            raise LedgerNotExtended(
+                f"the certificate of {study} is not signed with the key that this hospital joined the study under"
+            )
+        if stated.round < newest:
+            raise ConfigurationError(
+                f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
+                f"{newest}: get it again with `wardround certificate show`"
+            )
+        source = f"the certificate up to round {stated.round}, whose signature was checked"
+        return patient_bounds(stated.limits), source
+    entries = ledger.seen_ledger(study).entries()
+    if not entries:
+        return [], "Write this letter again with the study's certificate (--certificate)."
+    try:
+        statements = audited(study, entries).budget.statements()
+    except LedgerNotExtended as error:
+        raise LedgerDamaged(
+            f"this hospital's copy of the ledger of {study} is not what was written: {error}"
+        ) from error
+    limits = [LimitStatement.model_validate(statement) for statement in statements]
+    return patient_bounds(limits), f"the coordinator's ledger up to entry {len(entries)}, as this hospital checked it"
+
+
+def _own(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> Iterator[str]:
+    """Yield what this hospital's own limits say of one patient, over all studies on a data set."""
+    for limit in ledger.own_limits(policy):
+        spent = epsilon_spent(ledger.charges(), limit)
+        if limit.level == "instance":
+            used = (
+                f"of which {number(spent)} is used" if math.isfinite(spent) else "of which it is not known what is used"
+            )
+            yield (
+                f"Over all studies on data set {dataset}, this hospital's own limit for every patient is ε "
+                f"{exact(limit.epsilon)} at δ {significant(limit.delta)}, {used}."
+            )
+    for study, plan in ledger.whole_plans().items():
+        if plan.level == "instance":
+            yield (
+                f"Study {study} was admitted whole on data set {dataset}, with ε {number(plan.epsilon)} at δ "
+                f"{significant(plan.delta)} for every patient."
+            )
+    if (saved := ledger.individual()) is not None:
+        guarantee = certificate(saved)
+        yield (
+            f"On data set {dataset} each patient has a limit of their own: ε {number(guarantee.epsilon)} at δ "
+            f"{significant(guarantee.delta)} over all studies since it was set."
+        )

@@ -1,0 +1,88 @@
+"""What the limits of a study promise to one patient, also where they are limits for the hospital as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accounting.budget.statements import chance_by_epsilon
+from study_protocol.study.limit_statement import LimitStatement
+
+_UP = 1 + 2.0**-48
+_AGAINST = {
+    "releases": "people who see what the study released",
+    "coordinator": "people who see what the study released, and the coordinator",
+}
+
+
+@dataclass(frozen=True)
+class PatientBound:
+    """One bound on what a study reveals of a patient.
+
+    name       the label of the number, such as "classical"
+    epsilon    None: no finite number is promised
+    guess      highest probability of a right guess whether the patient took part, at equal odds
+    condition  for whom and against whom it holds, in sentences
+    """
+
+    name: str
+    epsilon: float | None
+    delta: float
+    guess: float
+    condition: str
+
+
+def patient_bounds(limits: Sequence[LimitStatement]) -> list[PatientBound]:
+    """Return the bounds for one patient, the classical ones first. What a round under way adds is in them.
+
+    A limit for a hospital compares the study with and without all its records. To change one patient of it is at most
+    two such changes, so that (ε, δ) becomes (2ε, (1 + e^ε) δ): its definition, applied twice (Vadhan 2017, lemma 2.2).
+    Only a classical limit says this of every hospital.
+    """
+    by_patient = [limit for limit in limits if limit.level == "instance" and limit.state != "unbounded"]
+    bounds = [_of_patient(limit) for limit in by_patient]
+    if not any(limit.definition == "classical" for limit in by_patient):
+        bounds += [_of_hospital(limit) for limit in limits if limit.level == "client" and _is_classical(limit)]
+    return sorted(bounds, key=lambda bound: not bound.name.startswith("classical"))
+
+
+def _is_classical(limit: LimitStatement) -> bool:
+    return limit.definition == "classical" and limit.state != "unbounded"
+
+
+def _epsilon(limit: LimitStatement) -> float | None:
+    return None if limit.spent is None else (limit.spent + (limit.reserved or 0.0)) * _UP
+
+
+def _of_patient(limit: LimitStatement) -> PatientBound:
+    epsilon, delta = _epsilon(limit), limit.delta or 0.0
+    guess = 1.0 if epsilon is None else chance_by_epsilon(epsilon, delta)
+    against = f"It holds against {_AGAINST[str(limit.observer)]}."
+    if limit.definition == "classical":
+        if epsilon is not None and limit.attack_success is not None:
+            # Over all that the plan may release, so that a round under way is in it.
+            guess = limit.attack_success
+        whom = "It holds for every patient, whatever else an attacker knows."
+        return PatientBound("classical", epsilon, delta, guess, f"{whom} {against}")
+    whom = (
+        "It holds on average over patients like those that the study measured. A patient unlike them is covered by the "
+        "classical number alone."
+    )
+    assumption = str((limit.certificate or {}).get("assumption", ""))
+    rests = f" It rests on: {assumption}." if assumption else ""
+    return PatientBound("Bayesian", epsilon, delta, guess, f"{whom} {against}{rests}")
+
+
+def _of_hospital(limit: LimitStatement) -> PatientBound:
+    once, delta = _epsilon(limit), limit.delta or 0.0
+    epsilon = None if once is None else 2 * once
+    twice = 1.0 if once is None or once > 600 else min(1.0, (1 + math.exp(once)) * delta * _UP)
+    return PatientBound(
+        "classical, from the limit for the hospital",
+        epsilon,
+        twice,
+        1.0 if epsilon is None else chance_by_epsilon(epsilon, twice),
+        "The study protects the hospital as a whole. To change one patient counts as two changes of it. It holds "
+        f"against {_AGAINST[str(limit.observer)]}.",
+    )
