@@ -25,10 +25,14 @@ _VERSION = 1
 
 
 def limit_of(epsilon: float, delta: float, level: LevelName, rule: LimitRule, order: float | None) -> OwnLimit:
-    """Return a checked limit. Raises InvalidArgument: a value is out of its range, or rule gaussian has an order."""
+    """Return a checked limit. Raises InvalidArgument: a value is out of its range, or belongs to the other rule."""
     check_choice("level", level, get_args(LevelName))
     check_choice("rule", rule, get_args(LimitRule))
     epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
+    if not release_slack(epsilon, 1) < delta / 2:
+        raise InvalidArgument(
+            "epsilon", f"{epsilon:g} is so large that discrete noise alone may use up delta: below 30"
+        )
     if rule == "gaussian":
         if order is not None:
             raise InvalidArgument("order", 'belongs to rule "renyi"')
