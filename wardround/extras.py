@@ -31,6 +31,7 @@ EXTRAS = {
     "traces": Extra(("opentelemetry",), ("objects",)),
     "sso": Extra(("authlib", "joserfc", "httpx"), ("server",)),
     "mlflow": Extra(("mlflow",), ("operator",)),
+    "flower": Extra(("flwr",), ("operator",)),
     "documents": Extra(("typst",), ("operator",)),
     "simulation": Extra(("vl_convert",), ("client",)),
     "export": Extra(("onnx", "onnxscript", "onnxruntime"), ("client",)),

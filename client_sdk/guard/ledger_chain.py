@@ -34,7 +34,7 @@ class LedgerChain:
         self._connection, self._lock, self._now = connection, lock, now
         rows = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
         try:
-            self._entries = [_entry_of(row) for row in rows]
+            self._entries = [entry_of(row) for row in rows]
             verify_chain(self._entries)
         # The others: an entry that is no JSON, or has more cells.
         except (LedgerError, ValueError, TypeError) as error:
@@ -138,7 +138,8 @@ class LedgerChain:
         self._entries.append(entry)
 
 
-def _entry_of(row: tuple[Any, ...]) -> Entry:
+def entry_of(row: tuple[Any, ...]) -> Entry:
+    """Return the entry in a row of the table. Raises ValueError, TypeError: the row holds none."""
     sequence, kind, _, round, body, previous, sha256 = row
     return Entry(sequence, kind, round, json.loads(body), previous, sha256)
 
