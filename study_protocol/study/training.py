@@ -140,6 +140,13 @@ class Training(Message):
     local_optimiser: LocalOptimiser = Field(
         default=LocalOptimiser(), description="what a hospital does with its noised gradients, fedavg only"
     )
+    # Left out at zero, so that such a study's settings keep their digest.
+    proximal: Annotated[Finite, Field(ge=0, le=1e6)] = Field(
+        default=0.0,
+        exclude_if=lambda value: value == 0,
+        description="FedProx's µ, fedavg only: µ times the distance from the received weights is added to each "
+        "gradient after its noise, at no privacy cost",
+    )
     clipping: Literal["flat", "per-layer"] = Field(
         default="flat",
         description="flat: a patient's whole gradient to clip_norm. per-layer: each layer's to clip_norm / √layers",
@@ -202,6 +209,22 @@ class Training(Message):
                 "augmentation makes new views of a record in every step, and with trainable = 'head' the features of "
                 "the record itself are computed once: leave augmentation out, or name the head's parameters by "
                 "patterns, for which the whole model is computed in every step"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_drawn_back_by_local_steps(self) -> Self:
+        if not self.proximal:
+            return self
+        if self.algorithm == "fedsgd" or self.local_steps == 1:
+            raise ValueError(
+                "proximal needs fedavg with local_steps of 2 or more: before the first step a hospital's weights are "
+                "the received ones, and the term is zero"
+            )
+        if self.local_optimiser.name != "adam" and self.learning_rate * self.proximal > 1:
+            raise ValueError(
+                "learning_rate × proximal must be at most 1: a larger product carries the weights past the received "
+                "ones in every step"
             )
         return self
 
