@@ -80,8 +80,8 @@ def adult_by_outcome(seed: int) -> ProximalSplit:
     hospitals: dict[str, Table] = {}
     for place, rate in enumerate(OUTCOME_RATES):
         ill = round(ADULT_PATIENTS * rate)
-        taken = [pools[value].pop() for value, count in ((0, ADULT_PATIENTS - ill), (1, ill)) for _ in range(count)]
-        hospitals[f"hospital-{place}"] = table.take(np.array(taken))
+        rows = [pools[value].pop() for value, count in ((0, ADULT_PATIENTS - ill), (1, ill)) for _ in range(count)]
+        hospitals[f"hospital-{place}"] = table.take(np.array(rows))
     parameters = {"label": "outcome", **{f"column.{name}": text for name, text in ADULT.items()}}
     return ProximalSplit("logistic-regression", parameters, hospitals, table.take(test))
 
@@ -170,17 +170,17 @@ def compared(bench: ProximalBench, seeds: Sequence[int], choosing: Sequence[int]
             for rate in LEARNING_RATES
             if rate * proximal <= 1
         }
-        rate = min(tried, key=lambda each: tried[each])
-        found = np.array([bench.measure(seed, rate, proximal) for seed in seeds])
-        without = found if without is None else without
-        difference = found - without
+        rate = min(tried, key=lambda learning_rate: tried[learning_rate])
+        measured = np.array([bench.measure(seed, rate, proximal) for seed in seeds])
+        without = measured if without is None else without
+        difference = measured - without
         errors = difference.std(axis=0, ddof=1) / math.sqrt(len(seeds))
         yield {
             "proximal": proximal,
             "learning_rate": rate,
             "tried": tried,
-            "roc_auc": found[:, 0].tolist(),
-            "log_loss": found[:, 1].tolist(),
+            "roc_auc": measured[:, 0].tolist(),
+            "log_loss": measured[:, 1].tolist(),
             "roc_auc_difference": [float(difference[:, 0].mean()), float(errors[0])],
             "log_loss_difference": [float(difference[:, 1].mean()), float(errors[1])],
         }
