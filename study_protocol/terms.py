@@ -154,6 +154,8 @@ def _steps(training: Training) -> str:
     moved = f"the coordinator moves the model by {server.learning_rate:g} times the mean update{by}"
     steps = "one local step" if training.local_steps == 1 else f"{training.local_steps} local steps"
     steps += "" if training.local_optimiser.name == "plain" else f" of {training.local_optimiser.name}"
+    if training.proximal:
+        rate += f", each step drawn back to the received weights by {training.proximal:g} times their distance"
     return f"{steps} a round with {rate}; {moved}"
 
 

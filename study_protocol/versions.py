@@ -34,6 +34,8 @@ COHORTS = 4
 LACKING_COLUMNS = 4
 # From this number on programs read ledgers that name people.
 NAMED_PEOPLE = 4
+# From this number on programs read the entry `proximal` of local steps.
+PROXIMAL_STEPS = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
@@ -113,6 +115,11 @@ def _lets_columns_lack(settings: Settings) -> bool:
     return any(_COLUMN_OPTIONS & set(map(str.strip, text.split(";"))) for text in texts)
 
 
+def _draws_steps_back(settings: Settings) -> bool:
+    training: Settings = settings.get("training") or {}
+    return bool(training.get("proximal"))
+
+
 def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
@@ -130,6 +137,7 @@ REQUIREMENTS = (
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
+    Requirement(PROXIMAL_STEPS, "local steps that are drawn back (training.proximal)", _draws_steps_back),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )

@@ -19,6 +19,7 @@ from study_protocol.study.settings import StudySettings
 class Descent:
     """Steps of the study's local optimiser on the model's trainable parameters, in place.
 
+    model         holds the received weights. With `proximal` every step is drawn back to them.
     round_number  fixes the learning rate, with the study's schedule. From 1 to the number of rounds.
     """
 
@@ -27,11 +28,20 @@ class Descent:
         share = training.learning_rate_schedule.share(round_number, settings.rounds)
         self._parameters, self._prior = trainable(model), training.prior
         self._rate = training.learning_rate * share
+        self._proximal = training.proximal
+        self._received = {name: p.detach().clone() for name, p in self._parameters.items()} if self._proximal else {}
         # None: plain steps, for which torch's optimisers would take seconds to import.
         self._optimiser = _optimiser(settings, list(self._parameters.values()), self._rate)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """One step against the gradients, and against the prior's: parameter name -> tensor of its shape."""
+        """One step against the gradients, the prior's and the proximal term's.
+
+        FedProx (Li et al. 2020, equation 2) adds µ/2·‖w − received‖² to the loss. Its gradient is added here, after the
+        noise: it depends on released and noised values alone, so no clip and no cost changes.
+
+        Args:
+            gradients: parameter name -> tensor of its shape, noised where the study has local noise.
+        """
         if self._optimiser is None:
             with torch.no_grad():
                 for name, parameter in self._parameters.items():
@@ -43,11 +53,14 @@ class Descent:
         self._optimiser.zero_grad(set_to_none=True)
 
     def _whole(self, name: str, gradient: Tensor, parameter: Tensor) -> Tensor:
-        """The gradient with the prior's, if the study has one, in the parameter's type."""
+        """The gradient with the prior's and the proximal term's, if the study has them, in the parameter's type."""
         if self._prior is not None:
             pull = torch.as_tensor(self._prior.gradient(name, parameter.detach().cpu().numpy()))
             gradient = gradient.double() + pull.to(gradient.device)
-        return gradient.to(parameter)
+        gradient = gradient.to(parameter)
+        if self._proximal:
+            gradient = gradient.add(parameter.detach() - self._received[name], alpha=self._proximal)
+        return gradient
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the state that the next step depends on: parameter name -> weights, and the optimiser's `state_dict`.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from study_protocol.study.robustness import LOG_ODDS
 from study_protocol.study.settings import StudySettings
-from study_protocol.study.training import LocalOptimiser
+from study_protocol.study.training import LocalOptimiser, Training
 from study_protocol.wire.tensor_files import ReadableTensors, pieces
 from study_protocol.wire.tensors import Array
 
@@ -58,17 +58,13 @@ def longest_update(
     rate = training.learning_rate * training.learning_rate_schedule.share(round_number, settings.rounds)
     if training.local_optimiser.name == "adam":
         reached = mean + std * noise_length(coordinates, LOG_ODDS + math.log(clients * steps))
-        each = np.minimum(
-            _adam_steps(training.local_optimiser, steps) * math.sqrt(coordinates),
-            reached / training.local_optimiser.stability,
-        )
-        longest = clients * rate * float(each.sum())
+        longest = clients * _adam_length(training, rate, reached, math.sqrt(coordinates))
     else:
-        weights = _weights(training.local_optimiser, steps)
+        weights = np.abs(_weights(training, rate))
         noise = math.sqrt(clients * float(weights @ weights)) * std * noise_length(coordinates)
         longest = rate * (clients * mean * float(weights.sum()) + noise)
-    # Every step rounds weights and momenta to float32, and so does taking the difference.
-    rounded = (steps + 8) * _FLOAT32
+    # Every step rounds weights and momenta to float32, and so does taking the difference. A proximal term rounds twice.
+    rounded = (steps * (3 if training.proximal else 1) + 8) * _FLOAT32
     return longest * (1 + 2 * rounded) + clients * rounded * (anchor + longest)
 
 
@@ -116,14 +112,40 @@ def _one_step(settings: StudySettings, coordinates: int) -> tuple[float, float]:
     return (radius + grid) / privacy.expected_batch_size, std / privacy.expected_batch_size
 
 
-def _weights(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:
-    """Return (steps,) how often each step's gradient is in the whole way.
+def _weights(training: Training, rate: float) -> NDArray[np.float64]:
+    """Return (steps,) how often each step's gradient is in the whole way, in learning rates.
 
-    That is 1, or (1 − β^(K−j+1))/(1 − β) under momentum.
+    That is 1, or (1 − β^(K−j+1))/(1 − β) under momentum. A proximal term µ makes it (1 − rate·µ)^(K−j), and under
+    momentum the response of the linear recursion to one gradient, which may change its sign.
     """
+    optimiser, steps, pull = training.local_optimiser, training.local_steps, rate * training.proximal
     if optimiser.name == "plain":
-        return np.ones(steps)
-    return (1 - optimiser.momentum ** np.arange(steps, 0.0, -1.0)) / (1 - optimiser.momentum)
+        return (1 - pull) ** np.arange(steps - 1.0, -1.0, -1.0)
+    if not pull:
+        return (1 - optimiser.momentum ** np.arange(steps, 0.0, -1.0)) / (1 - optimiser.momentum)
+    response, moved, velocity = np.empty(steps), 0.0, 0.0
+    for step in range(steps):
+        velocity = optimiser.momentum * velocity + (1.0 if step == 0 else -pull * moved)
+        moved += velocity
+        response[step] = moved
+    return response[::-1]
+
+
+def _adam_length(training: Training, rate: float, reached: float, root: float) -> float:
+    """Return a bound on one client's whole way under Adam.
+
+    Args:
+        rate: the learning rate of the round.
+        reached: bound on the norm of each step's gradient, without the proximal term.
+        root: √ of the number of coordinates.
+    """
+    optimiser, way = training.local_optimiser, 0.0
+    if not training.proximal:
+        each = np.minimum(_adam_steps(optimiser, training.local_steps) * root, reached / optimiser.stability)
+        return rate * float(each.sum())
+    for largest in _adam_steps(optimiser, training.local_steps).tolist():
+        way += rate * min(largest * root, (reached + training.proximal * way) / optimiser.stability)
+    return way
 
 
 def _adam_steps(optimiser: LocalOptimiser, steps: int) -> NDArray[np.float64]:

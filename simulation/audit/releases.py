@@ -91,7 +91,7 @@ def audited(settings: StudySettings) -> StudySettings:
             )
     values = training_alone(settings)
     # What belongs to several local steps has no place in one.
-    step_entries = ("learning_rate", "learning_rate_schedule", "local_optimiser")
+    step_entries = ("learning_rate", "learning_rate_schedule", "local_optimiser", "proximal")
     entries = {name: value for name, value in values["training"].items() if name not in step_entries}
     values["training"] = entries | {"algorithm": "fedsgd", "local_steps": 1}
     return changed(values)

@@ -171,6 +171,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         ("algorithm", training.algorithm),
         ("local_steps", str(training.local_steps)),
         ("learning_rate", exact(training.learning_rate)),
+        *((("proximal", exact(training.proximal)),) if training.proximal else ()),
         ("optimiser", f"{training.optimiser.name}, learning rate {exact(training.optimiser.learning_rate)}"),
         *(() if (mean := training.optimiser.averaging) is None else (("averaging", _in_words(mean)),)),
         ("rows_per_patient", str(training.rows_per_patient)),

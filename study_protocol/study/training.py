@@ -118,7 +118,7 @@ class Training(Message):
     task: Text = Field(
         min_length=1,
         max_length=128,
-        description="a built-in task (docs/tasks.md), or one that every hospital has installed",
+        description="built in (docs/tasks.md), or installed at every hospital",
     )
     task_parameters: dict[Text, float | int | bool | Text] = Field(
         default_factory=dict,
@@ -128,17 +128,22 @@ class Training(Message):
     algorithm: Literal["fedsgd", "fedavg"] = Field(
         description="fedsgd: one noised gradient a round. fedavg: local_steps of them, each charged"
     )
-    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all of them charged. 1 with fedsgd")
+    local_steps: Whole = Field(ge=1, le=100_000, description="noised steps a round, all charged. 1 with fedsgd")
     learning_rate: Positive = Field(
         default=1.0,
-        description="of one local step, fedavg only: a plain step moves the model by about learning_rate × clip norm "
-        "at most",
+        description="of one local step, fedavg only: a plain one moves by at most about learning_rate × clip norm",
     )
     learning_rate_schedule: LearningRateSchedule = Field(
         default=LearningRateSchedule(), description="how the learning rate falls with the rounds, fedavg only"
     )
     local_optimiser: LocalOptimiser = Field(
         default=LocalOptimiser(), description="what a hospital does with its noised gradients, fedavg only"
+    )
+    # Left out at zero, so that such a study's settings keep their digest.
+    proximal: Annotated[Finite, Field(ge=0, le=1e6)] = Field(
+        default=0.0,
+        exclude_if=lambda value: value == 0,
+        description="FedProx's µ, fedavg only, added after the noise",
     )
     clipping: Literal["flat", "per-layer"] = Field(
         default="flat",
@@ -153,19 +158,19 @@ class Training(Message):
         default=1,
         ge=1,
         le=10_000,
-        description="the most rows of one patient, as one record. More: slower",
+        description="most rows of one patient, as one record. More: slower",
     )
     # Left out where everything is trained, so that such a study's settings keep their digest.
     trainable: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)] = Field(
         default=ALL,
         exclude_if=lambda value: value == ALL,
-        description="the parameters that are trained. head: the last layer. lora:8: matrices of rank 8 beside every "
+        description="what is trained. head: the last layer. lora:8: matrices of rank 8 beside every "
         "layer, and the head. Or patterns of names such as layer4.*",
     )
     backbone: Backbone | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="public weights for the rest. Left out: the task makes the same everywhere",
+        description="public weights for the rest. Left out: the task's own",
     )
     # Left out where there is none, so that such a study's settings keep their digest.
     augmentation: Augmentation | None = Field(
@@ -202,6 +207,22 @@ class Training(Message):
                 "augmentation makes new views of a record in every step, and with trainable = 'head' the features of "
                 "the record itself are computed once: leave augmentation out, or name the head's parameters by "
                 "patterns, for which the whole model is computed in every step"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_drawn_back_by_local_steps(self) -> Self:
+        if not self.proximal:
+            return self
+        if self.algorithm == "fedsgd" or self.local_steps == 1:
+            raise ValueError(
+                "proximal needs fedavg with local_steps of 2 or more: before the first step a hospital's weights are "
+                "the received ones, and the term is zero"
+            )
+        if self.local_optimiser.name != "adam" and self.learning_rate * self.proximal > 1:
+            raise ValueError(
+                "learning_rate × proximal must be at most 1: a larger product carries the weights past the received "
+                "ones in every step"
             )
         return self
 

@@ -104,3 +104,9 @@ def test_an_audit_is_told_to_hospitals_before_they_agree() -> None:
     chosen = settings().model_copy(update={"audit_sha256": "ab" * 32})
     assert ("audit", chosen.audit_in_words) in in_words(chosen, mine=True)
     assert all(name != "audit" for name, _ in in_words(settings(), mine=True))
+
+
+def test_steps_that_are_drawn_back_are_told() -> None:
+    study = settings(training={"algorithm": "fedavg", "local_steps": 3, "proximal": 0.25})
+    words = " ".join(text for _, text in in_words(study, mine=True))
+    assert "each step drawn back to the received weights by 0.25 times their distance" in words

@@ -67,5 +67,11 @@ def test_what_is_a_number_and_a_version() -> None:
     assert not any(is_version(value) for value in ("", "a b", "1.0\n", "x" * 65, 1, None, "<b>"))
 
 
+def test_proximal_steps_need_programs_that_take_them() -> None:
+    drawn_back = CLEAR | {"training": CLEAR["training"] | {"proximal": 0.1}}
+    assert min_protocol(CLEAR) < versions.PROXIMAL_STEPS == min_protocol(drawn_back)
+    assert needed_for(drawn_back, 3) == ["local steps that are drawn back (training.proximal)"]
+
+
 def test_an_audit_s_digest_needs_programs_that_can_read_it() -> None:
     assert min_protocol(CLEAR) < versions.MARGINALS == min_protocol(CLEAR | {"audit_sha256": "ab" * 32})

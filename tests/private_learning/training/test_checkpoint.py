@@ -173,13 +173,15 @@ def test_steps_after_a_checkpoint_are_those_that_would_have_followed(tmp_path: P
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.parametrize("proximal", [0.0, 2.0])
 @pytest.mark.parametrize("interrupted_after", [1, 2])
 def test_a_seeded_round_gone_on_with_is_the_uninterrupted_one_to_the_last_bit(
-    tmp_path: Path, interrupted_after: int
+    tmp_path: Path, interrupted_after: int, proximal: float
 ) -> None:
     """Real noise and real batches: every step draws by its number, however many were drawn before in this process."""
     task = load("logistic-regression", TASK_PARAMETERS)
-    chosen = changed(STUDY, noise_multiplier=1.0, sampling_rate=0.5)
+    drawn_back = STUDY.model_copy(update={"training": STUDY.training.model_copy(update={"proximal": proximal})})
+    chosen = changed(drawn_back, noise_multiplier=1.0, sampling_rate=0.5)
     data, start = task.dataset(records()), weights_of(task.model())
 
     def update(round: int, checkpoints: Checkpoints | None = None) -> dict[str, np.ndarray]:

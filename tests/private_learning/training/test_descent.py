@@ -13,7 +13,8 @@ from torch import nn
 from private_learning.gradients import PerRecordGradients
 from private_learning.tasks import load
 from private_learning.training import LocalTraining
-from private_learning.training.gradients import layers
+from private_learning.training.descent import Descent
+from private_learning.training.gradients import PrivateGradients, layers
 from private_learning.training.weights import weights_of
 from study_protocol.randomness.source import SeededRandomness
 from study_protocol.study.settings import StudySettings
@@ -53,12 +54,12 @@ def mean_gradient(point: np.ndarray) -> np.ndarray:
     return (each * np.minimum(1.0, 0.5 / norms)[:, None]).sum(0) / 20.0
 
 
-def by_hand(name: str, rate: float, steps: int = 4) -> np.ndarray:
+def by_hand(name: str, rate: float, steps: int = 4, proximal: float = 0.0) -> np.ndarray:
     """Polyak's momentum and Adam (Kingma & Ba 2015, Algorithm 1) as they stand in the papers."""
     begin = np.array([0.1, 0.3, -0.2])
     point, first, second = begin.copy(), np.zeros(3), np.zeros(3)
     for t in range(1, steps + 1):
-        gradient = mean_gradient(point)
+        gradient = mean_gradient(point) + proximal * (point - begin)
         if name == "momentum":
             first = 0.8 * first + gradient
             point = point - rate * first
@@ -74,6 +75,51 @@ def by_hand(name: str, rate: float, steps: int = 4) -> np.ndarray:
 def test_optimisers_take_the_steps_of_their_papers(name: str) -> None:
     chosen = study(local_optimiser={"name": name, "momentum": 0.8, "second_momentum": 0.95})
     np.testing.assert_allclose(update(chosen), by_hand(name, 0.3), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum", "adam"])
+def test_the_proximal_term_is_part_of_the_steps_of_every_optimiser(name: str) -> None:
+    chosen = study(proximal=2.0, local_optimiser={"name": name, "momentum": 0.8, "second_momentum": 0.95})
+    expected = by_hand(name, 0.3, proximal=2.0)
+    assert np.abs(expected - by_hand(name, 0.3)).max() > 0.02
+    np.testing.assert_allclose(update(chosen), expected, rtol=2e-3, atol=2e-4)
+
+
+def test_proximal_steps_on_a_quadratic_are_its_closed_form() -> None:
+    """½‖w − a‖² + µ/2·‖w − w₀‖²: after K steps w₀ + (a − w₀)(1 − (1 − η(1 + µ))^K)/(1 + µ)."""
+    model = nn.Linear(3, 1, bias=False).double()
+    start, goal = model.weight.detach().clone(), torch.tensor([[3.0, -1.0, 0.5]], dtype=torch.float64)
+    descent = Descent(model, study(proximal=1.5, learning_rate=0.2), 1)
+    for _ in range(7):
+        descent.step({"weight": model.weight.detach() - goal})
+    expected = start + (goal - start) * (1 - (1 - 0.2 * 2.5) ** 7) / 2.5
+    torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_proximal_term_of_zero_is_none_to_the_last_bit() -> None:
+    noised = settings(training=FEDAVG | {"proximal": 0.0}, max_steps=8)
+    without = settings(training=FEDAVG, max_steps=8)
+    assert noised.digest() == without.digest()
+    np.testing.assert_array_equal(update(noised), update(without))
+
+
+def test_the_proximal_term_comes_after_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a drawn record a step is its noise: the steps are -rate times the noises, the older the more drawn."""
+    noises: list[np.ndarray] = []
+    compute = PrivateGradients.at
+
+    def recorded(self: PrivateGradients, step: int) -> dict[str, torch.Tensor]:
+        gradient = compute(self, step)
+        noises.append(np.concatenate([gradient["bias"].ravel(), gradient["weight"].ravel()]))
+        return gradient
+
+    monkeypatch.setattr(PrivateGradients, "at", recorded)
+    empty = {"sampling_rate": 1e-9, "noise_multiplier": 1.0, "max_steps": 8}
+    free, drawn = (update(settings(training=FEDAVG | more, **empty)) for more in ({}, {"proximal": 2.0}))
+    np.testing.assert_array_equal(noises[:4], noises[4:])
+    np.testing.assert_allclose(free, -0.3 * np.sum(noises[:4], axis=0), rtol=0, atol=1e-6)
+    shares = np.array([0.4**3, 0.4**2, 0.4, 1.0])[:, None]
+    np.testing.assert_allclose(drawn, -0.3 * np.sum(shares * noises[:4], axis=0), rtol=0, atol=1e-6)
 
 
 def test_an_optimiser_is_new_in_every_round() -> None:

@@ -65,6 +65,11 @@ STUDIES = {
     "adam, short memory": study(
         training=LOCAL | {"local_optimiser": {"name": "adam", "momentum": 0.5, "second_momentum": 0.1}}
     ),
+    "drawn back": study(training=LOCAL | {"proximal": 1.5}),
+    "drawn back, momentum": study(
+        training=LOCAL | {"proximal": 3.0, "local_optimiser": {"name": "momentum", "momentum": 0.9}}
+    ),
+    "drawn back, adam": study(training=LOCAL | {"proximal": 1.5, "local_optimiser": {"name": "adam"}}),
     "a rate next to nothing": study(training=LOCAL | {"learning_rate": 1e-9}),
 }
 
@@ -118,6 +123,24 @@ def test_several_steps_sum_their_noise_as_noise_is_summed() -> None:
     assert bound(training=many, noise_multiplier=1e-8) / bound(training=one, noise_multiplier=1e-8) == pytest.approx(
         4, 1e-2
     )
+
+
+@pytest.mark.parametrize("momentum", [None, 0.5, 0.9])
+def test_weights_of_steps_that_are_drawn_back_are_the_sums_of_a_brute_force(momentum: float | None) -> None:
+    """One step's gradient of 1, all others 0, through torch's own optimiser: without noise the bound is their sum."""
+    how = {"name": "plain"} if momentum is None else {"name": "momentum", "momentum": momentum}
+    local = {"algorithm": "fedavg", "local_steps": 9, "proximal": 2.0, "local_optimiser": how}
+    reached = 0.0
+    for chosen in range(9):
+        point = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        sgd = torch.optim.SGD([point], lr=0.3, momentum=momentum or 0.0)
+        for step in range(9):
+            point.grad = 2.0 * point.detach() + float(step == chosen)
+            sgd.step()
+        reached += abs(float(point.detach()))
+    silent = study(training=local, noise_multiplier=1e-9, robustness={"sum_radius": 1.0})
+    mean = 1.0 / silent.privacy.expected_batch_size
+    assert longest_update(silent, 1, 1, anchor=0.0) == pytest.approx(reached * mean, rel=1e-4)
 
 
 @pytest.mark.parametrize("second", [0.999, 0.5, 0.05])

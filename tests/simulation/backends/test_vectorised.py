@@ -30,6 +30,7 @@ STUDIES: dict[str, tuple[str, dict[str, Any]]] = {
     "client-fedsgd": ("client", {"limits": WIDE}),
     "client-masked": ("client", {"limits": WIDE, "masked": True, "training": FEDAVG}),
     "parallel": ("parallel", {"training": FEDAVG | {"local_optimiser": {"name": "momentum"}}, "limits": QUIET_RECORDS}),
+    "parallel-proximal": ("parallel", {"training": FEDAVG | {"proximal": 0.5}, "limits": QUIET_RECORDS}),
     "parallel-median": (
         "parallel",
         {"limits": QUIET_RECORDS, "robustness": {"aggregation": "median"}, "schedule": {"min_clients": 3}},

@@ -52,6 +52,10 @@ def test_a_rank_is_named_behind_lora_alone() -> None:
             "takes no local step",
         ),
         ({"algorithm": "fedsgd", "local_steps": 1, "local_optimiser": {"name": "adam"}}, "takes no local step"),
+        ({"algorithm": "fedsgd", "local_steps": 1, "proximal": 0.1}, "proximal needs fedavg with local_steps of 2"),
+        ({"local_steps": 1, "proximal": 0.1}, "the term is zero"),
+        ({"learning_rate": 2.0, "proximal": 0.6}, "learning_rate × proximal must be at most 1"),
+        ({"proximal": -0.1}, "greater than or equal to 0"),
         ({"rows_per_patient": 0}, "greater than or equal to 1"),
         ({"backbone": {"sha256": "AB" * 32}}, "sha256"),
         ({"task_parameters": {"a": "x" * LONGEST_PARAMETERS}}, "at most"),
@@ -66,7 +70,7 @@ def test_what_does_not_go_together_is_refused(entries: dict[str, Any], words: st
 def test_settings_that_were_added_later_are_left_out_where_they_say_nothing() -> None:
     """So that studies of earlier versions keep their digest."""
     written = Training.model_validate(PLAIN).model_dump(mode="json")
-    assert not {"trainable", "backbone", "augmentation"} & set(written)
+    assert not {"trainable", "backbone", "augmentation", "proximal"} & set(written)
     assert "averaging" not in written["optimiser"]
     part = Training.model_validate(PLAIN | {"trainable": "head", "backbone": {"sha256": "ab" * 32}})
     assert {"trainable", "backbone"} <= set(part.model_dump(mode="json"))
