@@ -211,9 +211,9 @@ def bytes_of(weights: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def events_of(entries: list[Any]) -> list[tuple[str, int | None, Json]]:
-    """What happened, without how the study stood, members who came, files' names, and the entry that opens it."""
+    """What happened, without how the study stood, members who came, acts of people, files' names and the opening."""
     told = ("report", "reason", "query", "cost")
-    happened = [entry for entry in entries if entry["kind"] not in ("opened", "roster", "released")]
+    happened = [entry for entry in entries if entry["kind"] not in ("opened", "roster", "operated", "released")]
     return [(e["kind"], e["round"], {n: e["body"][n] for n in told if n in e["body"]}) for e in happened]
 
 
