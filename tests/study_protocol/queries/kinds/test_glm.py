@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.kinds import QUESTION
 from study_protocol.queries.kinds.glm import GeneralisedLinear
+from study_protocol.queries.regression.steps import step_noise
 
 DOCUMENT: dict[str, Any] = {
     "kind": "glm",
@@ -112,7 +113,10 @@ def test_slopes_have_one_place_for_all_hospitals() -> None:
         ({"step": 5}, "step: is 1 to steps"),
         (NUMBER | {"steps": 3}, "2 steps at most"),
         ({"at": [0.0] * 4}, "step 1 has none"),
-        ({"step": 2, "total_noise_multiplier": 2.0}, "at: step 1 has none"),
+        (
+            {"step": 2, "total_noise_multiplier": 2.0, "noise_multiplier": step_noise("logistic", 2.0, 2, 4)},
+            "later steps have 4 coefficients",
+        ),
         ({"total_noise_multiplier": 3.0}, "noise_multiplier: is that of the step"),
         ({"hospitals": ["a"]}, "with by_hospital alone"),
         ({"family": "gamma"}, "family"),
