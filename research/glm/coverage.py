@@ -1,6 +1,6 @@
 """Coverage and width of the intervals of regressions under noise, with the kind's own sums and answers.
 
-python -m research.glm.coverage [--cohorts 1000] [--only NAME] [--workers 2]
+python -m research.glm.coverage [--cohorts 1000] [--others 300] [--only NAME] [--workers 2]
 
 Each run draws a new cohort, asks all steps with the noise of a budget (ε, 10⁻⁵) and reads the last answer. Noise is
 that of the continuous law, of which the discrete one differs by less than can be seen. The seed of a run is its number.
@@ -27,7 +27,7 @@ _COUNT_HIGH, _LINEAR_HIGH = 4, 6.0
 
 
 @dataclass(frozen=True)
-class Case:
+class CoverageCase:
     """rate: of the outcome, or its mean. high: of a count."""
 
     family: str
@@ -38,27 +38,31 @@ class Case:
     high: float = _COUNT_HIGH
 
     @property
+    def is_goal(self) -> bool:
+        return self.patients * self.epsilon >= 10_000 and self.cohort in ("normal", "correlated")
+
+    @property
     def name(self) -> str:
         return f"{self.family} {self.cohort} n={self.patients} ε={self.epsilon:g} rate={self.rate:g}"
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CoverageCase]:
     """Yield all cases of the page."""
     for family in ("logistic", "poisson", "linear"):
         rate = {"logistic": 0.3, "poisson": 1.0, "linear": 0.0}[family]
         sizes = [(10_000, 1.0), (5_000, 2.0), (20_000, 0.5)]
         for cohort in ("normal", "correlated"):
-            yield from (Case(family, cohort, *size, rate) for size in sizes)
+            yield from (CoverageCase(family, cohort, *size, rate) for size in sizes)
         if family != "linear":
-            yield from (Case(family, "normal", *size, 0.05, high=2) for size in sizes)
+            yield from (CoverageCase(family, "normal", *size, 0.05, high=2) for size in sizes)
         yield from (
-            Case(family, cohort, 10_000, 1.0, rate)
-            for cohort in ("wide", "skewed", "heavy", "binary", "mixed", "crossed")
+            CoverageCase(family, cohort, 10_000, 1.0, rate)
+            for cohort in ("wide", "strong", "skewed", "heavy", "binary", "mixed", "crossed")
         )
         for size in [(3_000, 1.0), (1_000, 3.0), (1_000, 1.0)]:
-            yield from (Case(family, cohort, *size, rate) for cohort in ("normal", "correlated", "mixed"))
+            yield from (CoverageCase(family, cohort, *size, rate) for cohort in ("normal", "correlated", "mixed"))
             if family == "logistic":
-                yield Case(family, "normal", *size, 0.05)
+                yield CoverageCase(family, "normal", *size, 0.05)
 
 
 @cache
@@ -66,18 +70,18 @@ def noise_multiplier(epsilon: float, delta: float = DELTA) -> float:
     """Return s/Δ of the Gaussian mechanism that is (ε, δ) private (Balle and Wang 2018, theorem 8)."""
     normal = NormalDist()
 
-    def spent(noise: float) -> float:
+    def delta_of(noise: float) -> float:
         far = normal.cdf(-epsilon * noise - 1 / (2 * noise))
         return normal.cdf(1 / (2 * noise) - epsilon * noise) - np.exp(epsilon) * far
 
     low, high = 1e-2, 1e3
     for _ in range(100):
         middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
+        low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
     return high
 
 
-def question_of(case: Case, **entries: object) -> GeneralisedLinear:
+def question_of(case: CoverageCase, **entries: object) -> GeneralisedLinear:
     cohort = COHORTS[case.cohort]
     outcomes: dict[str, dict[str, object]] = {
         "logistic": {"column": "y", "categories": ["1.0"]},
@@ -97,7 +101,7 @@ def question_of(case: Case, **entries: object) -> GeneralisedLinear:
 
 
 @cache
-def intercept_of(case: Case) -> float:
+def intercept_of(case: CoverageCase) -> float:
     """Return the intercept with which the outcome has this rate, by a large sample."""
     if case.family == "linear":
         return 0.0
@@ -115,12 +119,12 @@ def _mean(family: str, predictor: Floats) -> Floats:
     return np.exp(predictor) if family == "poisson" else 1 / (1 + np.exp(-predictor))
 
 
-def outcome_of(case: Case, predictor: Floats, generator: np.random.Generator) -> Floats:
+def outcome_of(case: CoverageCase, predictor: Floats, generator: np.random.Generator) -> Floats:
     if case.family == "linear":
         return predictor + generator.standard_normal(len(predictor))
     mean = _mean(case.family, predictor)
-    drawn = generator.poisson(mean) if case.family == "poisson" else generator.random(len(mean)) < mean
-    return drawn.astype(np.float64)
+    sampled = generator.poisson(mean) if case.family == "poisson" else generator.random(len(mean)) < mean
+    return sampled.astype(np.float64)
 
 
 def last_answer(question: GeneralisedLinear, columns: dict[str, Floats], generator: np.random.Generator) -> Answer:
@@ -137,7 +141,7 @@ def last_answer(question: GeneralisedLinear, columns: dict[str, Floats], generat
         question = following
 
 
-def one(case: Case, seed: int) -> Floats | None:
+def run_cohort(case: CoverageCase, seed: int) -> Floats | None:
     """Return (covered, width / non-private width) of every coefficient, shape (2, p + 1). None: refused."""
     generator = np.random.default_rng([seed, 37])
     cohort = COHORTS[case.cohort]
@@ -147,7 +151,7 @@ def one(case: Case, seed: int) -> Floats | None:
     answer = last_answer(question_of(case), columns | {"y": outcome}, generator)
     table = next(table for table in answer.tables if table.name == "coefficients")
     low, high = (np.array([row[table.columns.index(end)] for row in table.rows], np.float64) for end in ("low", "high"))
-    if bool(np.isnan(low).all()):
+    if bool(np.isnan(low).any()):
         return None
     curvature = np.ones(len(rows))
     if case.family != "linear":
@@ -158,14 +162,14 @@ def one(case: Case, seed: int) -> Floats | None:
     return np.array([covered, (high - low) / width])
 
 
-def measure(case: Case, cohorts: int, workers: int) -> str:
+def measure(case: CoverageCase, cohorts: int, workers: int) -> str:
     with ProcessPoolExecutor(workers) as pool:
-        results = list(pool.map(partial(one, case), range(cohorts), chunksize=max(1, cohorts // (4 * workers))))
-    found = [result for result in results if result is not None]
-    refused = 1 - len(found) / cohorts
-    if not found:
+        results = list(pool.map(partial(run_cohort, case), range(cohorts), chunksize=max(1, cohorts // (4 * workers))))
+    answered = [result for result in results if result is not None]
+    refused = 1 - len(answered) / cohorts
+    if not answered:
         return f"{case.name:52s} refused {refused:6.1%}"
-    covered, ratio = np.array(found)[:, 0], np.array(found)[:, 1]
+    covered, ratio = np.array(answered)[:, 0], np.array(answered)[:, 1]
     per = covered.mean(axis=0)
     return (
         f"{case.name:52s} refused {refused:6.1%}  covered {covered.mean():6.1%} "
@@ -177,12 +181,15 @@ def measure(case: Case, cohorts: int, workers: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cohorts", type=int, default=1000)
+    parser.add_argument("--others", type=int, default=300, help="cohorts of cases that are no goal")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     for case in cases():
         if arguments.only in case.name:
-            sys.stdout.write(measure(case, arguments.cohorts, arguments.workers) + "\n")
+            sys.stdout.write(
+                measure(case, arguments.cohorts if case.is_goal else arguments.others, arguments.workers) + "\n"
+            )
             sys.stdout.flush()
 
 

@@ -57,12 +57,12 @@ def clipped_poisson(rate: Floats, high: float) -> tuple[Floats, Floats]:
 
     v ≤ m ≤ H. The variance of min(Y, H) is at most v, by Poincaré's inequality of Poisson's law (Klaassen 1985).
     """
-    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
-
-    below = np.asarray(special.pdtr(high - 1, rate), np.float64)
-    lower = np.asarray(special.pdtr(high - 2, rate), np.float64) if high >= 2 else np.zeros_like(rate)
-    curvature = rate * below
-    return np.minimum(rate * lower + high * (1 - below), high), np.minimum(curvature, high)
+    logs, lower, below = np.log(np.maximum(rate, 1e-300)), np.zeros_like(rate), np.zeros_like(rate)
+    # Term by term and each by its logarithm, which does not underflow before the term does.
+    for count in range(int(high)):
+        lower, below = below, below + np.exp(count * logs - rate - math.lgamma(count + 1))
+    lower, below = np.minimum(lower, 1.0), np.minimum(below, 1.0)
+    return np.minimum(rate * lower + high * (1 - below), high), np.minimum(rate * below, high)
 
 
 @cache
@@ -84,16 +84,17 @@ def free_curvature(high: float) -> float:
     v²/V² on cells of μ, m at the upper end and v at the lower one and the width. Beyond the last cell,
     1 - m²/H² ≥ P(Y < H)/H, and the ratio to v² is at least V² / (H μ² P(Y < H)), which rises.
     """
-    most, ends = largest_curvature(high), np.linspace(0.0, 4 * high + 60, 8 * _PLACES + 1)
+    largest, ends = largest_curvature(high), np.linspace(0.0, 4 * high + 60, 8 * _PLACES + 1)
     means, curvatures = clipped_poisson(ends, high)
     # Of two numbers close to H the difference is lost in floats. Then the last part's bound is larger anyway.
     gaps = np.maximum(1 - (means[1:] / high) ** 2, curvatures[1:] / np.maximum(ends[1:], 1e-300) / high)
-    ratios = gaps * most**2 / (curvatures[:-1] + ends[1]) ** 2
-    # Where v is below a hundredth of V, the bound with μ² P(Y < H) is taken. It is above 1 there.
-    near = curvatures[:-1] >= most / 100
-    far = most**2 / (high * np.maximum(ends[1:] * curvatures[:-1], 1e-300))
+    ratios = gaps * largest**2 / (curvatures[:-1] + ends[1]) ** 2
+    # Where v is below a hundredth of V: for μ below H + 2, m is small too and 1 - m²/H² is far above b²·10⁻⁴. Above,
+    # μ² P(Y < H) falls, as P(Y < H) ≤ P(Y = H)·H/(μ - H).
+    near = curvatures[:-1] >= largest / 100
+    far = largest**2 / (high * np.maximum(ends[1:] * curvatures[:-1], 1e-300))
     falls = ends[:-1] >= high + 2
-    return float(min(most / high, ratios[near].min(), far[falls & ~near].min(initial=1.0))) * (1 - 1e-9)
+    return float(min(largest / high, ratios[near].min(), far[falls & ~near].min(initial=1.0))) * (1 - 1e-9)
 
 
 def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bool) -> Scales:
