@@ -81,6 +81,7 @@ COHORTS: dict[str, Cohort] = {
     # Equal correlations of 29/34 give the correlation matrix the condition number 30.
     "correlated": Cohort(_numbers(partial(_normal, correlation=29 / 34)), _ranges(-3.0, 3.0), _SLOPES / 2, []),
     "wide": Cohort(_numbers(partial(_normal, limit=10.0)), _ranges(-10.0, 10.0), _SLOPES, []),
+    "strong": Cohort(_numbers(_normal), _ranges(-3.0, 3.0), _SLOPES * 3, []),
     "skewed": Cohort(_numbers(_skewed), _ranges(0.0, 6.0), _SLOPES, []),
     "heavy": Cohort(_numbers(_heavy), _ranges(-10.0, 10.0), _SLOPES / 2, []),
     "binary": Cohort(_numbers(_half_yes), [{"column": name, "categories": ["1.0"]} for name in _NUMBERS], _SLOPES, []),

@@ -74,7 +74,7 @@ class GeneralisedLinear(BaseQuestion):
         default=None, description="a public guess of how many there are"
     )
     steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(
-        default=1, description="how many questions one after another. Left out: 4, or 2 of a linear regression"
+        default=1, description="how many questions one after another. Left out: 4, of poisson 5, of linear 2"
     )
     step: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(default=1, description="which one this is")
     at: Annotated[tuple[_Bounded, ...], Field(max_length=4096)] = Field(

@@ -21,8 +21,9 @@ from study_protocol.queries.answer import (
     rows_of,
 )
 from study_protocol.queries.counting import NORMAL, Floats, counts
+from study_protocol.queries.phrases import listed
 from study_protocol.queries.regression.design import INTERCEPT
-from study_protocol.queries.regression.estimates import fit
+from study_protocol.queries.regression.estimates import Fit, Released, fit, remainder, stands_out
 from study_protocol.queries.regression.model import Model
 
 NEXT, FRAME, SCALED, TERM = "next", "frame", "scaled", "term"
@@ -51,31 +52,26 @@ def step_answer(model: Model, noised: NoisedSum, words: str) -> Answer:
 
 
 def final_answer(model: Model, noised: NoisedSum) -> Answer:
-    """Return coefficients with errors, intervals and p-values, ratios, and the number of patients."""
+    """Return coefficients with errors, intervals and p-values, ratios, and the number of patients.
+
+    Where the interval's coverage could not be kept, there is no number, and a note that says what would help.
+    """
     released = model.released(noised)
     fitted = fit(released, is_linear=model.family == "linear")
-    units = model.own_units @ model.frame_matrix.T
-    unit, middle = (model.outcome.half, model.outcome.middle) if model.family == "linear" else (1.0, 0.0)
-    estimate = unit * (model.own_units @ model.coefficients + units @ fitted.step)
-    estimate[model.slopes :] += middle
-    sampling_error, dp_error = (
-        unit * np.sqrt(np.einsum("ij,jk,ik->i", units, covariance, units))
-        for covariance in (fitted.sampling, fitted.noise)
-    )
-    error = np.hypot(sampling_error, dp_error)
-    low, high = estimate - NORMAL * error, estimate + NORMAL * error
+    refusal = _refusal(model, released, fitted)
+    numbers = _numbers(model, fitted) if refusal is None else np.full((6, model.size), np.nan)
     names = [(name,) for name in labels(model)]
     table = AnswerTable(
         name="coefficients",
         title=f"coefficients ({model.family} regression)",
         columns=(TERM, ESTIMATE, *ERRORS, "std_error", "p_value"),
-        rows=rows_of(names, estimate, dp_error, sampling_error, low, high, error, p_values_of(estimate, error)),
+        rows=rows_of(names, *numbers, p_values_of(numbers[0], numbers[-1])),
         plot=_forest(model, scale=None),
     )
     tables = [table]
     if model.family in RATIO:
         with np.errstate(over="ignore"):
-            ratios = [np.exp(values) for values in (estimate, low, high)]
+            ratios = np.exp(numbers[[0, 3, 4]])
         tables.append(
             AnswerTable(
                 name="ratios",
@@ -85,7 +81,41 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
                 plot=_forest(model, scale="log"),
             )
         )
-    return Answer(tables=(*tables, patients_table(model, noised)))
+    notes = (_LAW[model.family],) if refusal is None else (refusal, _WHAT_HELPS)
+    return Answer(tables=(*tables, patients_table(model, noised)), notes=notes)
+
+
+def _numbers(model: Model, fitted: Fit) -> Floats:
+    """Return estimate, error of the noise and of sampling, ends of the interval and standard error, shape (6, D)."""
+    units = model.own_units @ model.frame_matrix.T
+    unit, middle = (model.outcome.half, model.outcome.middle) if model.family == "linear" else (1.0, 0.0)
+    estimate = unit * (model.own_units @ model.coefficients + units @ fitted.step)
+    estimate[model.slopes :] += middle
+    sampling, noise = (
+        unit * np.sqrt(np.einsum("ij,jk,ik->i", units, covariance, units))
+        for covariance in (fitted.sampling, fitted.noise)
+    )
+    error = np.hypot(sampling, noise)
+    return np.stack([estimate, noise, sampling, estimate - NORMAL * error, estimate + NORMAL * error, error])
+
+
+def _refusal(model: Model, released: Released, fitted: Fit) -> str | None:
+    """Return why there are no estimates, by released and public numbers alone, or None."""
+    if not released.has_patients:
+        return _NO_PATIENTS
+    if not stands_out(released):
+        return _NOT_DETERMINED.format(listed(_least_known(model, released)))
+    if model.family != "linear" and remainder(released, fitted) > _MOST_REMAINDER:
+        return _NOT_CONVERGED
+    return None
+
+
+def _least_known(model: Model, released: Released) -> list[str]:
+    """Return the columns of the combination about which the sums say least."""
+    _, vectors = np.linalg.eigh(released.information)
+    # By how much each scaled column is in it.
+    parts = np.abs(model.frame_matrix.T @ vectors[:, 0])
+    return [name for name, part in zip(labels(model), parts, strict=True) if part >= parts.max() / 2]
 
 
 def _forest(model: Model, *, scale: Literal["log"] | None) -> Plot:
@@ -120,4 +150,29 @@ def patients_table(model: Model, noised: NoisedSum) -> AnswerTable:
     )
 
 
+_COUNTED = "Intervals and p-values count the noise and the sampling of patients"
+_LAW = {
+    "logistic": f"{_COUNTED}, as a logistic model has it.",
+    "poisson": f"{_COUNTED}, as Poisson's law has it: where counts vary more, they are too short. Counts above the "
+    "range's high are taken into account by that law.",
+    "linear": f"{_COUNTED}, with residuals that vary alike for all.",
+}
+# In errors of noise and sampling.
+_MOST_REMAINDER = 1.0
+_NO_PATIENTS = (
+    "No estimates: the patients with every value, or those whose outcome is uncertain, do not stand out of the noise. "
+    "The outcome may hardly ever vary, or the predictors may decide it (separation)."
+)
+_NOT_DETERMINED = (
+    "No estimates: what the records say about {} does not stand out of the noise. Columns may say nearly the same, a "
+    "category may be rare, the outcome may hardly vary, or the predictors may decide it (separation)."
+)
+_NOT_CONVERGED = (
+    "No estimates: the last step was so long that its intervals would be too short. The steps before it had too much "
+    "noise, or there were too few of them."
+)
+_WHAT_HELPS = (
+    "What helps: more budget (a smaller noise multiplier), fewer predictors, narrower ranges, rare categories put "
+    "together, or more patients. An answer that stays empty costs as much as any other."
+)
 _GOES_ON = "The analysis goes on: the estimates come with the last step. These numbers are only where it begins."

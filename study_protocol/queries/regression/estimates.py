@@ -48,13 +48,22 @@ class Released:
         return np.asarray((vectors * np.maximum(values, max(self.floor, _TINY))) @ vectors.T, np.float64)
 
     @property
+    def patients(self) -> float:
+        """Σ w·c over all patients. Of a linear regression, their weight."""
+        return float(np.trace(self.information[self.slopes :, self.slopes :]))
+
+    @property
+    def has_patients(self) -> bool:
+        """Whether that stands out of its noise."""
+        intercepts = len(self.information) - self.slopes
+        return self.patients > STANDS_OUT * self.information_noise * math.sqrt(intercepts)
+
+    @property
     def mean(self) -> float:
         """The mean residual, cut to [-1, 1]. 0 where there are too few patients."""
-        intercepts = self.information[self.slopes :, self.slopes :]
-        patients = float(np.trace(intercepts))
-        if patients <= STANDS_OUT * self.information_noise * math.sqrt(len(intercepts)):
+        if not self.has_patients:
             return 0.0
-        return min(max(float(self.gradient[self.slopes :].sum()) / patients, -1.0), 1.0)
+        return min(max(float(self.gradient[self.slopes :].sum()) / self.patients, -1.0), 1.0)
 
     def newton(self) -> Floats:
         """Return the step to the next coefficients, shape (D,)."""
@@ -69,9 +78,8 @@ class Released:
             least_variances: (slopes,) a column with less counts as if it varied by so much.
         """
         slopes = self.slopes
-        patients = float(np.trace(self.information[slopes:, slopes:]))
-        intercepts = len(self.information) - slopes
-        if patients <= STANDS_OUT * self.information_noise * math.sqrt(intercepts):
+        patients = self.patients
+        if not self.has_patients:
             return None
         mean = self.information[:slopes, slopes:].sum(axis=1) / patients
         covariance = self.information[:slopes, :slopes] / patients - np.outer(mean, mean)
@@ -106,10 +114,29 @@ def fit(released: Released, *, is_linear: bool) -> Fit:
 
 
 def _dispersion(released: Released, step: Floats, noise: Floats) -> float:
-    """Return the variance of the residuals, the part of the noise in the explained square taken off."""
-    weight = float(np.trace(released.information[released.slopes :, released.slopes :]))
+    """Return the variance of the residuals, the part of the noise in the explained square taken off.
+
+    It is at least the deviation of its own noise, so that residuals lost in it are not taken for none.
+    """
+    weight = max(released.patients - len(step), 1.0)
     explained = float(released.gradient @ step) - float(np.trace(released.definite @ noise))
-    return max(released.square - explained, 0.0) / max(weight - len(step), 1.0)
+    return max(released.square - explained, released.square_noise) / weight
+
+
+def stands_out(released: Released) -> bool:
+    """Return whether the information is above its noise in every direction, so that nothing of it was floored."""
+    return released.patients > released.floor and released.smallest > released.floor
+
+
+def remainder(released: Released, fitted: Fit) -> float:
+    """Return how far the last step's parabola may be off, in errors: ½ ‖step‖² / √(Σ w·c), norms in information.
+
+    The residual's second derivative is about its first, so that this is what a row of usual length brings. One error
+    is that of sampling and noise together, the mean over directions.
+    """
+    information, step = released.definite, fitted.step
+    error = math.sqrt(1 + float(np.trace(information @ fitted.noise)) / len(step))
+    return float(step @ information @ step) / (2 * math.sqrt(max(released.patients, 1.0)) * error)
 
 
 # Without noise nothing is floored but what floats decide.

@@ -10,7 +10,7 @@ from study_protocol.queries.regression.families import FamilyName
 _GROWTH = {"logistic": 2.0, "poisson": 2.0, "linear": 6.0}
 MAX_STEPS = 8
 # A linear regression needs one step to find scales, and one to sum on them.
-USUAL_STEPS: dict[FamilyName, int] = {"logistic": 4, "poisson": 4, "linear": 2}
+USUAL_STEPS: dict[FamilyName, int] = {"logistic": 4, "poisson": 5, "linear": 2}
 
 
 def step_noise(family: FamilyName, total: float, step: int, steps: int) -> float:
