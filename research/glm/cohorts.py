@@ -20,7 +20,7 @@ _NUMBERS = [f"x{place}" for place in range(5)]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class KnownCohort:
     """predictors, interactions: of the question. slopes: the true ones, in the order of the design."""
 
     draw: Draw
@@ -30,8 +30,8 @@ class Cohort:
 
 
 def _normal(generator: np.random.Generator, count: int, correlation: float = 0.0, limit: float = 3.0) -> Floats:
-    common, own = generator.standard_normal((count, 1)), generator.standard_normal((count, 5))
-    return np.clip(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own, -limit, limit)
+    common, single = generator.standard_normal((count, 1)), generator.standard_normal((count, 5))
+    return np.clip(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * single, -limit, limit)
 
 
 def _skewed(generator: np.random.Generator, count: int) -> Floats:
@@ -76,17 +76,19 @@ def _ranges(low: float, high: float) -> list[dict[str, Any]]:
 
 _FEMALE: dict[str, Any] = {"column": "sex", "categories": ["f"]}
 _SITE: dict[str, Any] = {"column": "site", "categories": ["a", "b", "c"], "reference": "a"}
-COHORTS: dict[str, Cohort] = {
-    "normal": Cohort(_numbers(_normal), _ranges(-3.0, 3.0), _SLOPES, []),
+COHORTS: dict[str, KnownCohort] = {
+    "normal": KnownCohort(_numbers(_normal), _ranges(-3.0, 3.0), _SLOPES, []),
     # Equal correlations of 29/34 give the correlation matrix the condition number 30.
-    "correlated": Cohort(_numbers(partial(_normal, correlation=29 / 34)), _ranges(-3.0, 3.0), _SLOPES / 2, []),
-    "wide": Cohort(_numbers(partial(_normal, limit=10.0)), _ranges(-10.0, 10.0), _SLOPES, []),
-    "strong": Cohort(_numbers(_normal), _ranges(-3.0, 3.0), _SLOPES * 3, []),
-    "skewed": Cohort(_numbers(_skewed), _ranges(0.0, 6.0), _SLOPES, []),
-    "heavy": Cohort(_numbers(_heavy), _ranges(-10.0, 10.0), _SLOPES / 2, []),
-    "binary": Cohort(_numbers(_half_yes), [{"column": name, "categories": ["1.0"]} for name in _NUMBERS], _SLOPES, []),
-    "mixed": Cohort(_mixed, [*_ranges(-3.0, 3.0)[:2], _FEMALE, _SITE], np.array([0.5, -0.3, 0.4, -0.3, 0.5]), []),
-    "crossed": Cohort(
+    "correlated": KnownCohort(_numbers(partial(_normal, correlation=29 / 34)), _ranges(-3.0, 3.0), _SLOPES / 2, []),
+    "wide": KnownCohort(_numbers(partial(_normal, limit=10.0)), _ranges(-10.0, 10.0), _SLOPES, []),
+    "strong": KnownCohort(_numbers(_normal), _ranges(-3.0, 3.0), _SLOPES * 3, []),
+    "skewed": KnownCohort(_numbers(_skewed), _ranges(0.0, 6.0), _SLOPES, []),
+    "heavy": KnownCohort(_numbers(_heavy), _ranges(-10.0, 10.0), _SLOPES / 2, []),
+    "binary": KnownCohort(
+        _numbers(_half_yes), [{"column": name, "categories": ["1.0"]} for name in _NUMBERS], _SLOPES, []
+    ),
+    "mixed": KnownCohort(_mixed, [*_ranges(-3.0, 3.0)[:2], _FEMALE, _SITE], np.array([0.5, -0.3, 0.4, -0.3, 0.5]), []),
+    "crossed": KnownCohort(
         _crossed,
         [*_ranges(-3.0, 3.0)[:2], _FEMALE],
         np.array([0.4, -0.3, 0.3, 0.2, -0.2]),

@@ -27,7 +27,7 @@ _COUNT_HIGH, _LINEAR_HIGH = 4, 6.0
 
 
 @dataclass(frozen=True)
-class Case:
+class CoverageCase:
     """rate: of the outcome, or its mean. high: of a count."""
 
     family: str
@@ -46,23 +46,23 @@ class Case:
         return f"{self.family} {self.cohort} n={self.patients} ε={self.epsilon:g} rate={self.rate:g}"
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CoverageCase]:
     """Yield all cases of the page."""
     for family in ("logistic", "poisson", "linear"):
         rate = {"logistic": 0.3, "poisson": 1.0, "linear": 0.0}[family]
         sizes = [(10_000, 1.0), (5_000, 2.0), (20_000, 0.5)]
         for cohort in ("normal", "correlated"):
-            yield from (Case(family, cohort, *size, rate) for size in sizes)
+            yield from (CoverageCase(family, cohort, *size, rate) for size in sizes)
         if family != "linear":
-            yield from (Case(family, "normal", *size, 0.05, high=2) for size in sizes)
+            yield from (CoverageCase(family, "normal", *size, 0.05, high=2) for size in sizes)
         yield from (
-            Case(family, cohort, 10_000, 1.0, rate)
+            CoverageCase(family, cohort, 10_000, 1.0, rate)
             for cohort in ("wide", "strong", "skewed", "heavy", "binary", "mixed", "crossed")
         )
         for size in [(3_000, 1.0), (1_000, 3.0), (1_000, 1.0)]:
-            yield from (Case(family, cohort, *size, rate) for cohort in ("normal", "correlated", "mixed"))
+            yield from (CoverageCase(family, cohort, *size, rate) for cohort in ("normal", "correlated", "mixed"))
             if family == "logistic":
-                yield Case(family, "normal", *size, 0.05)
+                yield CoverageCase(family, "normal", *size, 0.05)
 
 
 @cache
@@ -70,18 +70,18 @@ def noise_multiplier(epsilon: float, delta: float = DELTA) -> float:
     """Return s/Δ of the Gaussian mechanism that is (ε, δ) private (Balle and Wang 2018, theorem 8)."""
     normal = NormalDist()
 
-    def spent(noise: float) -> float:
+    def delta_of(noise: float) -> float:
         far = normal.cdf(-epsilon * noise - 1 / (2 * noise))
         return normal.cdf(1 / (2 * noise) - epsilon * noise) - np.exp(epsilon) * far
 
     low, high = 1e-2, 1e3
     for _ in range(100):
         middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
+        low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
     return high
 
 
-def question_of(case: Case, **entries: object) -> GeneralisedLinear:
+def question_of(case: CoverageCase, **entries: object) -> GeneralisedLinear:
     cohort = COHORTS[case.cohort]
     outcomes: dict[str, dict[str, object]] = {
         "logistic": {"column": "y", "categories": ["1.0"]},
@@ -101,7 +101,7 @@ def question_of(case: Case, **entries: object) -> GeneralisedLinear:
 
 
 @cache
-def intercept_of(case: Case) -> float:
+def intercept_of(case: CoverageCase) -> float:
     """Return the intercept with which the outcome has this rate, by a large sample."""
     if case.family == "linear":
         return 0.0
@@ -119,12 +119,12 @@ def _mean(family: str, predictor: Floats) -> Floats:
     return np.exp(predictor) if family == "poisson" else 1 / (1 + np.exp(-predictor))
 
 
-def outcome_of(case: Case, predictor: Floats, generator: np.random.Generator) -> Floats:
+def outcome_of(case: CoverageCase, predictor: Floats, generator: np.random.Generator) -> Floats:
     if case.family == "linear":
         return predictor + generator.standard_normal(len(predictor))
     mean = _mean(case.family, predictor)
-    drawn = generator.poisson(mean) if case.family == "poisson" else generator.random(len(mean)) < mean
-    return drawn.astype(np.float64)
+    sampled = generator.poisson(mean) if case.family == "poisson" else generator.random(len(mean)) < mean
+    return sampled.astype(np.float64)
 
 
 def last_answer(question: GeneralisedLinear, columns: dict[str, Floats], generator: np.random.Generator) -> Answer:
@@ -141,7 +141,7 @@ def last_answer(question: GeneralisedLinear, columns: dict[str, Floats], generat
         question = following
 
 
-def one(case: Case, seed: int) -> Floats | None:
+def run_cohort(case: CoverageCase, seed: int) -> Floats | None:
     """Return (covered, width / non-private width) of every coefficient, shape (2, p + 1). None: refused."""
     generator = np.random.default_rng([seed, 37])
     cohort = COHORTS[case.cohort]
@@ -162,14 +162,14 @@ def one(case: Case, seed: int) -> Floats | None:
     return np.array([covered, (high - low) / width])
 
 
-def measure(case: Case, cohorts: int, workers: int) -> str:
+def measure(case: CoverageCase, cohorts: int, workers: int) -> str:
     with ProcessPoolExecutor(workers) as pool:
-        results = list(pool.map(partial(one, case), range(cohorts), chunksize=max(1, cohorts // (4 * workers))))
-    found = [result for result in results if result is not None]
-    refused = 1 - len(found) / cohorts
-    if not found:
+        results = list(pool.map(partial(run_cohort, case), range(cohorts), chunksize=max(1, cohorts // (4 * workers))))
+    answered = [result for result in results if result is not None]
+    refused = 1 - len(answered) / cohorts
+    if not answered:
         return f"{case.name:52s} refused {refused:6.1%}"
-    covered, ratio = np.array(found)[:, 0], np.array(found)[:, 1]
+    covered, ratio = np.array(answered)[:, 0], np.array(answered)[:, 1]
     per = covered.mean(axis=0)
     return (
         f"{case.name:52s} refused {refused:6.1%}  covered {covered.mean():6.1%} "

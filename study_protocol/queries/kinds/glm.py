@@ -26,6 +26,7 @@ from study_protocol.wire.values import Finite, Name
 
 # Floats round a vector of norm 1 by less.
 _NORM = 1 + 2.0**-40
+_MAX_COUNT = 10_000
 _Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 _Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
 
@@ -105,53 +106,48 @@ class GeneralisedLinear(BaseQuestion):
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         self._require_columns()
-        self._require_outcome()
+        self._require_numbers()
         self._require_steps()
+        self._require_point()
         return self
 
     def _require_columns(self) -> None:
-        names = [predictor.column for predictor in self.predictors]
-        twice = [name for name in (*names, self.outcome.column) if [*names, self.outcome.column].count(name) > 1]
-        if twice:
-            raise ValueError(f"column {twice[0]}: stands twice. Several categories of one column go with a reference")
-        for a, b in self.interactions:
-            if a == b or not {a, b} <= set(names):
-                raise ValueError(f"interactions: {a} and {b} are not two of the predictors' columns")
-        if len({frozenset(pair) for pair in self.interactions}) < len(self.interactions):
+        columns = [predictor.column for predictor in self.predictors]
+        all_columns = [*columns, self.outcome.column]
+        if len(set(all_columns)) < len(all_columns):
+            twice = next(column for column in all_columns if all_columns.count(column) > 1)
+            raise ValueError(f"column {twice}: stands twice. Several categories of one column go with a reference")
+        for pair in self.interactions:
+            if len(set(pair) & set(columns)) < 2:
+                raise ValueError(f"interactions: {pair[0]} and {pair[1]} are not two of the predictors' columns")
+        if len(set(map(frozenset, self.interactions))) < len(self.interactions):
             raise ValueError("interactions: a pair stands twice")
-        if self.weights is not None and self.weights.low <= 0:
-            raise ValueError("weights: low is above 0")
-        if self.offset is not None and self.offset_is == "exposure" and self.offset.low <= 0:
-            raise ValueError("offset: the low of an exposure is above 0")
-        if self.offset is not None and self.family == "linear":
-            raise ValueError("offset: of a linear regression, subtract it from the outcome")
 
-    def _require_outcome(self) -> None:
-        if isinstance(self.outcome, Indicator) != (self.family == "logistic"):
+    def _require_numbers(self) -> None:
+        outcome = self.outcome
+        if isinstance(outcome, Indicator) != (self.family == "logistic"):
             raise ValueError(
                 "outcome: of family logistic it has categories, those that count as yes. Of others it has low and high"
             )
-        high = self.outcome.high
-        if self.family == "poisson" and not (self.outcome.low == 0 and high.is_integer() and 1 <= high <= 10_000):
-            raise ValueError("outcome: of family poisson low is 0, and high a whole number from 1 to 10000")
+        is_count = outcome.low == 0 and outcome.high.is_integer() and 1 <= outcome.high <= _MAX_COUNT
+        if self.family == "poisson" and not is_count:
+            raise ValueError(f"outcome: of family poisson low is 0, and high a whole number from 1 to {_MAX_COUNT}")
+        if self.weights is not None and self.weights.low <= 0:
+            raise ValueError("weights: low is above 0")
+        if self.offset is not None:
+            self._require_offset(self.offset)
+
+    def _require_offset(self, offset: Range) -> None:
+        if self.family == "linear":
+            raise ValueError("offset: of a linear regression, subtract it from the outcome")
+        if self.offset_is == "exposure" and offset.low <= 0:
+            raise ValueError("offset: the low of an exposure is above 0")
 
     def _require_steps(self) -> None:
         if self.step > self.steps or (self.family == "linear" and self.steps > 2):
             raise ValueError("step: is 1 to steps, and a linear regression has 2 steps at most")
         if list(self.hospitals) != sorted(set(self.hospitals)) or (self.hospitals and not self.by_hospital):
             raise ValueError("hospitals: rising, each once, and with by_hospital alone")
-        model = self.model
-        if len(self.at) != (0 if self.step == 1 else model.size):
-            raise ValueError(f"at: step 1 has none, and later steps have {model.size} coefficients")
-        if len(self.frame) not in ({0} if self.step == 1 else {0, model.slopes * (model.slopes + 1)}):
-            raise ValueError("frame: step 1 has none. Later it has a centre and a row for each column of the design")
-        moved = set(self.at[model.slopes :])
-        if (
-            self.family == "linear"
-            and self.at
-            and (any(self.at[: model.slopes]) or max(map(abs, moved)) > 1 or len(moved) > 1)
-        ):
-            raise ValueError("at: of a linear regression slopes of 0 and one intercept for all, within ±1")
         total = self.total_noise_multiplier
         if total is not None and step_noise(self.family, total, 1, self.steps) > MAX_NOISE:
             raise ValueError("noise_multiplier: that of the first step cannot be drawn. Ask with less noise")
@@ -160,6 +156,17 @@ class GeneralisedLinear(BaseQuestion):
                 "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
                 "and noise_multiplier of the first step is that of the whole analysis"
             )
+
+    def _require_point(self) -> None:
+        slopes, size = self.model.slopes, self.model.size
+        if len(self.at) != (0 if self.step == 1 else size):
+            raise ValueError(f"at: step 1 has none, and later steps have {size} coefficients")
+        if len(self.frame) not in ({0} if self.step == 1 else {0, slopes * (slopes + 1)}):
+            raise ValueError("frame: step 1 has none. Later it has a centre and a row for each column of the design")
+        intercepts = set(self.at[slopes:])
+        is_level = not any(self.at[:slopes]) and len(intercepts) <= 1 and all(abs(level) <= 1 for level in intercepts)
+        if self.family == "linear" and not is_level:
+            raise ValueError("at: of a linear regression slopes of 0 and one intercept for all, within ±1")
 
     @property
     def model(self) -> Model:
@@ -218,8 +225,8 @@ class GeneralisedLinear(BaseQuestion):
     def at_hospital(self, hospital: str) -> Self:
         if not self.hospitals:
             return self
-        slopes, own = self.model.slopes, self.hospitals.index(hospital)
-        at = (*self.at[:slopes], *self.at[slopes + own :][:1])
+        slopes, place = self.model.slopes, self.hospitals.index(hospital)
+        at = (*self.at[:slopes], *self.at[slopes + place :][:1])
         return self.model_copy(update={"by_hospital": False, "hospitals": (), "at": at})
 
     def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:

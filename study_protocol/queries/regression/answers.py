@@ -23,7 +23,7 @@ from study_protocol.queries.answer import (
 from study_protocol.queries.counting import NORMAL, Floats, counts
 from study_protocol.queries.phrases import listed
 from study_protocol.queries.regression.design import INTERCEPT
-from study_protocol.queries.regression.estimates import Fit, Released, fit, remainder, stands_out
+from study_protocol.queries.regression.estimates import Fit, ReleasedSums, fit, remainder, stands_out
 from study_protocol.queries.regression.model import Model
 
 NEXT, FRAME, SCALED, TERM = "next", "frame", "scaled", "term"
@@ -99,7 +99,7 @@ def _numbers(model: Model, fitted: Fit) -> Floats:
     return np.stack([estimate, noise, sampling, estimate - NORMAL * error, estimate + NORMAL * error, error])
 
 
-def _refusal(model: Model, released: Released, fitted: Fit) -> str | None:
+def _refusal(model: Model, released: ReleasedSums, fitted: Fit) -> str | None:
     """Return why there are no estimates, by released and public numbers alone, or None."""
     if not released.has_patients:
         return _NO_PATIENTS
@@ -110,7 +110,7 @@ def _refusal(model: Model, released: Released, fitted: Fit) -> str | None:
     return None
 
 
-def _least_known(model: Model, released: Released) -> list[str]:
+def _least_known(model: Model, released: ReleasedSums) -> list[str]:
     """Return the columns of the combination about which the sums say least."""
     _, vectors = np.linalg.eigh(released.information)
     # By how much each scaled column is in it.

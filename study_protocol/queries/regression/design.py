@@ -155,7 +155,7 @@ class Design:
     def _pairs(self) -> list[tuple[int, int]]:
         owners = [p.column for p in self.predictors for _ in _terms_of(p)]
         places = {name: [i for i, owner in enumerate(owners) if owner == name] for name in owners}
-        return [(i, j) for a, b in self.interactions for i in places[a] for j in places[b]]
+        return [(i, j) for a, b in self.interactions for i in places.get(a, []) for j in places.get(b, [])]
 
 
 def _unit(predictor: Range | Indicator) -> float:

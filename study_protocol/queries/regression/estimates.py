@@ -12,7 +12,7 @@ from study_protocol.queries.counting import STANDS_OUT, Floats
 
 
 @dataclass(frozen=True, repr=False)
-class Released:
+class ReleasedSums:
     """The noised sums of one step, on v, the design in its frame.
 
     gradient     (D,) Σ w·r·v with noise of deviation gradient_noise in each
@@ -104,7 +104,7 @@ class Fit:
     noise: Floats
 
 
-def fit(released: Released, *, is_linear: bool) -> Fit:
+def fit(released: ReleasedSums, *, is_linear: bool) -> Fit:
     """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
     step = released.newton()
     inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
@@ -113,7 +113,7 @@ def fit(released: Released, *, is_linear: bool) -> Fit:
     return Fit(step, dispersion * inverse, noise)
 
 
-def _dispersion(released: Released, step: Floats, noise: Floats) -> float:
+def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:
     """Return the variance of the residuals, the part of the noise in the explained square taken off.
 
     It is at least the deviation of its own noise, so that residuals lost in it are not taken for none.
@@ -123,12 +123,12 @@ def _dispersion(released: Released, step: Floats, noise: Floats) -> float:
     return max(released.square - explained, released.square_noise) / weight
 
 
-def stands_out(released: Released) -> bool:
+def stands_out(released: ReleasedSums) -> bool:
     """Return whether the information is above its noise in every direction, so that nothing of it was floored."""
     return released.patients > released.floor and released.smallest > released.floor
 
 
-def remainder(released: Released, fitted: Fit) -> float:
+def remainder(released: ReleasedSums, fitted: Fit) -> float:
     """Return how far the last step's parabola may be off, in errors: ½ ‖step‖² / √(Σ w·c), norms in information.
 
     The residual's second derivative is about its first, so that this is what a row of usual length brings. One error

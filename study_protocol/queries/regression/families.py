@@ -84,16 +84,17 @@ def free_curvature(high: float) -> float:
     v²/V² on cells of μ, m at the upper end and v at the lower one and the width. Beyond the last cell,
     1 - m²/H² ≥ P(Y < H)/H, and the ratio to v² is at least V² / (H μ² P(Y < H)), which rises.
     """
-    most, ends = largest_curvature(high), np.linspace(0.0, 4 * high + 60, 8 * _PLACES + 1)
+    largest, ends = largest_curvature(high), np.linspace(0.0, 4 * high + 60, 8 * _PLACES + 1)
     means, curvatures = clipped_poisson(ends, high)
     # Of two numbers close to H the difference is lost in floats. Then the last part's bound is larger anyway.
     gaps = np.maximum(1 - (means[1:] / high) ** 2, curvatures[1:] / np.maximum(ends[1:], 1e-300) / high)
-    ratios = gaps * most**2 / (curvatures[:-1] + ends[1]) ** 2
-    # Where v is below a hundredth of V, the bound with μ² P(Y < H) is taken. It is above 1 there.
-    near = curvatures[:-1] >= most / 100
-    far = most**2 / (high * np.maximum(ends[1:] * curvatures[:-1], 1e-300))
+    ratios = gaps * largest**2 / (curvatures[:-1] + ends[1]) ** 2
+    # Where v is below a hundredth of V: for μ below H + 2, m is small too and 1 - m²/H² is far above b²·10⁻⁴. Above,
+    # μ² P(Y < H) falls, as P(Y < H) ≤ P(Y = H)·H/(μ - H).
+    near = curvatures[:-1] >= largest / 100
+    far = largest**2 / (high * np.maximum(ends[1:] * curvatures[:-1], 1e-300))
     falls = ends[:-1] >= high + 2
-    return float(min(most / high, ratios[near].min(), far[falls & ~near].min(initial=1.0))) * (1 - 1e-9)
+    return float(min(largest / high, ratios[near].min(), far[falls & ~near].min(initial=1.0))) * (1 - 1e-9)
 
 
 def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bool) -> Scales:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from study_protocol.queries.answer import NoisedSum
 from study_protocol.queries.counting import Floats
 from study_protocol.queries.regression.design import Design, triangle_of
-from study_protocol.queries.regression.estimates import Released
+from study_protocol.queries.regression.estimates import ReleasedSums
 from study_protocol.queries.regression.families import FamilyName, Scales, parts, scales
 from study_protocol.queries.regression.start import at_level
 from study_protocol.queries.second_moments import rounded_sum
@@ -133,8 +133,8 @@ class Model:
         if self.weights is not None:
             weights = weights * np.minimum(rest[:, -1] / self.weights.high, 1.0)
         gradient = factors.gradient * (weights * residuals)[:, None] * u
-        left, right, doubles = triangle_of(columns)
-        information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, left] * u[:, right]
+        below, across, doubles = triangle_of(columns)
+        information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
         square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
         slopes = columns * (columns - 1) // 2
         counted = np.full((len(u), 1), factors.count)
@@ -151,23 +151,23 @@ class Model:
 
     def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
         """Return a hospital's sum in the whole vector: what has the intercept in it stands in the hospital's place."""
-        own = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
-        own[self.hospitals.index(hospital)] = total[self.shared :]
-        return np.concatenate([total[: self.shared], own.ravel()])
+        by_hospital = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
+        by_hospital[self.hospitals.index(hospital)] = total[self.shared :]
+        return np.concatenate([total[: self.shared], by_hospital.ravel()])
 
-    def released(self, noised: NoisedSum) -> Released:
+    def released(self, noised: NoisedSum) -> ReleasedSums:
         """Return the noised gradient and information of all hospitals, in the frame."""
         slopes, factors, hospitals = self.slopes, self.scales, max(1, len(self.hospitals))
-        shared, own = noised.total[: self.shared], noised.total[self.shared :].reshape(hospitals, -1)
-        left, right, doubles = triangle_of(slopes)
+        shared, by_hospital = noised.total[: self.shared], noised.total[self.shared :].reshape(hospitals, -1)
+        below, across, doubles = triangle_of(slopes)
         matrix, noised_at = np.zeros((self.size, self.size)), np.zeros((self.size, self.size), bool)
-        matrix[left, right] = shared[1 + slopes : 1 + slopes + len(left)] / doubles
-        matrix[slopes:, :slopes] = own[:, 1:-1] / math.sqrt(2.0)
+        matrix[below, across] = shared[1 + slopes : 1 + slopes + len(below)] / doubles
+        matrix[slopes:, :slopes] = by_hospital[:, 1:-1] / math.sqrt(2.0)
         places = np.arange(slopes, self.size)
-        matrix[places, places] = own[:, -1]
+        matrix[places, places] = by_hospital[:, -1]
         noised_at[:slopes, :] = noised_at[:, :slopes] = noised_at[places, places] = True
-        return Released(
-            gradient=np.concatenate([shared[1 : 1 + slopes], own[:, 0]]) / factors.gradient,
+        return ReleasedSums(
+            gradient=np.concatenate([shared[1 : 1 + slopes], by_hospital[:, 0]]) / factors.gradient,
             information=(matrix + np.tril(matrix, -1).T) / factors.information,
             gradient_noise=noised.std / factors.gradient,
             information_noise=noised.std / factors.information,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from study_protocol.queries.counting import STANDS_OUT
-from study_protocol.queries.regression.estimates import Released
+from study_protocol.queries.regression.estimates import ReleasedSums
 from study_protocol.queries.regression.families import FamilyName, parts
 
 # Shares of 0 and 1 have no intercept.
@@ -16,7 +16,9 @@ _LEAST = 1e-3
 _FARTHEST = 15.0
 
 
-def at_level(family: FamilyName, released: Released, high: float, *, is_at_zero: bool) -> tuple[Released, float]:
+def at_level(
+    family: FamilyName, released: ReleasedSums, high: float, *, is_at_zero: bool
+) -> tuple[ReleasedSums, float]:
     """Return gradient and information at coefficients of 0 but for one intercept, and that intercept.
 
     Without an offset the residual of everybody moves by the same number, so both are exact functions of the sums at 0.
