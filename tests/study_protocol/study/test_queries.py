@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import Consent, QueryAsked, QueryDocument
 from study_protocol.wire.signing import SigningError
+from tests.factories.regressions import later_steps, regression
 from tests.factories.signed_answers import KEY, answered, document, published, shown
 
 ASKED = document("count")
