@@ -25,8 +25,8 @@ from study_protocol.versions import GLM
 from study_protocol.wire.values import Finite, Name
 
 # Floats round a vector of norm 1 by less.
-_NORM = 1 + 2.0**-40
-_MAX_COUNT = 10_000
+_NORM = 1 + 2.0**-34
+_MAX_COUNT = 1_000
 _Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 _Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
 

@@ -57,12 +57,12 @@ def clipped_poisson(rate: Floats, high: float) -> tuple[Floats, Floats]:
 
     v ≤ m ≤ H. The variance of min(Y, H) is at most v, by Poincaré's inequality of Poisson's law (Klaassen 1985).
     """
-    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
-
-    below = np.asarray(special.pdtr(high - 1, rate), np.float64)
-    lower = np.asarray(special.pdtr(high - 2, rate), np.float64) if high >= 2 else np.zeros_like(rate)
-    curvature = rate * below
-    return np.minimum(rate * lower + high * (1 - below), high), np.minimum(curvature, high)
+    logs, lower, below = np.log(np.maximum(rate, 1e-300)), np.zeros_like(rate), np.zeros_like(rate)
+    # Term by term and each by its logarithm, which does not underflow before the term does.
+    for count in range(int(high)):
+        lower, below = below, below + np.exp(count * logs - rate - math.lgamma(count + 1))
+    lower, below = np.minimum(lower, 1.0), np.minimum(below, 1.0)
+    return np.minimum(rate * lower + high * (1 - below), high), np.minimum(rate * below, high)
 
 
 @cache
