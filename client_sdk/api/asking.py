@@ -40,31 +40,50 @@ def asking(
     Raises:
         QueryFailed, QueryNotAnswered, AnswerNotSigned: as `Client.ask`.
     """
-    began, pause = clock(), FIRST_LOOK_SECONDS
+    began = clock()
+
+    def remaining_seconds() -> float | None:
+        return None if timeout is None else timeout - (clock() - began)
+
     document = yield from _document(study, question, spoken)
     query: Query = yield calls.ask_query(study, document)
     coordinator_key = ""
     while True:
-        while query.state in ("waiting", "asked"):
-            if on_state is not None:
-                on_state(query)
-            if not wait:
-                return query
-            remaining_seconds = None if timeout is None else timeout - (clock() - began)
-            if remaining_seconds is not None and remaining_seconds <= 0:
-                raise QueryNotAnswered(query)
-            yield pause if remaining_seconds is None else min(pause, remaining_seconds)
-            # At first often, because a small query is answered at once. Hospitals' people take their time.
-            pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
-            query = yield calls.query(study, query.number)
+        query = yield from _until_ended(study, query, on_state, remaining_seconds, wait=wait)
         if query.state == "failed":
             raise QueryFailed(query)
+        if query.state != "answered":
+            return query
         coordinator_key = coordinator_key or (yield calls.study(study)).coordinator_key
         answered = verified(query, document, coordinator_key, known_key)
         if query.place is None or query.place.next is None:
             return answered
-        query, pause = (yield calls.query(study, query.place.next)), FIRST_LOOK_SECONDS
+        query = yield calls.query(study, query.place.next)
         document = next_step(query, document)
+
+
+def _until_ended(
+    study: str, query: Query, on_state: OnState | None, remaining_seconds: Callable[[], float | None], *, wait: bool
+) -> Generator[Step, Any, Query]:
+    """The pauses and looks until a query is answered or has failed. Without `wait`: none.
+
+    Raises:
+        QueryNotAnswered: not in the time that remains.
+    """
+    pause = FIRST_LOOK_SECONDS
+    while query.state in ("waiting", "asked"):
+        if on_state is not None:
+            on_state(query)
+        if not wait:
+            break
+        remaining = remaining_seconds()
+        if remaining is not None and remaining <= 0:
+            raise QueryNotAnswered(query)
+        yield pause if remaining is None else min(pause, remaining)
+        # At first often, because a small query is answered at once. Hospitals' people take their time.
+        pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
+        query = yield calls.query(study, query.number)
+    return query
 
 
 def _document(study: str, question: AnyQuestion, spoken: Callable[[], Spoken]) -> Generator[Step, Any, QueryDocument]:

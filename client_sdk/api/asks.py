@@ -62,9 +62,7 @@ class QueryMixin:
         timeout: float | None = None,
         on_state: OnState | None = None,
     ) -> Answered | Query:
-        """Ask all hospitals of a study a question about their patients, and wait for the answer.
-
-        A question in steps, such as a regression, is followed to the answer of its last step.
+        """Ask all hospitals of a study a question about their patients, and wait for its answer, or its last step's.
 
         The same question again is the same answer and costs no budget: run the cell of a notebook as often as you like.
 

@@ -66,7 +66,7 @@ class AnsweringWork:
 
     def subjects(self, assignment: AssignmentBody) -> tuple[str, ...]:
         query = _query_of(assignment)
-        return query.approved_digest, query.document.digest()
+        return query.charged_digest, query.document.digest()
 
     def open(self, assignment: AssignmentBody) -> Make:
         """Raises Refused: the site policy, the records or the patients' own limit cannot answer it. BadAssignment: the
@@ -146,8 +146,7 @@ class AnsweringWork:
         round, books, question = assignment.round, self._books, query.document.question
         price = Charge.of_query(query.document.cost())
         if not paid:
-            subject = query.approved_digest
-            books.pay(round, price, subject, self._permission.under(query))
+            books.pay(round, price, query.charged_digest, self._permission.under(query))
         _log_counts(question, self._able.patients)
         # Who has no room left adds zero, like somebody who is not there.
         columns = part.columns(None if individual is None else individual.room_for(price))

@@ -73,7 +73,7 @@ class Permission:
         approval = self._approval(query)
         subjects = self.ledger.subjects_under(self.study, approval, except_round=except_round)
         # Charges of earlier versions name their subject alone.
-        sessions = len(subjects) if approval is not None else subjects.count(query.approved_digest)
+        sessions = len(subjects) if approval is not None else subjects.count(query.charged_digest)
         return sessions >= self.policy.statistics.max_sessions_per_approval
 
     def under(self, query: QueryAsked) -> str | None:

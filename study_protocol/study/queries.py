@@ -39,15 +39,10 @@ class QueryDocument(Message):
         return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
 
     def digest_with(self, model: str | None) -> str:
-        """Return the digest of what a person at a hospital approves.
-
-        It is of this question, of one in steps of its first step, and if it is about a model, of the model's SHA-256
-        (hex).
-        """
-        digest = self.first_step().digest()
+        """Return the digest of this question and, if it is about a model, of the model's SHA-256 (hex)."""
         if model is None:
-            return digest
-        return hashlib.sha256(canonical_json({"query": digest, "model": model})).hexdigest()
+            return self.digest()
+        return hashlib.sha256(canonical_json({"query": self.digest(), "model": model})).hexdigest()
 
     def in_form_for(self, protocol: int) -> QueryDocument:
         """Return the document with its question as in `BaseQuestion.in_form_for`."""
@@ -254,7 +249,12 @@ class Query(Message):
 
     @property
     def approved_digest(self) -> str:
-        """The digest under which a hospital's approval of it is kept."""
+        """The digest under which a hospital's approval of it is kept: of a question in steps that of the first one."""
+        return self.document.first_step().digest_with(None if self.model is None else self.model.sha256)
+
+    @property
+    def charged_digest(self) -> str:
+        """The digest under which a hospital pays for it: of this very step."""
         return self.document.digest_with(None if self.model is None else self.model.sha256)
 
 
@@ -272,5 +272,10 @@ class QueryAsked(Message):
 
     @property
     def approved_digest(self) -> str:
-        """The digest under which a hospital's approval of it is kept."""
+        """The digest under which a hospital's approval of it is kept: of a question in steps that of the first one."""
+        return self.document.first_step().digest_with(None if self.model is None else self.model.sha256)
+
+    @property
+    def charged_digest(self) -> str:
+        """The digest under which a hospital pays for it: of this very step."""
         return self.document.digest_with(None if self.model is None else self.model.sha256)

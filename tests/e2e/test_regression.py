@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from accounting.budget.budget import replay
 from accounting.plan.queries import QueryCost
+from client_sdk.api.client import Client
 from client_sdk.guard.approvals import Approvals
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from server.db.rows import find_study
 from server.services.queries import ask
 from server.services.queries.schedule import queue
+from study_protocol.study.any_settings import settings_from
 from study_protocol.study.queries import Consent, QueryDocument
 from tests.factories.asking import NAMES, Site, answering_policy, drive, enrolled, operator
 from tests.factories.dying import Killed, dying_at
@@ -23,6 +26,10 @@ from tests.factories.live_coordinator import live
 from tests.factories.settings import statistics_settings
 from tests.factories.studies import FakeClock
 from tests.harness import laws
+from tests.harness.dying_processes import HIT_SECONDS, Stage
+from tests.harness.forked import ForkedProcesses
+from wardround.demo.live import embedded_postgres, open_study
+from wardround.demo.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +106,58 @@ def test_a_coordinator_that_asks_for_more_sums_of_a_step_than_were_approved_is_r
         for site in sites:
             site.join(30)
             assert charged(site) == STEPS
+
+
+# In each step the hospital's process dies at the first, and then the coordinator's at the second.
+KILLED = (
+    ("hospital.after-charge", "worker.after-answer"),
+    ("hospital.after-octets", "worker.before-answer"),
+)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_processes_that_are_killed_in_each_step_end_in_one_result(tmp_path: Path, database: str) -> None:
+    names = ("alpha", "beta", "gamma", "delta")
+    values = statistics_settings(epsilon=5.0).as_json()
+    values["privacy"]["masking"] |= {"step_deadline_seconds": 900.0, "expiry_seconds": 3600.0}
+    chosen = settings_from(values | {"schedule": {"min_clients": 4, "round_deadline_seconds": 3600.0}})
+    policy = 'studies = ["ward"]\nlargest_delta = 1e-3\n[statistics]\nqueries = "allow"\n'
+    predictors = [{"column": "x0", "low": -3.0, "high": 3.0}]
+    outcome = {"column": "y", "categories": ["1"]}
+    question = REGRESSION | {"outcome": outcome, "predictors": predictors, "steps": len(KILLED)}
+    asked = QueryDocument.model_validate({"question": question})
+    url = nullcontext(None) if database == "sqlite" else embedded_postgres()
+    with url as address, ForkedProcesses() as processes:
+        stage = Stage(tmp_path, address, processes, dict.fromkeys(names, 400))
+        stage.coordinator.prepare()
+        stage.serve()
+        stage.coordinator.wait_ready()
+        with stage.coordinator.operator() as lead:
+            open_study(lead, "ward", "Ward", chosen, stage.hospitals, stage.coordinator.origin, policy=policy)
+            lead.ask_query("ward", asked)
+        for name in names[1:]:
+            stage.join(name, "ward")
+        for hospital, worker in KILLED:
+            # All four are needed, so that nothing begins without this one.
+            stage.wait_dead(stage.join("alpha", "ward", hospital), hospital)
+            stage.stop_coordinator()
+            dying = stage.serve(worker)
+            stage.join("alpha", "ward")
+            stage.wait_dead(dying, worker)
+            stage.joined["alpha"].kill()
+            stage.serve()
+        with stage.coordinator.operator(patience_seconds=HIT_SECONDS) as lead:
+            assert until(lambda: _is_answered(lead, len(KILLED)), seconds=HIT_SECONDS, check=lambda: None)
+            result = lead.ask("ward", asked)
+            assert (result.query.number, result.tables[0].name) == (len(KILLED), "coefficients")
+            lead.move_study("ward", "stop")
+            homes = {name: hospital.home for name, hospital in stage.hospitals.items()}
+            assert laws.check(lead, "ward", homes).charged_queries == len(KILLED)
+
+
+def _is_answered(lead: Client, number: int) -> bool:
+    queries = lead.queries("ward").queries
+    return len(queries) == number and queries[-1].state == "answered"
 
 
 def approve(sites: list[Site]) -> None:

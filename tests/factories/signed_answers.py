@@ -64,6 +64,8 @@ def answered(asked: QueryDocument, *, key: Ed25519PrivateKey = KEY, **fields: An
     """An answered query, signed by `key`."""
     place = fields.pop("place", None)
     said = published(asked, **fields)
+    # Without a place it is shown as query 1, whatever its answer says.
+    number = 1 if place is None else said.query
     signature = sign_document(key, QUERY_ANSWER, said.model_dump(mode="json"))
     answered = SignedAnswer(published=said, signature=signature)
-    return shown(asked, state="answered", round=4, number=said.query, answered=answered, place=place)
+    return shown(asked, state="answered", round=4, number=number, answered=answered, place=place)

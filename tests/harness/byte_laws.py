@@ -190,7 +190,7 @@ def no_question_is_answered_twice(
         if query.answered is not None and answered.get(query.sha256) != query.answered.published.round:
             raise LawBroken(f"query {query.number} is answered by a round that its ledger did not settle for it")
     # A hospital keeps what its approval is kept by: the question with the model that it is about.
-    paid = {query.sha256: query.approved_digest for query in queries}
+    paid = {query.sha256: query.charged_digest for query in queries}
     for name, home in homes.items():
         _hospital_answered_once(name, home, {round: paid.get(digest) for round, digest in digest_by_round.items()})
 

@@ -45,22 +45,22 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
         require_queries_as_charged(tx, row, document.digest())
         attempt = _attempt(tx, row, document)
         # Else its cost is charged or kept already, and this is what it has cost.
-        asked = document if attempt.asked is None else attempt.asked
-        cost, steps, later = asked.cost(), asked.question.costs_after(), kept_after(row, asked)
-        supposed, noise = budget.supposing(reserved(tx, row)), noise_of(asked, settings, row.quorum)
+        target = document if attempt.queued is None else attempt.queued
+        cost, steps, later = target.cost(), target.question.costs_after(), kept_after(row, target)
+        supposed, noise = budget.supposing(reserved(tx, row)), noise_of(target, settings, row.quorum)
         authorisation = supposed.supposing(later).authorise_query(cost)
-        is_allowed = attempt.asked is None or authorisation.is_allowed
+        is_allowed = attempt.queued is None or authorisation.is_allowed
         return QueryForecast(
             sha256=document.digest(),
-            known=None if attempt.known is None else attempt.known.number,
+            known=None if attempt.existing is None else attempt.existing.number,
             allowed=is_allowed,
             reason=None if is_allowed else authorisation.reason,
             cells=cost.cells,
-            sensitivity=asked.question.sensitivity,
+            sensitivity=target.question.sensitivity,
             noise_std=noise.guaranteed,
-            noise_expected=noise_of(asked, settings, _active(tx, row)).present,
+            noise_expected=noise_of(target, settings, _active(tx, row)).present,
             limits=effects(budget, cost, steps),
-            least_noise_multiplier=None if authorisation.is_allowed else _min_noise(supposed, row, asked),
+            least_noise_multiplier=None if authorisation.is_allowed else _min_noise(supposed, row, target),
             sums=1 + len(steps),
         )
 
@@ -83,11 +83,13 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
         _require_askable(row, document)
         require_queries_as_charged(tx, row, document.digest())
         attempt = _attempt(tx, row, document)
-        known, asked = attempt.known, attempt.asked
-        if known is not None and asked is None:
-            return Written(view(coordinator, tx, row, known, with_clients=with_clients), created=False)
-        query = _let_in(coordinator, tx, row, asked or document, attempt.failed)
-        return Written(view(coordinator, tx, row, known or query, with_clients=with_clients), created=known is None)
+        existing = attempt.existing
+        if existing is not None and attempt.queued is None:
+            return Written(view(coordinator, tx, row, existing, with_clients=with_clients), created=False)
+        query = _let_in(coordinator, tx, row, attempt.queued or document, attempt.failed)
+        return Written(
+            view(coordinator, tx, row, existing or query, with_clients=with_clients), created=existing is None
+        )
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
 
@@ -96,19 +98,19 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
 class _Attempt:
     """What asking a document would do.
 
-    known   the query of this very document, if the study has it
-    asked   the document that is queued: this one, or the failed step from which its question goes on. None: none is
-    failed  the query that is tried anew
+    existing  the query of this very document, if the study has it
+    queued    the document that is queued: this one, or the failed step from which its question goes on. None: none is
+    failed    the query that is tried anew
     """
 
-    known: QueryRow | None
-    asked: QueryDocument | None
+    existing: QueryRow | None
+    queued: QueryDocument | None
     failed: QueryRow | None = None
 
 
 def _attempt(tx: Transaction, study: StudyRow, document: QueryDocument) -> _Attempt:
-    known = find_same(tx, study, document)
-    if known is None:
+    existing = find_same(tx, study, document)
+    if existing is None:
         if document.step > 1:
             raise Rejected(
                 "invalid-request",
@@ -116,10 +118,10 @@ def _attempt(tx: Transaction, study: StudyRow, document: QueryDocument) -> _Atte
                 "leads to it",
             )
         return _Attempt(None, document)
-    if known.state == "failed":
-        return _Attempt(known, document, known)
+    if existing.state == "failed":
+        return _Attempt(existing, document, existing)
     resumed = None if study.state == "finished" else to_resume(tx, study, document)
-    return _Attempt(known, None) if resumed is None else _Attempt(known, *resumed)
+    return _Attempt(existing, None) if resumed is None else _Attempt(existing, *resumed)
 
 
 def _let_in(
@@ -196,9 +198,11 @@ def _require_askable(study: StudyRow, document: QueryDocument) -> None:
             "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
             "of them aside before training begins",
         )
-    if isinstance(document.question, Distances) and (fault := fault_of_distances(settings)) is not None:
-        raise Rejected("invalid-request", fault)
-    if document.steps > 1 and (fault := fault_of_steps(settings)) is not None:
+    faults = [
+        fault_of_distances(settings) if isinstance(document.question, Distances) else None,
+        fault_of_steps(settings) if document.steps > 1 else None,
+    ]
+    if fault := next(filter(None, faults), None):
         raise Rejected("invalid-request", fault)
     if document.question.protocol > study.protocol:
         raise Rejected(

@@ -137,7 +137,7 @@ def test_a_step_that_fails_says_why_and_one_of_another_question_is_not_believed(
         Walk(*begun, shown(second, number=2, state="failed", reason="undecided"), question=first).run()
     for other in (third, first, later_steps(regression(noise_multiplier=3.0))[1], ASKED):
         with pytest.raises(AnswerNotSigned, match="query 2 is no next step of the question"):
-            Walk(*begun, answered(other, number=2), question=first).run()
+            Walk(*begun, answered(other, number=2, place=place(2, None)), question=first).run()
 
 
 def documents_sent(walk: Walk) -> list[QueryDocument]:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from study_protocol.study.model_info import ModelInfo
 from study_protocol.study.queries import Consent, QueryAsked, QueryDocument
 from study_protocol.wire.signing import SigningError
+from tests.factories.regressions import later_steps, regression
 from tests.factories.signed_answers import KEY, answered, document, published, shown
 
 ASKED = document("count")
@@ -35,6 +36,7 @@ def test_a_document_is_named_by_its_canonical_json() -> None:
 def test_what_a_person_approves_is_the_question_and_the_model_that_it_is_about() -> None:
     alone = QueryAsked(number=1, document=ASKED)
     about = QueryAsked(number=1, document=ASKED, model=MODEL)
+    assert alone.charged_digest == ASKED.digest()
     assert alone.approved_digest == ASKED.digest() == shown(ASKED).approved_digest
     expected = hashlib.sha256(canonical({"model": "a" * 64, "query": ASKED.digest()})).hexdigest()
     assert about.approved_digest == expected == shown(ASKED, model=MODEL).approved_digest
@@ -72,3 +74,15 @@ def test_a_query_about_no_model_is_written_as_earlier_versions_read_it() -> None
 def test_a_consent_is_a_plain_yes_or_no_with_a_code(entries: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Consent.model_validate(entries)
+
+
+def test_all_steps_of_a_question_are_approved_as_one_and_paid_for_each_by_itself() -> None:
+    steps = later_steps(regression())
+    for shown_of in (lambda step: shown(step), lambda step: QueryAsked(number=1, document=step)):
+        queries = [shown_of(step) for step in steps]
+        assert {query.approved_digest for query in queries} == {steps[0].digest()}
+        assert [query.charged_digest for query in queries] == [step.digest() for step in steps]
+    assert [(step.step, step.steps) for step in steps] == [(1, 3), (2, 3), (3, 3)]
+    assert steps[1].costs() == tuple(step.cost() for step in steps[1:])
+    # A question of one step is its own first step.
+    assert (ASKED.step, ASKED.steps, ASKED.first_step(), ASKED.costs()) == (1, 1, ASKED, (ASKED.cost(),))

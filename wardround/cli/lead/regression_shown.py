@@ -18,32 +18,24 @@ _NEEDED = {"term", "estimate", "low", "high", "std_error", "p_value", "dp_error"
 
 def is_result(answer: Answer) -> bool:
     """Return whether these are the coefficients of a regression, and not a step on the way to them."""
+    names = {each.name for each in answer.tables}
     first = answer.tables[0]
-    return first.name == "coefficients" and set(first.columns) >= _NEEDED
+    # Suppressed, the number of patients has a table without a row.
+    return first.name == "coefficients" and set(first.columns) >= _NEEDED and "patients" in names
 
 
 def show_regression(answer: Answer) -> None:
     """Print the coefficients beside their ratios, and the number of patients."""
-    first, *others = answer.tables
-    ratios = next((other for other in others if other.name == "ratios"), None)
-    heads = ["", "coefficient", "std. error", "of it noise", "p", "95 % interval"]
-    heads += [] if ratios is None else [ratios.title.removesuffix("s"), "95 % interval"]
-    effects = {} if ratios is None else {row["term"]: row for row in _rows(ratios)}
-    lines = [
-        [
-            str(row["term"]),
-            *(_figure(row[name]) for name in ("estimate", "std_error", "dp_error")),
-            _p_value(row["p_value"]),
-            _interval(row),
-            *([] if ratios is None else _ratio(effects.get(row["term"]))),
-        ]
-        for row in _rows(first)
-    ]
+    tables = {each.name: each for each in answer.tables}
+    first, ratios = answer.tables[0], tables.get("ratios")
+    heads, lines = ["", "coefficient", "std. error", "of it noise", "p", "95 % interval"], [*map(_line, _rows(first))]
+    if ratios is not None:
+        heads += [ratios.title.removesuffix("s"), "95 % interval"]
+        effects = {row["term"]: row for row in _rows(ratios)}
+        lines = [[*line, *_ratio(effects.get(line[0]))] for line in lines]
     table(first.title, heads, lines)
-    for other in others:
-        if other.name == "patients":
-            (row,) = _rows(other)
-            say(f"{other.title}: {_figure(row['estimate'])} (95 % {_interval(row)})")
+    for row in _rows(tables["patients"]):
+        say(f"{tables['patients'].title}: {_figure(row['estimate'])} (95 % {_interval(row)})")
 
 
 def cost_lines(client: Client, query: Query) -> list[str]:
@@ -61,8 +53,13 @@ def cost_lines(client: Client, query: Query) -> list[str]:
     ]
 
 
-def _rows(shown: AnswerTable) -> Iterator[_Row]:
-    return (dict(zip(shown.columns, row, strict=True)) for row in shown.rows)
+def _rows(answer_table: AnswerTable) -> Iterator[_Row]:
+    return (dict(zip(answer_table.columns, row, strict=True)) for row in answer_table.rows)
+
+
+def _line(row: _Row) -> list[str]:
+    figures = [_figure(row[name]) for name in ("estimate", "std_error", "dp_error")]
+    return [str(row["term"]), *figures, _p_value(row["p_value"]), _interval(row)]
 
 
 def _figure(value: float | str | None) -> str:

@@ -222,6 +222,50 @@ def test_yes_approves_the_question_that_was_read_and_no_other(registry: list[Sit
     assert "denied_columns names age. No approval changes that" in shown
 
 
+DEATH = """\
+kind = "glm"
+family = "logistic"
+steps = 2
+noise_multiplier = 4.0
+outcome = { column = "ill", categories = ["1"] }
+predictors = [{ column = "age", low = 0.0, high = 100.0 }]
+"""
+
+
+@pytest.mark.slow
+def test_a_regression_is_asked_once_and_shown_after_its_last_step(
+    here: Live, answering: Any, run: Run, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "death.toml")
+    Path(file).write_text(DEATH)
+    planned = run("ask", "registry", file, "--plan", operator=True).stdout
+    assert "2 sums are asked for, one after another. The limits below count all of them" in planned
+    table = tmp_path / "fit.csv"
+    shown = run("ask", "registry", file, "--csv", str(table), operator=True)
+    assert "query 2, step 2 of 2: " in shown.stderr
+    assert "Step 2 of 2. It is the last step: its answer is the result." in shown.stdout
+    assert "its 2 steps together cost ε" in shown.stdout
+    assert "patients with every value:" in shown.stdout
+    with table.open(newline="") as written:
+        assert [row["term"] for row in csv.DictReader(written)] == ["age", "intercept"]
+    # The same question again is the stored answer, at no cost.
+    again = json.loads(run("ask", "registry", file, "--json", operator=True).stdout)
+    assert (again["number"], again["place"]["step"]) == (2, 2)
+    listed = run("query", "show", "registry", "1", operator=True).stdout
+    assert "Step 1 of 2. Query 2 followed from it." in listed
+
+
+@pytest.mark.slow
+def test_a_hospital_is_told_of_all_steps_before_it_approves(
+    here: Live, registry: list[Site], run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "death.toml").write_text(DEATH)
+    run("ask", "registry", str(tmp_path / "death.toml"), "--no-wait", operator=True)
+    shown = run("query", "show", "registry", "1", "--home", str(registry[0].directory)).stdout
+    assert "this is step 1 of 2. Each next step is asked by itself" in shown
+    assert "one approval is for all steps. No step has less noise than" in shown
+
+
 @pytest.mark.slow
 def test_ready_questions_come_from_declared_columns(here: Live, registry: Any, run: Run, tmp_path: Path) -> None:
     columns = str(tmp_path / "columns.toml")
