@@ -30,8 +30,9 @@ class ExclusionFile:
     @property
     def subject(self) -> str:
         """The file, as messages name it."""
-        named = f"the list {self.path} that excluded_patients_file names in the site policy"
-        return named if self.is_named else f"the list of objections {self.path}"
+        if self.is_named:
+            return f"the list {self.path} that excluded_patients_file names in the site policy"
+        return f"the list of objections {self.path}"
 
     def read(self) -> bytes:
         """Return the bytes of the file, none of a file that is not there and need not be.
@@ -65,10 +66,10 @@ class ExclusionFile:
         path = self.path.resolve()
         with _locked(path):
             data = self.read()
-            known = {objection_key(entry.identity) for entry in self.entries(data)}
+            listed_keys = {objection_key(entry.identity) for entry in self.entries(data)}
             new: dict[str, str] = {}
             for identity in identities:
-                if (key := objection_key(identity)) not in known:
+                if (key := objection_key(identity)) not in listed_keys:
                     new.setdefault(key, identity)
             if not new:
                 return

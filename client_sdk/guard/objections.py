@@ -95,8 +95,8 @@ class ObjectionLedger(LedgerChain):
         Raises:
             LedgerNotWritten: the ledger is unchanged.
         """
-        known, before = {each.digest for each in self.objections()}, len(self._entries)
-        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in known]
+        recorded_digests, before = {each.digest for each in self.objections()}, len(self._entries)
+        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in recorded_digests]
         if new:
             with self._writing():
                 self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_OBJECTION, self._key))

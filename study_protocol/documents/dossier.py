@@ -9,13 +9,13 @@ from study_protocol.documents.card import Section
 from study_protocol.documents.check import Check, OpenedCertificate
 from study_protocol.documents.egress_lines import EHDSR, SATRE
 from study_protocol.documents.pdf_content import digest
-from study_protocol.documents.report import Report
+from study_protocol.documents.sectioned import SectionedDocument
 
 LIMIT_COLUMNS = ("Limit", "Guaranteed ε", "Limit ε", "δ", "Right guess at most")
 MARKED = f"What is marked {YOURS} does not follow from the certificate: your organisation writes it."
 
 
-def dossier(document: OpenedCertificate, signature: Check) -> Report:
+def dossier(document: OpenedCertificate, signature: Check) -> SectionedDocument:
     """Return the egress dossier of a certificate.
 
     Args:
@@ -37,7 +37,7 @@ def dossier(document: OpenedCertificate, signature: Check) -> Report:
         section_of(satre, SATRE, stated, (MARKED,)),
         section_of(tehdas, EHDSR, stated, (MARKED, _SELECTION)),
     )
-    return report_of("Egress dossier", document, sections)
+    return document_about("Egress dossier", document, sections)
 
 
 _SELECTION = (
@@ -45,12 +45,12 @@ _SELECTION = (
 )
 
 
-def report_of(kind: str, document: OpenedCertificate, sections: tuple[Section, ...]) -> Report:
+def document_about(kind: str, document: OpenedCertificate, sections: tuple[Section, ...]) -> SectionedDocument:
     """Return a document about a certificate, which is attached."""
     stated = document.certificate
     running = f"{kind} of study {stated.study}, certificate of {stated.issued_at:%Y-%m-%d %H:%M} UTC"
     attached = json.dumps(document.raw, indent=1, ensure_ascii=False, sort_keys=True)
-    return Report(kind, stated.title or stated.study, running, stated.issued_at, sections, attached)
+    return SectionedDocument(kind, stated.title or stated.study, running, stated.issued_at, sections, attached)
 
 
 def origin_section(document: OpenedCertificate, signature: Check) -> Section:

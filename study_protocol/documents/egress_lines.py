@@ -6,37 +6,37 @@ M7.4, draft for public consultation of 12 September 2025, section 4.4. There eve
 
 from __future__ import annotations
 
-from study_protocol.documents.asked_lines import Answer, AskedLine, always, bound, file, released, rounds, yours
+from study_protocol.documents.asked_lines import AskedLine, LineAnswer, always, bound, file, released, rounds, yours
 from study_protocol.study.certificate import Certificate
 
 
-def _classes(stated: Certificate) -> Answer:
-    return Answer(f"Two kinds of output are released to readers: {released(stated)}. ε counts the noise of each.")
+def _classes(stated: Certificate) -> LineAnswer:
+    return LineAnswer(f"Two kinds of output are released to readers: {released(stated)}. ε counts the noise of each.")
 
 
-def _minimum(stated: Certificate) -> Answer:
-    return Answer(
+def _minimum(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Readers get models and answers, and no record: {released(stated)}. People use one file: {file(stated)}. What "
         "other parties see stands under Who sees what."
     )
 
 
-def _intended(stated: Certificate) -> Answer:
-    return Answer(
+def _intended(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Frozen before the first round: settings {stated.settings_sha256}, at most {stated.rounds.most} rounds and "
         f"{stated.mechanism.max_steps} noised steps."
     )
 
 
-def _process(stated: Certificate) -> Answer:
-    return Answer(
+def _process(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The study charges every output before it is computed, and stops by itself at its limit. {bound(stated)}",
         "name your written process of disclosure control, and where this dossier is filed in it.",
     )
 
 
-def _unchecked(stated: Certificate) -> Answer:
-    return Answer(
+def _unchecked(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Weights of a model cannot be read by a person. The technical control is noise, fixed before training and "
         f"counted for all outputs together. {bound(stated)} It bounds what weights can hold of any one record. "
         f"Exported: {file(stated)}.",
@@ -44,16 +44,16 @@ def _unchecked(stated: Certificate) -> Answer:
     )
 
 
-def _semi_automated(stated: Certificate) -> Answer:
-    return Answer(
+def _semi_automated(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         "`wardround certificate verify certificate.json --ledger ledger.jsonl --model model.safetensors` checks the "
         f"signature, the file and every ε without a network, and from {stated.ledger.entries} ledger entries. Exit "
         "code 0: all good. 4: a check failed. 1: one is not known. A person decides."
     )
 
 
-def _machine_readable(stated: Certificate) -> Answer:
-    return Answer(
+def _machine_readable(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The certificate is JSON and is attached to this dossier's PDF. It names the output ({file(stated)}) and "
         f"the settings by {stated.settings_sha256}.",
         "keep it with the exported file for as long as your rules of retention ask.",
@@ -75,7 +75,7 @@ SATRE: tuple[AskedLine, ...] = (
         "3.3.06",
         "a statistical basis that guides the decisions of an output checker",
         "recommended",
-        lambda stated: Answer(f"Differential privacy. {bound(stated)}"),
+        lambda stated: LineAnswer(f"Differential privacy. {bound(stated)}"),
     ),
     AskedLine(
         "3.3.07",
@@ -94,40 +94,40 @@ SATRE: tuple[AskedLine, ...] = (
 )
 
 
-def _environment(stated: Certificate) -> Answer:
-    return Answer(
+def _environment(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Records stay at their hospital and are read there. {stated.members.active} hospitals take part at the time "
         "of issue, and none of them sees records of another.",
         "say which machine at your hospital reads the records, and whether it is a secure processing environment.",
     )
 
 
-def _minimised(stated: Certificate) -> Answer:
+def _minimised(stated: Certificate) -> LineAnswer:
     masked = "The coordinator sees sums of updates only. " if stated.mechanism.masked else ""
     sees = " ".join(f"{line[:1].upper()}{line[1:]}." for line in stated.who_sees_what)
-    return Answer(
+    return LineAnswer(
         f"No person outside a hospital gets access to its records. {masked}{sees}",
         "describe the technical and organisational measures of your own machine and network.",
     )
 
 
-def _logs(stated: Certificate) -> Answer:
-    return Answer(
+def _logs(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The study's ledger has {stated.ledger.entries} entries in a hash chain, with the signed head "
         f"{stated.ledger.sha256}. Each hospital has a ledger and an egress log of its own (`wardround egress-log`).",
         "logs of access to the machine and to the records.",
     )
 
 
-def _non_personal(stated: Certificate) -> Answer:
-    return Answer(
+def _non_personal(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Exported: {released(stated)}. {bound(stated)}",
         "whether this makes the output anonymous is a judgement of the reviewer. ε is a ground for it, no verdict.",
     )
 
 
-def _reviewed(stated: Certificate) -> Answer:
-    return Answer(
+def _reviewed(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The reviewer can compute every ε again, check that the file is the named one, and count what left: "
         f"{rounds(stated)}.",
         "name the reviewer and the date of the review.",

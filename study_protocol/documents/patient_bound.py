@@ -63,15 +63,15 @@ def _of_patient(limit: LimitStatement) -> PatientBound:
         if epsilon is not None and limit.attack_success is not None:
             # Over all that the plan may release, so that a round under way is in it.
             guess = limit.attack_success
-        whom = "It holds for every patient, whatever else an attacker knows."
-        return PatientBound("classical", epsilon, delta, guess, f"{whom} {against}")
-    whom = (
+        scope = "It holds for every patient, whatever else an attacker knows."
+        return PatientBound("classical", epsilon, delta, guess, f"{scope} {against}")
+    scope = (
         "It holds on average over patients like those that the study measured. A patient unlike them is covered by the "
         "classical number alone."
     )
     assumption = str((limit.certificate or {}).get("assumption", ""))
     rests = f" It rests on: {assumption}." if assumption else ""
-    return PatientBound("Bayesian", epsilon, delta, guess, f"{whom} {against}{rests}")
+    return PatientBound("Bayesian", epsilon, delta, guess, f"{scope} {against}{rests}")
 
 
 def _of_hospital(limit: LimitStatement) -> PatientBound:

@@ -15,7 +15,7 @@ from study_protocol.files.durable import write_durably
 from study_protocol.files.private import make_private_folder
 from wardround.cli.hospital.hospital import Dataset, PatientColumn, PolicyFile, policy_in_force
 from wardround.cli.hospital.named_records import named_records
-from wardround.cli.officer.certificate import Fonts, opened
+from wardround.cli.shared.certificate_file import Fonts, opened
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.objecting import TakenObjection
     from private_learning.records import Records
-    from study_protocol.documents.report import Report
+    from study_protocol.documents.sectioned import SectionedDocument
 
 Identifier = Annotated[
     str | None,
@@ -80,18 +80,18 @@ def add(
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
         identities = _identities(identifier, file)
-        _require_output(output, several=len(identities) > 1)
+        _require_output(output, patients=len(identities))
         records = _records(data, patient_column, directory, dataset)
         if not directory.is_dir():
             say(f"{directory} is new: no hospital has enrolled in it yet (--home names another directory)", err=True)
-        taken = take_objections(directory, rules, identities, person.acting())
+        objections = take_objections(directory, rules, identities, person.acting())
         # Before the letters: the patients are left out, whatever comes of these.
         if not as_json:
-            _show_taken(taken, rules)
+            _show_taken(objections, rules)
         letters = _Letters(directory, rules, certificate, records, output, form, fonts)
         by_number = letters.written_for(identities)
         if as_json:
-            print_json([_as_json(each, by_number[each.objection.number]) for each in taken])
+            print_json([_as_json(each, by_number[each.objection.number]) for each in objections])
         else:
             _show_letters(list(by_number.values()))
 
@@ -113,7 +113,7 @@ def letter(
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
         identities = _identities(identifier, None)
-        _require_output(output, several=False)
+        _require_output(output, patients=1)
         records = _records(data, patient_column, directory, dataset)
         letters = _Letters(directory, rules, certificate, records, output, form, fonts)
         _show_letters(list(letters.written_for(identities).values()))
@@ -181,7 +181,7 @@ class _Letters:
             )
             content = letter_of(self.home, objection, self.rules, documents, presence, datetime.now(UTC))
             path = self._path(objection.number)
-            write_durably(path, document_bytes(content.report(), path, self.fonts))
+            write_durably(path, document_bytes(content.document(), path, self.fonts))
             paths[objection.number] = path
         return paths
 
@@ -193,7 +193,7 @@ class _Letters:
         return folder / f"objection-{number}.{self.form}"
 
 
-def document_bytes(report: Report, path: Path, fonts: Path | None) -> bytes:
+def document_bytes(report: SectionedDocument, path: Path, fonts: Path | None) -> bytes:
     """Return a document in the form that the file's name asks for."""
     return report.to_pdf(fonts) if path.suffix.lower() == ".pdf" else report.to_markdown().encode()
 
@@ -219,7 +219,7 @@ def _identities(identifier: str | None, file: Path | None) -> list[str]:
     return [identity_of(text or "")]
 
 
-def _require_output(output: Path | None, *, several: bool) -> None:
+def _require_output(output: Path | None, *, patients: int) -> None:
     """Require that letters can be written there, before anything is recorded. Raises ConfigurationError, OSError."""
     from client_sdk.errors import ConfigurationError
 
@@ -227,7 +227,7 @@ def _require_output(output: Path | None, *, several: bool) -> None:
         return
     if output.suffix.lower() not in (".md", ".pdf"):
         raise ConfigurationError(f"{output} ends with neither .md nor .pdf, and is no folder")
-    if several:
+    if patients > 1:
         raise ConfigurationError(f"{output}: there is a letter for each patient. Name a folder that is there")
     require_writable(output, replaces=True)
 
@@ -244,16 +244,16 @@ def _records(data: Path | None, patient_column: str | None, home: Path, dataset:
     return records, data.name
 
 
-def _show_taken(taken: Sequence[TakenObjection], rules: SitePolicy) -> None:
-    for each in taken:
+def _show_taken(objections: Sequence[TakenObjection], rules: SitePolicy) -> None:
+    for each in objections:
         since = each.objection.at[:16].replace("T", " ")
         if not each.is_new:
-            again = "" if each.was_listed else ". The patient was not on the list any more, and is again"
-            say(f"objection {each.objection.number}: recorded since {since} UTC{again}")
+            relisted = "" if each.was_listed else ". The patient was not on the list any more, and is again"
+            say(f"objection {each.objection.number}: recorded since {since} UTC{relisted}")
             continue
         listed = "The list named the patient before" if each.was_listed else "The patient is on the list now"
         say(f"objection {each.objection.number}: recorded {since} UTC. {listed}: left out from the next round on")
-    if rules.approval.people > 1 and any(not each.was_listed for each in taken):
+    if rules.approval.people > 1 and any(not each.was_listed for each in objections):
         say(
             "the list is a part of the site policy, which people here agree to together. A running `join` goes on. "
             "Before its next start run `wardround policy agree`",
@@ -271,9 +271,9 @@ def _facts(objection: Objection) -> dict[str, object]:
     return {"number": objection.number, "at": objection.at, "person": person, "digest": objection.digest}
 
 
-def _as_json(taken: TakenObjection, path: Path) -> dict[str, object]:
-    return _facts(taken.objection) | {
-        "new": taken.is_new,
-        "was_listed": taken.was_listed,
+def _as_json(objection: TakenObjection, path: Path) -> dict[str, object]:
+    return _facts(objection.objection) | {
+        "new": objection.is_new,
+        "was_listed": objection.was_listed,
         "letter": str(path),
     }

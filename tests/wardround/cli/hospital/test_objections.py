@@ -1,4 +1,7 @@
-"""The group `objection` as people type it: one patient, a file of them, a bad one, and the letters."""
+"""The group `objection` as people type it: one patient, a file of them, a bad one, and the letters.
+
+It tests wardround.cli.hospital.objections.
+"""
 
 from __future__ import annotations
 
