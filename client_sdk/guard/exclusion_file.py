@@ -65,12 +65,14 @@ class ExclusionFile:
         # A link stays one: the file that it leads to is replaced.
         path = self.path.resolve()
         with _locked(path):
+            # Read again under the lock: another process may have added meanwhile.
             data = self.read()
             listed_keys = {objection_key(entry.identity) for entry in self.entries(data)}
             new: dict[str, str] = {}
             for identity in identities:
                 if (key := objection_key(identity)) not in listed_keys:
                     new.setdefault(key, identity)
+            # An unchanged list keeps its time, by which people and backups see changes.
             if not new:
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

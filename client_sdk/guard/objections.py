@@ -96,6 +96,7 @@ class ObjectionLedger(LedgerChain):
             LedgerNotWritten: the ledger is unchanged.
         """
         recorded_digests, before = {each.digest for each in self.objections()}, len(self._entries)
+        # Two spellings in one command are one patient, too.
         new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in recorded_digests]
         if new:
             with self._writing():
@@ -109,6 +110,7 @@ class ObjectionLedger(LedgerChain):
     def _key(self) -> bytes:
         query = "SELECT data FROM running_sums WHERE study = ?"
         row = self._connection.execute(query, (_OBJECTION,)).fetchone()
+        # With a new key no patient would be found any more, and each could be recorded twice.
         if row is None and self._entries:
             raise LedgerDamaged(f"{OBJECTIONS_LEDGER} has lost the key of its digests: restore it from a backup")
         return secrets.token_bytes(32) if row is None else bytes(row[0])

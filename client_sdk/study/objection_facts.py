@@ -57,6 +57,7 @@ def letter_of(
     local_limits: list[str] = []
     for path in ledger_files(home):
         with HospitalLedger.open(path, read_only=True) as ledger:
+            # A data set that came after the objection has never read the patient's records.
             last = objection.ledgers.get(path.stem, 0)
             ledger_studies = list(_studies(ledger, path.stem, _until(ledger, last), by_study))
             studies += ledger_studies
@@ -127,11 +128,13 @@ def _bounds(
     """Return the bounds of a study and their source."""
     if document is not None:
         stated = document.certificate
+        # Not the key that the document names: the one that this hospital has joined under.
         key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
         if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
             raise LedgerNotExtended(
                 f"the certificate of {study} is not signed with the key that this hospital joined the study under"
             )
+        # Numbers that end earlier are too small for this patient.
         if stated.round < newest:
             raise ConfigurationError(
                 f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
@@ -139,6 +142,7 @@ def _bounds(
             )
         source = f"the certificate up to round {stated.round}, whose signature was checked"
         return patient_bounds(stated.limits), source
+    # The hospital has followed this copy entry by entry before each round, with its own count of the budget.
     entries = ledger.seen_ledger(study).entries()
     if not entries:
         return [], "Write this letter again with the study's certificate (--certificate)."
@@ -164,6 +168,7 @@ def _local_limits(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> I
                 f"Over all studies on data set {dataset}, this hospital's own limit for every patient is ε "
                 f"{exact(limit.epsilon)} at δ {significant(limit.delta)}, {used}."
             )
+    # Beside the limit above, which does not count them.
     for study, plan in ledger.whole_plans().items():
         if plan.level == "instance":
             yield (

@@ -77,6 +77,7 @@ def rounds(stated: Certificate) -> str:
 def released(stated: Certificate) -> str:
     """Return what left, as numbers: models and answers."""
     trained = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    # The other charged rounds were of questions, which take no step.
     answered = stated.rounds.charged - trained
     models = "1 round of training" if trained == 1 else f"{trained} rounds of training"
     sums = "1 question" if answered == 1 else f"{answered} questions"

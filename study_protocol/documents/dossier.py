@@ -22,6 +22,7 @@ def dossier(document: OpenedCertificate, signature: Check) -> SectionedDocument:
         signature: the check of its signature, which is stated. A bad one makes no dossier: the caller refuses it.
     """
     stated = document.certificate
+    # With version and date: a later text may number its lines otherwise.
     satre = "SATRE 2, capability 3.3 Output Management (specification 2.0.1)"
     tehdas = "TEHDAS2 M7.4, requirements of the European Health Data Space (draft of 12 September 2025)"
     sections = (
@@ -61,6 +62,7 @@ def origin_section(document: OpenedCertificate, signature: Check) -> Section:
         "not known": "The signature fits the key that the document names. This proves nothing about who made it.",
         "bad": "THE SIGNATURE IS NOT GOOD.",
     }[signature.result]
+    # The digest is the one of the certificate's own PDF and QR code.
     rows = (
         ("Study", f"{stated.study} ({stated.state})"),
         ("Certificate of", f"{stated.issued_at:%Y-%m-%d %H:%M} UTC, up to round {stated.round}"),
@@ -83,6 +85,7 @@ def _leaves(document: OpenedCertificate) -> Section:
         ("Cancelled rounds, of which nothing left", str(stated.rounds.cancelled)),
         ("The file that people use", file(stated)),
     ]
+    # A mean is a file of its own, so that the newest model stands beside it.
     if stated.model is not None:
         rows.append((f"Newest model, of round {stated.model.version}", f"{stated.model.bytes} bytes"))
         rows.append(("Its SHA-256", stated.model.sha256))

@@ -70,6 +70,7 @@ def _demonstrate(stated: Certificate) -> LineAnswer:
 
 
 def _residual(stated: Certificate) -> LineAnswer:
+    # A Bayesian number is for typical patients, and a hospital's limit is for no single one: both say too little here.
     patient = [limit for limit in stated.limits if limit.level == "instance" and limit.definition == "classical"]
     chances = [limit.attack_success for limit in patient if limit.epsilon is not None]
     chance = (
@@ -84,6 +85,7 @@ def _residual(stated: Certificate) -> LineAnswer:
     )
 
 
+# What was released does not change, so that no line may promise that it does.
 _OBJECTION = (
     "`wardround objection add` leaves a patient out from the next round on. Its letter names the rounds in which the "
     "patient may have been, and the bound. What was released before does not change."
@@ -92,7 +94,9 @@ _MANIPULATED = (
     "The ledger is a hash chain with a signed head, and each hospital compares it before each round. A hospital that "
     "falsifies its part can make a model wrong."
 )
+# In the order of Annex 2. Beside each criterion is the article that it stands for.
 ASSESSMENT: tuple[AskedLine, ...] = (
+    # A systematic description of the processing.
     AskedLine("35(7)(a)", "nature, scope, context and purposes of the processing", "mandatory", _nature),
     AskedLine("35(7)(a)", "personal data, recipients and period of storage", "mandatory", _recipients),
     AskedLine("35(7)(a)", "a functional description of the operations", "mandatory", _function),
@@ -109,6 +113,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         yours("the interest, or that the processing rests on another ground."),
     ),
     AskedLine("35(8)", "compliance with approved codes of conduct", "mandatory", yours("the codes, or none.")),
+    # Necessity and proportionality: first of the processing, then the rights of the patients.
     AskedLine(
         "35(7)(b)",
         "specified, explicit and legitimate purposes (5(1)(b))",
@@ -164,6 +169,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         "mandatory",
         yours("the countries of the coordinator and of the readers of the study."),
     ),
+    # The three risks of Annex 2, as the patients see them.
     AskedLine("35(7)(c)", "risk of illegitimate access to data", "mandatory", _access),
     AskedLine(
         "35(7)(c)",
@@ -177,6 +183,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         "mandatory",
         always("The study keeps no record of a patient. A lost ledger is charged at its worst.", "your backups."),
     ),
+    # Measures, what remains, and the people who are heard.
     AskedLine("35(7)(d)", "measures, safeguards and mechanisms against the risks", "mandatory", _measures),
     AskedLine("35(7)(d)", "how compliance is demonstrated", "mandatory", _demonstrate),
     AskedLine("36(1)", "the risk that remains, and prior consultation", "mandatory", _residual),
@@ -222,6 +229,7 @@ def _security(stated: Certificate) -> LineAnswer:
     )
 
 
+# All seven letters of the paragraph. Names and contacts never stand in a certificate.
 RECORD: tuple[AskedLine, ...] = (
     AskedLine(
         "30(1)(a)",

@@ -60,10 +60,12 @@ def _machine_readable(stated: Certificate) -> LineAnswer:
     )
 
 
+# What a line asks is put in our own words. Its number and grade are those of the specification.
 SATRE: tuple[AskedLine, ...] = (
     AskedLine("3.3.01", "a system that helps to classify outputs", "recommended", _classes),
     AskedLine("3.3.02", "outputs are the minimum that is needed to share results", "recommended", _minimum),
     AskedLine("3.3.03", "intended outputs are established at the outset", "recommended", _intended),
+    # Process, responsibility and policy are acts of an organisation: software cannot have them.
     AskedLine("3.3.04", "a documented process for disclosure control of outputs", "mandatory", _process),
     AskedLine(
         "3.3.05",
@@ -77,6 +79,7 @@ SATRE: tuple[AskedLine, ...] = (
         "recommended",
         lambda stated: LineAnswer(f"Differential privacy. {bound(stated)}"),
     ),
+    # The line on weights of models, which no person can check by reading.
     AskedLine(
         "3.3.07",
         "a documented policy for outputs that cannot be checked by hand. For models: whether they may be exported, and "
@@ -120,6 +123,7 @@ def _logs(stated: Certificate) -> LineAnswer:
 
 
 def _non_personal(stated: Certificate) -> LineAnswer:
+    # Whether a bound makes an output anonymous is for the law and a reviewer. No number settles it.
     return LineAnswer(
         f"Exported: {released(stated)}. {bound(stated)}",
         "whether this makes the output anonymous is a judgement of the reviewer. ε is a ground for it, no verdict.",
@@ -134,16 +138,19 @@ def _reviewed(stated: Certificate) -> LineAnswer:
     )
 
 
+# The same for every study, so that no number of the certificate is in them.
 _ACTOR = (
     "The coordinator's audit log names the person, role and time of every change. A hospital's ledger of decisions "
     "names who agreed to what."
 )
 _KEPT = "The program deletes no entry of the ledger, of the audit log or of an egress log."
+# Requirements 9 to 11 and 14 to 18 are about the environment and the health data access body alone.
 EHDSR: tuple[AskedLine, ...] = (
     AskedLine(
         "EHDSR-1", "access is granted with a data permit", "mandatory", yours("number and date of the data permit.")
     ),
     AskedLine("EHDSR-2", "data are accessed in a secure processing environment", "mandatory", _environment),
+    # The only MAY among them.
     AskedLine(
         "EHDSR-3",
         "persons listed in the permit may access the data",
@@ -173,6 +180,7 @@ EHDSR: tuple[AskedLine, ...] = (
         "mandatory",
         always(_KEPT, "backups and the time for which you keep them."),
     ),
+    # From here on about what is taken out.
     AskedLine("EHDSR-12", "only non-personal data may be downloaded", "mandatory", _non_personal),
     AskedLine("EHDSR-13", "a review ensures that no personal data is taken out", "mandatory", _reviewed),
 )

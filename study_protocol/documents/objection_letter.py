@@ -75,6 +75,7 @@ class ObjectionLetter:
 
     def document(self) -> SectionedDocument:
         """Return the letter as a document."""
+        # The first table is for people: a program does not know whom the letter is for.
         sections = (
             Section("To", rows=_TO, columns=("What", "To be filled in by the hospital")),
             Section("What happens now", lines=self._now()),
@@ -105,6 +106,7 @@ class ObjectionLetter:
                 "Whether the patient was is not recorded: a round can draw patients at random, in secret, and only "
                 "sums with noise leave the hospital."
             )
+        # More rounds than there were is a safe answer, fewer is not.
         lines += [
             f"The ledger of data set {dataset} could not be read when the patient objected: later rounds of it may be "
             "listed, too."
@@ -167,6 +169,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 def _rows(study: LetterStudy) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
+    # Which of these rounds there were, and when, the lost ledger knew.
     if study.lost:
         lost = f"1 to {study.lost}" if study.lost > 1 else "1"
         rows.append((study.study, study.dataset, "of a lost ledger, at most", lost, "not known"))

@@ -42,6 +42,7 @@ def patient_bounds(limits: Sequence[LimitStatement]) -> list[PatientBound]:
     """
     by_patient = [limit for limit in limits if limit.level == "instance" and limit.state != "unbounded"]
     bounds = [_of_patient(limit) for limit in by_patient]
+    # Two changes of a hospital are worse than one of a patient: only where nothing better is there.
     if not any(limit.definition == "classical" for limit in by_patient):
         bounds += [_of_hospital(limit) for limit in limits if limit.level == "client" and _is_classical(limit)]
     return sorted(bounds, key=lambda bound: not bound.name.startswith("classical"))
@@ -77,6 +78,7 @@ def _of_patient(limit: LimitStatement) -> PatientBound:
 def _of_hospital(limit: LimitStatement) -> PatientBound:
     once, delta = _epsilon(limit), limit.delta or 0.0
     epsilon = None if once is None else 2 * once
+    # Beyond 600 the factor alone is above any δ, and e^ε may overflow.
     twice = 1.0 if once is None or once > 600 else min(1.0, (1 + math.exp(once)) * delta * _UP)
     return PatientBound(
         "classical, from the limit for the hospital",

@@ -79,6 +79,7 @@ def add(
     with plain_errors():
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
+        # All that can be wrong is found before anything is recorded.
         identities = _identities(identifier, file)
         _require_output(output, patients=len(identities))
         records = _records(data, patient_column, directory, dataset)
@@ -215,6 +216,7 @@ def _identities(identifier: str | None, file: Path | None) -> list[str]:
         if not identities:
             raise ConfigurationError(f"the file {file} names no patient")
         return list(dict.fromkeys(identities))
+    # What is typed behind a command stands in the history of the shell and in the list of processes.
     text = typer.get_text_stream("stdin").readline() if identifier == "-" else identifier
     return [identity_of(text or "")]
 
