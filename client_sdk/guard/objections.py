@@ -27,7 +27,7 @@ _OBJECTION = "/objection"
 _LABEL = b"wardround/1/objection"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Objection:
     """One entry.
 

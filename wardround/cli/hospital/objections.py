@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,18 @@ import typer
 from client_sdk.api.config import load as load_settings
 from study_protocol.files.durable import write_durably
 from study_protocol.files.private import make_private_folder
-from wardround.cli.hospital.hospital import Dataset, PatientColumn, PolicyFile, policy_in_force
+from wardround.cli.hospital.hospital import (
+    Dataset,
+    Dates,
+    Decimal,
+    Encoding,
+    PatientColumn,
+    PolicyFile,
+    Separator,
+    policy_in_force,
+)
 from wardround.cli.hospital.named_records import named_records
+from wardround.cli.hospital.table_format import FormatOptions, read_records, stored_format
 from wardround.cli.shared.certificate_file import Fonts, opened
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.person_options import PersonOptions, with_person
@@ -58,6 +68,10 @@ def add(
     file: IdentifierFile = None,
     data: DataFile = None,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     dataset: Dataset = "records",
     certificate: Certificates = [],  # noqa: B006 (typer reads the default and copies it)
     output: Output = None,
@@ -82,25 +96,28 @@ def add(
         # All that can be wrong is found before anything is recorded.
         identities = _identities(identifier, file)
         _require_output(output, patients=len(identities))
-        records = _records(data, patient_column, directory, dataset)
+        records = _records(data, patient_column, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not directory.is_dir():
             say(f"{directory} is new: no hospital has enrolled in it yet (--home names another directory)", err=True)
         objections = take_objections(directory, rules, identities, person.acting())
         # Before the letters: the patients are left out, whatever comes of these.
         if not as_json:
             _show_taken(objections, rules)
-        letters = _Letters(directory, rules, certificate, records, output, form, fonts)
-        by_number = letters.written_for(identities)
+        by_number = _Letters(directory, rules, certificate, records, output, form, fonts).written_for(identities)
         if as_json:
             print_json([_as_json(each, by_number[each.objection.number]) for each in objections])
-        else:
-            _show_letters(list(by_number.values()))
+            return
+        _show_letters(by_number.values())
 
 
 def letter(
     identifier: Annotated[str, typer.Argument(metavar="ID", help="the patient's identifier, or - to read it")],
     data: DataFile = None,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     dataset: Dataset = "records",
     certificate: Certificates = [],  # noqa: B006 (typer reads the default and copies it)
     output: Output = None,
@@ -115,9 +132,9 @@ def letter(
         rules = policy_in_force(policy, directory)
         identities = _identities(identifier, None)
         _require_output(output, patients=1)
-        records = _records(data, patient_column, directory, dataset)
+        records = _records(data, patient_column, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         letters = _Letters(directory, rules, certificate, records, output, form, fonts)
-        _show_letters(list(letters.written_for(identities).values()))
+        _show_letters(letters.written_for(identities).values())
 
 
 def list_objections(policy: PolicyFile = None, home: Home = None, as_json: AsJson = False) -> None:
@@ -234,16 +251,19 @@ def _require_output(output: Path | None, *, patients: int) -> None:
     require_writable(output, replaces=True)
 
 
-def _records(data: Path | None, patient_column: str | None, home: Path, dataset: str) -> tuple[Records, str] | None:
+def _records(
+    data: Path | None, patient_column: str | None, options: FormatOptions, home: Path, dataset: str
+) -> tuple[Records, str] | None:
     """Return the records and what the letter calls them. None: no records are named."""
     if data is None:
         return None
     from private_learning.records import load
-    from wardround.cli.hospital.table_format import stored_format
 
-    source = named_records(data, patient_column, home)
-    records = load(source.path, stored_format(home, dataset), patient_column=source.patient_column)
-    return records, data.name
+    source, declared = named_records(data, patient_column, home), stored_format(home, dataset)
+    if declared is None:
+        return read_records(source.path, options, patient_column=source.patient_column), data.name
+    options.require_fit(declared)
+    return load(source.path, declared, patient_column=source.patient_column), data.name
 
 
 def _show_taken(objections: Sequence[TakenObjection], rules: SitePolicy) -> None:
@@ -263,7 +283,7 @@ def _show_taken(objections: Sequence[TakenObjection], rules: SitePolicy) -> None
         )
 
 
-def _show_letters(paths: Sequence[Path]) -> None:
+def _show_letters(paths: Iterable[Path]) -> None:
     for path in paths:
         say(f"letter: {path}. Fill in what is marked as yours")
 
