@@ -30,8 +30,9 @@ class ExclusionFile:
     @property
     def subject(self) -> str:
         """The file, as messages name it."""
-        named = f"the list {self.path} that excluded_patients_file names in the site policy"
-        return named if self.is_named else f"the list of objections {self.path}"
+        if self.is_named:
+            return f"the list {self.path} that excluded_patients_file names in the site policy"
+        return f"the list of objections {self.path}"
 
     def read(self) -> bytes:
         """Return the bytes of the file, none of a file that is not there and need not be.
@@ -64,12 +65,14 @@ class ExclusionFile:
         # A link stays one: the file that it leads to is replaced.
         path = self.path.resolve()
         with _locked(path):
+            # Read again under the lock: another process may have added meanwhile.
             data = self.read()
-            known = {objection_key(entry.identity) for entry in self.entries(data)}
+            listed_keys = {objection_key(entry.identity) for entry in self.entries(data)}
             new: dict[str, str] = {}
             for identity in identities:
-                if (key := objection_key(identity)) not in known:
+                if (key := objection_key(identity)) not in listed_keys:
                     new.setdefault(key, identity)
+            # An unchanged list keeps its time, by which people and backups see changes.
             if not new:
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

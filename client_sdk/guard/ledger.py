@@ -375,9 +375,8 @@ class HospitalLedger(DecisionMarks):
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
     def evaluations(self, study: str, *, except_round: int | None = None) -> list[str]:
-        """Digests of the questions about released models that were answered, or begun, in other rounds than
-        `except_round`:
-        one for each round.
+        """Digests of the questions about released models that were answered, or begun, one for each round but
+        `except_round`.
         """
         reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
         return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]

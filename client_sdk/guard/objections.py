@@ -27,7 +27,7 @@ _OBJECTION = "/objection"
 _LABEL = b"wardround/1/objection"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Objection:
     """One entry.
 
@@ -95,8 +95,9 @@ class ObjectionLedger(LedgerChain):
         Raises:
             LedgerNotWritten: the ledger is unchanged.
         """
-        known, before = {each.digest for each in self.objections()}, len(self._entries)
-        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in known]
+        recorded_digests, before = {each.digest for each in self.objections()}, len(self._entries)
+        # Two spellings in one command are one patient, too.
+        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in recorded_digests]
         if new:
             with self._writing():
                 self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_OBJECTION, self._key))
@@ -109,6 +110,7 @@ class ObjectionLedger(LedgerChain):
     def _key(self) -> bytes:
         query = "SELECT data FROM running_sums WHERE study = ?"
         row = self._connection.execute(query, (_OBJECTION,)).fetchone()
+        # With a new key no patient would be found any more, and each could be recorded twice.
         if row is None and self._entries:
             raise LedgerDamaged(f"{OBJECTIONS_LEDGER} has lost the key of its digests: restore it from a backup")
         return secrets.token_bytes(32) if row is None else bytes(row[0])

@@ -255,8 +255,8 @@ class SitePolicy(PolicySection):
         """
         if self._file is None or (data := self._file.read()) == self._data:
             return self
-        known = {objection_key(entry.identity) for entry in self.exclusions.entries}
-        added = tuple(e for e in self._file.entries(data) if objection_key(e.identity) not in known)
+        keys = {objection_key(entry.identity) for entry in self.exclusions.entries}
+        added = tuple(entry for entry in self._file.entries(data) if objection_key(entry.identity) not in keys)
         return self._with_entries((*self._listed, *added), data) if added else self
 
     def _with_file(self, file: ExclusionFile) -> Self:

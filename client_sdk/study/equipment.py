@@ -63,6 +63,7 @@ class Equipment:
         self.policy, self.able = policy, able
         self.delivery = delivery_of(client, membership, policy, able, self._verifier, outbox)
         books = RoundCharges(study, ledger, policy, Outbox(outbox), self.require_current)
+        # A study without training has no work of that kind, and one without questions no answers.
         self.training = self.answers = self.consents = None
         models = None if able.training is None else StudyModels(client, study, able.training, ledger)
         if able.training is not None and models is not None:
@@ -85,6 +86,7 @@ class Equipment:
             return
         added = len(policy.exclusions) - len(self.policy.exclusions)
         _LOG.info("%d entries have come to the exclusion list: they count from round %d on", added, round_number)
+        # First, so that records that do not fit end the run with everything as it was.
         able = self._renew(policy)
         self.delivery.close()
         self.take(policy, able)

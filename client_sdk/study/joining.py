@@ -177,8 +177,7 @@ class Joining:
         mark = checked(ledger, study, records, self._accepts_records(), _origin(self.terms.origin, records))
         split = None if settings.evaluation is None else ledger.split(study, settings.evaluation.share)
         # 2. Make the training and what answers questions, of the patients whom the policy does not leave out.
-        make = partial(self._capabilities, task, records, settings, split)
-        capabilities = make(self.terms.policy)
+        capabilities = (make := partial(self._capabilities, task, records, settings, split))(self.terms.policy)
         # What was made of the records took the longer the more there are.
         Pace(self.client, slot_seconds, watch.waits).wait("the preparation", since=begun)
         if isinstance(records, Table):

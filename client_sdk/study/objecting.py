@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,20 +51,27 @@ def take_objections(
     if policy.approval.needs_reason and not person.reason:
         raise ConfigurationError("the site policy asks for a reason (needs_reason): add --reason with one sentence")
     with ObjectionLedger.open_in(home) as ledger:
-        known = {objection_key(entry.identity) for entry in policy.current().exclusions.entries}
+        listed_keys = {objection_key(entry.identity) for entry in policy.current().exclusions.entries}
         failpoint("objection.before-list")
-        file.add(identity for identity in identities if objection_key(identity) not in known)
+        file.add(identity for identity in identities if objection_key(identity) not in listed_keys)
         failpoint("objection.after-list")
         # After the list: a running study reads the list once more when the charge of a round is in its ledger.
-        new = {each.number for each in ledger.record(identities, person, last_entries(home))}
+        new_objections = ledger.record(identities, person, last_entries(home))
         failpoint("objection.after-entry")
-        taken: dict[int, TakenObjection] = {}
-        for identity in identities:
-            objection = ledger.find(identity)
-            if objection is not None and objection.number not in taken:
-                was_listed = objection_key(identity) in known
-                taken[objection.number] = TakenObjection(objection, objection.number in new, was_listed)
-        return list(taken.values())
+        return _summary(ledger, identities, new_objections, listed_keys)
+
+
+def _summary(
+    ledger: ObjectionLedger, identities: Sequence[str], new_objections: Sequence[Objection], listed_keys: Set[str]
+) -> list[TakenObjection]:
+    """Return what became of each patient, each once. listed_keys: of the patients who were on the list before."""
+    by_number: dict[int, TakenObjection] = {}
+    for identity in identities:
+        objection = ledger.find(identity)
+        if objection is not None and objection.number not in by_number:
+            was_listed = objection_key(identity) in listed_keys
+            by_number[objection.number] = TakenObjection(objection, objection in new_objections, was_listed)
+    return list(by_number.values())
 
 
 def last_entries(home: Path) -> dict[str, int | None]:

@@ -24,6 +24,7 @@ from study_protocol.documents.patient_bound import PatientBound, patient_bounds
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.wire.rounded import exact, number, significant
 
+_OF_STUDIES = ("opened", "reserved", "charged-in-full")
 NOT_LOOKED_UP = (
     "Whether this hospital's records hold the patient was not looked up for this letter. The objection holds in any "
     "case."
@@ -53,19 +54,20 @@ def letter_of(
     """
     by_study = {document.certificate.study: document for document in certificates}
     studies: list[LetterStudy] = []
-    own: list[str] = []
+    local_limits: list[str] = []
     for path in ledger_files(home):
         with HospitalLedger.open(path, read_only=True) as ledger:
+            # A data set that came after the objection has never read the patient's records.
             last = objection.ledgers.get(path.stem, 0)
-            before = [entry for entry in ledger.entries if last is None or entry.sequence <= last]
-            found = list(_studies(ledger, path.stem, before, by_study))
-            studies += found
-            own += _own(ledger, path.stem, policy) if any(study.rounds or study.lost for study in found) else []
+            ledger_studies = list(_studies(ledger, path.stem, _until(ledger, last), by_study))
+            studies += ledger_studies
+            if any(study.rounds or study.lost for study in ledger_studies):
+                local_limits += _local_limits(ledger, path.stem, policy)
     if unknown := sorted(by_study.keys() - {study.study for study in studies}):
         raise ConfigurationError(f"certificate of {unknown[0]}: this hospital has no ledger of that study")
     unread = tuple(dataset for dataset, last in objection.ledgers.items() if last is None)
     by = str(objection.person)
-    facts = (tuple(studies), tuple(own), unread, issued)
+    facts = (tuple(studies), tuple(local_limits), unread, issued)
     return ObjectionLetter(objection.number, objection.at, by, presence, *facts)
 
 
@@ -91,21 +93,27 @@ def presence_in(records: Records, identity: str, name: str) -> str:
 def _studies(
     ledger: HospitalLedger, dataset: str, before: Sequence[Entry], certificates: Mapping[str, OpenedCertificate]
 ) -> Iterator[LetterStudy]:
-    days = {(each.study, each.round): each.ready_at[:10] for each in ledger.departures() if each.what == "update"}
-    opened = dict.fromkeys(entry.body["study"] for entry in before if entry.kind == "opened")
-    # A lost ledger may have known studies that were not joined again.
-    charged = dict.fromkeys(entry.body["study"] for entry in before if entry.kind in ("reserved", "charged-in-full"))
-    for study in opened | charged:
-        rounds = tuple(
-            LetterRound(entry.round, _kind(entry), days.get((study, entry.round), ""))
-            for entry in before
-            if entry.kind == "reserved" and entry.body["study"] == study and entry.round is not None
-        )
-        losses = (entry for entry in before if entry.kind == "charged-in-full" and entry.body["study"] == study)
+    # A lost ledger may have known studies that were not joined again: their charges name them.
+    for study in dict.fromkeys(entry.body["study"] for entry in before if entry.kind in _OF_STUDIES):
+        rounds = tuple(_rounds(ledger, study, before))
+        losses = [entry for entry in before if entry.kind == "charged-in-full" and entry.body["study"] == study]
         lost = max((int(entry.body["rounds_lost"]) for entry in losses), default=0)
-        newest = max((each.number for each in rounds), default=lost)
-        bounds, source = _bounds(ledger, study, certificates.get(study), max(newest, lost))
+        newest = max([lost, *(each.number for each in rounds)])
+        bounds, source = _bounds(ledger, study, certificates.get(study), newest)
         yield LetterStudy(study, dataset, rounds, lost, tuple(bounds), source)
+
+
+def _until(ledger: HospitalLedger, last: int | None) -> list[Entry]:
+    """Return the entries up to number `last`, or all where it is not known."""
+    return [entry for entry in ledger.entries if last is None or entry.sequence <= last]
+
+
+def _rounds(ledger: HospitalLedger, study: str, before: Sequence[Entry]) -> Iterator[LetterRound]:
+    """Yield the rounds of a study that were paid for, with the days on which something of them could leave."""
+    days = {each.round: each.ready_at[:10] for each in ledger.departures(study) if each.what == "update"}
+    for entry in before:
+        if entry.kind == "reserved" and entry.body["study"] == study and entry.round is not None:
+            yield LetterRound(entry.round, _kind(entry), days.get(entry.round, ""))
 
 
 def _kind(entry: Entry) -> RoundKind:
@@ -120,11 +128,13 @@ def _bounds(
     """Return the bounds of a study and their source."""
     if document is not None:
         stated = document.certificate
+        # Not the key that the document names: the one that this hospital has joined under.
         key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
         if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
             raise LedgerNotExtended(
                 f"the certificate of {study} is not signed with the key that this hospital joined the study under"
             )
+        # Numbers that end earlier are too small for this patient.
         if stated.round < newest:
             raise ConfigurationError(
                 f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
@@ -132,6 +142,7 @@ def _bounds(
             )
         source = f"the certificate up to round {stated.round}, whose signature was checked"
         return patient_bounds(stated.limits), source
+    # The hospital has followed this copy entry by entry before each round, with its own count of the budget.
     entries = ledger.seen_ledger(study).entries()
     if not entries:
         return [], "Write this letter again with the study's certificate (--certificate)."
@@ -145,7 +156,7 @@ def _bounds(
     return patient_bounds(limits), f"the coordinator's ledger up to entry {len(entries)}, as this hospital checked it"
 
 
-def _own(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> Iterator[str]:
+def _local_limits(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> Iterator[str]:
     """Yield what this hospital's own limits say of one patient, over all studies on a data set."""
     for limit in ledger.own_limits(policy):
         spent = epsilon_spent(ledger.charges(), limit)
@@ -157,6 +168,7 @@ def _own(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> Iterator[s
                 f"Over all studies on data set {dataset}, this hospital's own limit for every patient is ε "
                 f"{exact(limit.epsilon)} at δ {significant(limit.delta)}, {used}."
             )
+    # Beside the limit above, which does not count them.
     for study, plan in ledger.whole_plans().items():
         if plan.level == "instance":
             yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -73,7 +73,7 @@ class RoundCharges:
     ledger: HospitalLedger
     policy: SitePolicy
     outbox: Outbox
-    after_charge: Callable[[], None] = lambda: None
+    after_charge: Callable[[], None] = field(default=lambda: None, repr=False)
 
     def pay(
         self,

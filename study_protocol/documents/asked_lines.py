@@ -17,7 +17,7 @@ Importance = Literal["mandatory", "recommended", "optional"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class LineAnswer:
     """An answer to one line.
 
     text   what follows from the certificate, and from how every study works. Empty: nothing does
@@ -45,7 +45,7 @@ class AskedLine:
     name: str
     asks: str
     importance: Importance
-    answer: Callable[[Certificate], Answer]
+    answer: Callable[[Certificate], LineAnswer]
 
 
 def section_of(title: str, lines: Sequence[AskedLine], stated: Certificate, remarks: tuple[str, ...] = ()) -> Section:
@@ -54,14 +54,14 @@ def section_of(title: str, lines: Sequence[AskedLine], stated: Certificate, rema
     return Section(title, remarks, ("Line", "Grade", "Asked, in short", "Answer"), rows)
 
 
-def yours(text: str) -> Callable[[Certificate], Answer]:
+def yours(text: str) -> Callable[[Certificate], LineAnswer]:
     """Return the answer of a line that the reader's own organisation fills in."""
-    return lambda _: Answer(yours=text)
+    return lambda _: LineAnswer(yours=text)
 
 
-def always(text: str, rest: str = "") -> Callable[[Certificate], Answer]:
+def always(text: str, rest: str = "") -> Callable[[Certificate], LineAnswer]:
     """Return the same answer for every certificate. rest: what the reader's own organisation adds."""
-    return lambda _: Answer(text, rest)
+    return lambda _: LineAnswer(text, rest)
 
 
 def bound(stated: Certificate) -> str:
@@ -77,6 +77,7 @@ def rounds(stated: Certificate) -> str:
 def released(stated: Certificate) -> str:
     """Return what left, as numbers: models and answers."""
     trained = training_rounds(stated.rounds, stated.mechanism.steps_per_round)
+    # The other charged rounds were of questions, which take no step.
     answered = stated.rounds.charged - trained
     models = "1 round of training" if trained == 1 else f"{trained} rounds of training"
     sums = "1 question" if answered == 1 else f"{answered} questions"
@@ -85,8 +86,8 @@ def released(stated: Certificate) -> str:
 
 def file(stated: Certificate) -> str:
     """Return the one file that people use."""
-    named = named_file(stated)
-    return "no model is named" if named is None else f"{named.words}, {named.bytes} bytes, SHA-256 {named.sha256}"
+    model = named_file(stated)
+    return "no model is named" if model is None else f"{model.words}, {model.bytes} bytes, SHA-256 {model.sha256}"
 
 
 def limit_rows(stated: Certificate) -> tuple[tuple[str, ...], ...]:
@@ -104,8 +105,8 @@ def limit_rows(stated: Certificate) -> tuple[tuple[str, ...], ...]:
 
 
 def _limit_sentence(limit: CertifiedLimit) -> str:
-    whom = f"Each {'patient' if limit.level == 'instance' else 'hospital'}, {limit.definition}:"
+    unit = f"Each {'patient' if limit.level == 'instance' else 'hospital'}, {limit.definition}:"
     if limit.epsilon is None:
-        return f"{whom} not protected by this study's noise."
+        return f"{unit} not protected by this study's noise."
     chance = "" if limit.attack_success is None else f", a right guess at most {percent(limit.attack_success)}"
-    return f"{whom} {limit_in_words(limit)}{chance}."
+    return f"{unit} {limit_in_words(limit)}{chance}."

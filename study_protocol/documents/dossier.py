@@ -9,19 +9,20 @@ from study_protocol.documents.card import Section
 from study_protocol.documents.check import Check, OpenedCertificate
 from study_protocol.documents.egress_lines import EHDSR, SATRE
 from study_protocol.documents.pdf_content import digest
-from study_protocol.documents.report import Report
+from study_protocol.documents.sectioned import SectionedDocument
 
 LIMIT_COLUMNS = ("Limit", "Guaranteed ε", "Limit ε", "δ", "Right guess at most")
 MARKED = f"What is marked {YOURS} does not follow from the certificate: your organisation writes it."
 
 
-def dossier(document: OpenedCertificate, signature: Check) -> Report:
+def dossier(document: OpenedCertificate, signature: Check) -> SectionedDocument:
     """Return the egress dossier of a certificate.
 
     Args:
         signature: the check of its signature, which is stated. A bad one makes no dossier: the caller refuses it.
     """
     stated = document.certificate
+    # With version and date: a later text may number its lines otherwise.
     satre = "SATRE 2, capability 3.3 Output Management (specification 2.0.1)"
     tehdas = "TEHDAS2 M7.4, requirements of the European Health Data Space (draft of 12 September 2025)"
     sections = (
@@ -37,7 +38,7 @@ def dossier(document: OpenedCertificate, signature: Check) -> Report:
         section_of(satre, SATRE, stated, (MARKED,)),
         section_of(tehdas, EHDSR, stated, (MARKED, _SELECTION)),
     )
-    return report_of("Egress dossier", document, sections)
+    return document_about("Egress dossier", document, sections)
 
 
 _SELECTION = (
@@ -45,12 +46,12 @@ _SELECTION = (
 )
 
 
-def report_of(kind: str, document: OpenedCertificate, sections: tuple[Section, ...]) -> Report:
+def document_about(kind: str, document: OpenedCertificate, sections: tuple[Section, ...]) -> SectionedDocument:
     """Return a document about a certificate, which is attached."""
     stated = document.certificate
     running = f"{kind} of study {stated.study}, certificate of {stated.issued_at:%Y-%m-%d %H:%M} UTC"
     attached = json.dumps(document.raw, indent=1, ensure_ascii=False, sort_keys=True)
-    return Report(kind, stated.title or stated.study, running, stated.issued_at, sections, attached)
+    return SectionedDocument(kind, stated.title or stated.study, running, stated.issued_at, sections, attached)
 
 
 def origin_section(document: OpenedCertificate, signature: Check) -> Section:
@@ -61,6 +62,7 @@ def origin_section(document: OpenedCertificate, signature: Check) -> Section:
         "not known": "The signature fits the key that the document names. This proves nothing about who made it.",
         "bad": "THE SIGNATURE IS NOT GOOD.",
     }[signature.result]
+    # The digest is the one of the certificate's own PDF and QR code.
     rows = (
         ("Study", f"{stated.study} ({stated.state})"),
         ("Certificate of", f"{stated.issued_at:%Y-%m-%d %H:%M} UTC, up to round {stated.round}"),
@@ -83,6 +85,7 @@ def _leaves(document: OpenedCertificate) -> Section:
         ("Cancelled rounds, of which nothing left", str(stated.rounds.cancelled)),
         ("The file that people use", file(stated)),
     ]
+    # A mean is a file of its own, so that the newest model stands beside it.
     if stated.model is not None:
         rows.append((f"Newest model, of round {stated.model.version}", f"{stated.model.bytes} bytes"))
         rows.append(("Its SHA-256", stated.model.sha256))

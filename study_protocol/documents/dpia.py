@@ -5,12 +5,12 @@ from __future__ import annotations
 from study_protocol.documents.asked_lines import limit_rows, section_of
 from study_protocol.documents.card import Section
 from study_protocol.documents.check import Check, OpenedCertificate
-from study_protocol.documents.dossier import LIMIT_COLUMNS, MARKED, origin_section, report_of
+from study_protocol.documents.dossier import LIMIT_COLUMNS, MARKED, document_about, origin_section
 from study_protocol.documents.dpia_lines import ASSESSMENT, RECORD
-from study_protocol.documents.report import Report
+from study_protocol.documents.sectioned import SectionedDocument
 
 
-def dpia_annex(document: OpenedCertificate, signature: Check) -> Report:
+def dpia_annex(document: OpenedCertificate, signature: Check) -> SectionedDocument:
     """Return the annex for a certificate's study.
 
     Args:
@@ -23,4 +23,4 @@ def dpia_annex(document: OpenedCertificate, signature: Check) -> Report:
         section_of("Impact assessment: GDPR Article 35, by WP 248 rev.01, Annex 2", ASSESSMENT, stated, (MARKED,)),
         section_of("Record of processing: GDPR Article 30(1)", RECORD, stated, (MARKED,)),
     )
-    return report_of("Annex of an impact assessment", document, sections)
+    return document_about("Annex of an impact assessment", document, sections)

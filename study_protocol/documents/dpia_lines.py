@@ -6,55 +6,55 @@ The record follows Article 30(1). WP 248 has no grades: what the Regulation itse
 
 from __future__ import annotations
 
-from study_protocol.documents.asked_lines import Answer, AskedLine, always, bound, file, released, rounds, yours
+from study_protocol.documents.asked_lines import AskedLine, LineAnswer, always, bound, file, released, rounds, yours
 from study_protocol.study.certificate import Certificate
 from study_protocol.wire.rounded import at_least, exact, percent
 
 
-def _nature(stated: Certificate) -> Answer:
-    return Answer(
+def _nature(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"{stated.members.active} hospitals train a model together in study {stated.study}, without collecting their "
         f"records ({rounds(stated)}). {stated.mechanism.title}; noise by: {stated.mechanism.noise_by}.",
         "the context, the number of your patients and why the study is done.",
     )
 
 
-def _recipients(stated: Certificate) -> Answer:
+def _recipients(stated: Certificate) -> LineAnswer:
     sees = " ".join(f"{line[:1].upper()}{line[1:]}." for line in (*stated.who_sees_what, *stated.under_masks))
-    return Answer(sees, "the categories of data in your records, and how long you keep them.")
+    return LineAnswer(sees, "the categories of data in your records, and how long you keep them.")
 
 
-def _function(stated: Certificate) -> Answer:
+def _function(stated: Certificate) -> LineAnswer:
     levels = "; ".join(
         f"{level.level} level: clip norm {exact(level.clip_norm)}{' in the first round' if level.adaptive else ''}, "
         f"noise multiplier at least {at_least(level.noise_multiplier)}, sampling rate credited "
         f"{exact(level.sampling_rate)}"
         for level in stated.mechanism.levels
     )
-    return Answer(
+    return LineAnswer(
         "Each hospital computes gradients on its own records, clips what one record can add, and noise is added. "
         f"{levels}. {stated.rounds.steps} of at most {stated.mechanism.max_steps} noised steps are charged."
     )
 
 
-def _minimised(stated: Certificate) -> Answer:
-    return Answer(
+def _minimised(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Records are not transferred. Readers get: {released(stated)}.",
         "why each column that the study reads is needed, and which columns your site policy denies.",
     )
 
 
-def _access(stated: Certificate) -> Answer:
-    return Answer(
+def _access(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Somebody reads a patient's data off the models and answers. {bound(stated)} The chance is for an attacker "
         "who knows all other records.",
         "likelihood and severity for access to your own machine and records.",
     )
 
 
-def _measures(stated: Certificate) -> Answer:
+def _measures(stated: Certificate) -> LineAnswer:
     masked = "The coordinator sees sums only. " if stated.mechanism.masked else ""
-    return Answer(
+    return LineAnswer(
         f"A limit that stops the study by itself. {masked}Every round is charged before it is computed, and every ε "
         f"can be computed again from {stated.ledger.entries} ledger entries. Patients who object are left out from the "
         "next round on.",
@@ -62,14 +62,15 @@ def _measures(stated: Certificate) -> Answer:
     )
 
 
-def _demonstrate(stated: Certificate) -> Answer:
-    return Answer(
+def _demonstrate(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"This certificate, signed on {stated.issued_at:%Y-%m-%d}, with the ledger {stated.ledger.sha256} and the "
         "checks that it names."
     )
 
 
-def _residual(stated: Certificate) -> Answer:
+def _residual(stated: Certificate) -> LineAnswer:
+    # A Bayesian number is for typical patients, and a hospital's limit is for no single one: both say too little here.
     patient = [limit for limit in stated.limits if limit.level == "instance" and limit.definition == "classical"]
     chances = [limit.attack_success for limit in patient if limit.epsilon is not None]
     chance = (
@@ -78,12 +79,13 @@ def _residual(stated: Certificate) -> Answer:
         if chances and None not in chances
         else "The study's noise does not protect a single patient by itself. The limit is one for each hospital."
     )
-    return Answer(
+    return LineAnswer(
         f"{chance} What is true of groups of patients can be learnt, also about a patient who took no part.",
         "whether this residual risk is acceptable. If it is high, consult the supervisory authority (Article 36).",
     )
 
 
+# What was released does not change, so that no line may promise that it does.
 _OBJECTION = (
     "`wardround objection add` leaves a patient out from the next round on. Its letter names the rounds in which the "
     "patient may have been, and the bound. What was released before does not change."
@@ -92,7 +94,9 @@ _MANIPULATED = (
     "The ledger is a hash chain with a signed head, and each hospital compares it before each round. A hospital that "
     "falsifies its part can make a model wrong."
 )
+# In the order of Annex 2. Beside each criterion is the article that it stands for.
 ASSESSMENT: tuple[AskedLine, ...] = (
+    # A systematic description of the processing.
     AskedLine("35(7)(a)", "nature, scope, context and purposes of the processing", "mandatory", _nature),
     AskedLine("35(7)(a)", "personal data, recipients and period of storage", "mandatory", _recipients),
     AskedLine("35(7)(a)", "a functional description of the operations", "mandatory", _function),
@@ -109,6 +113,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         yours("the interest, or that the processing rests on another ground."),
     ),
     AskedLine("35(8)", "compliance with approved codes of conduct", "mandatory", yours("the codes, or none.")),
+    # Necessity and proportionality: first of the processing, then the rights of the patients.
     AskedLine(
         "35(7)(b)",
         "specified, explicit and legitimate purposes (5(1)(b))",
@@ -164,6 +169,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         "mandatory",
         yours("the countries of the coordinator and of the readers of the study."),
     ),
+    # The three risks of Annex 2, as the patients see them.
     AskedLine("35(7)(c)", "risk of illegitimate access to data", "mandatory", _access),
     AskedLine(
         "35(7)(c)",
@@ -177,6 +183,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         "mandatory",
         always("The study keeps no record of a patient. A lost ledger is charged at its worst.", "your backups."),
     ),
+    # Measures, what remains, and the people who are heard.
     AskedLine("35(7)(d)", "measures, safeguards and mechanisms against the risks", "mandatory", _measures),
     AskedLine("35(7)(d)", "how compliance is demonstrated", "mandatory", _demonstrate),
     AskedLine("36(1)", "the risk that remains, and prior consultation", "mandatory", _residual),
@@ -191,7 +198,7 @@ ASSESSMENT: tuple[AskedLine, ...] = (
         "35(11)",
         "review when the risk changes",
         "mandatory",
-        lambda stated: Answer(
+        lambda stated: LineAnswer(
             f"The numbers are those up to round {stated.round}. A newer certificate has newer ones, and the settings "
             f"{stated.settings_sha256} cannot change.",
             "who reviews the assessment, and when.",
@@ -200,28 +207,29 @@ ASSESSMENT: tuple[AskedLine, ...] = (
 )
 
 
-def _subjects(stated: Certificate) -> Answer:
-    return Answer(
+def _subjects(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Patients of {stated.members.active} hospitals.", "the categories of your patients and of the columns used."
     )
 
 
-def _recipient_categories(stated: Certificate) -> Answer:
-    return Answer(
+def _recipient_categories(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Readers of study {stated.study}: {file(stated)}. The coordinator and the other hospitals, as listed above.",
         "the organisations behind these roles.",
     )
 
 
-def _security(stated: Certificate) -> Answer:
+def _security(stated: Certificate) -> LineAnswer:
     masked = ", sums under masks" if stated.mechanism.masked else ""
-    return Answer(
+    return LineAnswer(
         f"Differential privacy ({bound(stated)}), signed requests{masked}, keys and ledgers of a hospital that only "
         "its own account can read.",
         "the measures on your own machine and network.",
     )
 
 
+# All seven letters of the paragraph. Names and contacts never stand in a certificate.
 RECORD: tuple[AskedLine, ...] = (
     AskedLine(
         "30(1)(a)",

@@ -6,37 +6,37 @@ M7.4, draft for public consultation of 12 September 2025, section 4.4. There eve
 
 from __future__ import annotations
 
-from study_protocol.documents.asked_lines import Answer, AskedLine, always, bound, file, released, rounds, yours
+from study_protocol.documents.asked_lines import AskedLine, LineAnswer, always, bound, file, released, rounds, yours
 from study_protocol.study.certificate import Certificate
 
 
-def _classes(stated: Certificate) -> Answer:
-    return Answer(f"Two kinds of output are released to readers: {released(stated)}. ε counts the noise of each.")
+def _classes(stated: Certificate) -> LineAnswer:
+    return LineAnswer(f"Two kinds of output are released to readers: {released(stated)}. ε counts the noise of each.")
 
 
-def _minimum(stated: Certificate) -> Answer:
-    return Answer(
+def _minimum(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Readers get models and answers, and no record: {released(stated)}. People use one file: {file(stated)}. What "
         "other parties see stands under Who sees what."
     )
 
 
-def _intended(stated: Certificate) -> Answer:
-    return Answer(
+def _intended(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Frozen before the first round: settings {stated.settings_sha256}, at most {stated.rounds.most} rounds and "
         f"{stated.mechanism.max_steps} noised steps."
     )
 
 
-def _process(stated: Certificate) -> Answer:
-    return Answer(
+def _process(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The study charges every output before it is computed, and stops by itself at its limit. {bound(stated)}",
         "name your written process of disclosure control, and where this dossier is filed in it.",
     )
 
 
-def _unchecked(stated: Certificate) -> Answer:
-    return Answer(
+def _unchecked(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Weights of a model cannot be read by a person. The technical control is noise, fixed before training and "
         f"counted for all outputs together. {bound(stated)} It bounds what weights can hold of any one record. "
         f"Exported: {file(stated)}.",
@@ -44,26 +44,28 @@ def _unchecked(stated: Certificate) -> Answer:
     )
 
 
-def _semi_automated(stated: Certificate) -> Answer:
-    return Answer(
+def _semi_automated(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         "`wardround certificate verify certificate.json --ledger ledger.jsonl --model model.safetensors` checks the "
         f"signature, the file and every ε without a network, and from {stated.ledger.entries} ledger entries. Exit "
         "code 0: all good. 4: a check failed. 1: one is not known. A person decides."
     )
 
 
-def _machine_readable(stated: Certificate) -> Answer:
-    return Answer(
+def _machine_readable(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The certificate is JSON and is attached to this dossier's PDF. It names the output ({file(stated)}) and "
         f"the settings by {stated.settings_sha256}.",
         "keep it with the exported file for as long as your rules of retention ask.",
     )
 
 
+# What a line asks is put in our own words. Its number and grade are those of the specification.
 SATRE: tuple[AskedLine, ...] = (
     AskedLine("3.3.01", "a system that helps to classify outputs", "recommended", _classes),
     AskedLine("3.3.02", "outputs are the minimum that is needed to share results", "recommended", _minimum),
     AskedLine("3.3.03", "intended outputs are established at the outset", "recommended", _intended),
+    # Process, responsibility and policy are acts of an organisation: software cannot have them.
     AskedLine("3.3.04", "a documented process for disclosure control of outputs", "mandatory", _process),
     AskedLine(
         "3.3.05",
@@ -75,8 +77,9 @@ SATRE: tuple[AskedLine, ...] = (
         "3.3.06",
         "a statistical basis that guides the decisions of an output checker",
         "recommended",
-        lambda stated: Answer(f"Differential privacy. {bound(stated)}"),
+        lambda stated: LineAnswer(f"Differential privacy. {bound(stated)}"),
     ),
+    # The line on weights of models, which no person can check by reading.
     AskedLine(
         "3.3.07",
         "a documented policy for outputs that cannot be checked by hand. For models: whether they may be exported, and "
@@ -94,56 +97,60 @@ SATRE: tuple[AskedLine, ...] = (
 )
 
 
-def _environment(stated: Certificate) -> Answer:
-    return Answer(
+def _environment(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"Records stay at their hospital and are read there. {stated.members.active} hospitals take part at the time "
         "of issue, and none of them sees records of another.",
         "say which machine at your hospital reads the records, and whether it is a secure processing environment.",
     )
 
 
-def _minimised(stated: Certificate) -> Answer:
+def _minimised(stated: Certificate) -> LineAnswer:
     masked = "The coordinator sees sums of updates only. " if stated.mechanism.masked else ""
     sees = " ".join(f"{line[:1].upper()}{line[1:]}." for line in stated.who_sees_what)
-    return Answer(
+    return LineAnswer(
         f"No person outside a hospital gets access to its records. {masked}{sees}",
         "describe the technical and organisational measures of your own machine and network.",
     )
 
 
-def _logs(stated: Certificate) -> Answer:
-    return Answer(
+def _logs(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The study's ledger has {stated.ledger.entries} entries in a hash chain, with the signed head "
         f"{stated.ledger.sha256}. Each hospital has a ledger and an egress log of its own (`wardround egress-log`).",
         "logs of access to the machine and to the records.",
     )
 
 
-def _non_personal(stated: Certificate) -> Answer:
-    return Answer(
+def _non_personal(stated: Certificate) -> LineAnswer:
+    # Whether a bound makes an output anonymous is for the law and a reviewer. No number settles it.
+    return LineAnswer(
         f"Exported: {released(stated)}. {bound(stated)}",
         "whether this makes the output anonymous is a judgement of the reviewer. ε is a ground for it, no verdict.",
     )
 
 
-def _reviewed(stated: Certificate) -> Answer:
-    return Answer(
+def _reviewed(stated: Certificate) -> LineAnswer:
+    return LineAnswer(
         f"The reviewer can compute every ε again, check that the file is the named one, and count what left: "
         f"{rounds(stated)}.",
         "name the reviewer and the date of the review.",
     )
 
 
+# The same for every study, so that no number of the certificate is in them.
 _ACTOR = (
     "The coordinator's audit log names the person, role and time of every change. A hospital's ledger of decisions "
     "names who agreed to what."
 )
 _KEPT = "The program deletes no entry of the ledger, of the audit log or of an egress log."
+# Requirements 9 to 11 and 14 to 18 are about the environment and the health data access body alone.
 EHDSR: tuple[AskedLine, ...] = (
     AskedLine(
         "EHDSR-1", "access is granted with a data permit", "mandatory", yours("number and date of the data permit.")
     ),
     AskedLine("EHDSR-2", "data are accessed in a secure processing environment", "mandatory", _environment),
+    # The only MAY among them.
     AskedLine(
         "EHDSR-3",
         "persons listed in the permit may access the data",
@@ -173,6 +180,7 @@ EHDSR: tuple[AskedLine, ...] = (
         "mandatory",
         always(_KEPT, "backups and the time for which you keep them."),
     ),
+    # From here on about what is taken out.
     AskedLine("EHDSR-12", "only non-personal data may be downloaded", "mandatory", _non_personal),
     AskedLine("EHDSR-13", "a review ensures that no personal data is taken out", "mandatory", _reviewed),
 )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from study_protocol.documents.card import Section
 from study_protocol.documents.patient_bound import PatientBound
-from study_protocol.documents.report import Report
+from study_protocol.documents.sectioned import SectionedDocument
 from study_protocol.wire.rounded import number, percent, significant
 
 YOURS = "Yours"
@@ -59,7 +59,7 @@ class ObjectionLetter:
     number, since  of the entry in the hospital's ledger, and its time in ISO 8601
     by             the person who recorded the objection
     presence       a sentence on whether the records hold the patient
-    own            sentences on the hospital's own limits
+    local_limits   sentences on the hospital's own limits
     unread         data sets whose ledger could not be read when the patient objected
     issued         when this letter is written
     """
@@ -69,12 +69,13 @@ class ObjectionLetter:
     by: str
     presence: str
     studies: tuple[LetterStudy, ...]
-    own: tuple[str, ...]
+    local_limits: tuple[str, ...]
     unread: tuple[str, ...]
     issued: datetime
 
-    def report(self) -> Report:
+    def document(self) -> SectionedDocument:
         """Return the letter as a document."""
+        # The first table is for people: a program does not know whom the letter is for.
         sections = (
             Section("To", rows=_TO, columns=("What", "To be filled in by the hospital")),
             Section("What happens now", lines=self._now()),
@@ -83,7 +84,7 @@ class ObjectionLetter:
             Section("What is not changed, and why", lines=self._unchanged()),
         )
         running = f"Objection {self.number}, letter of {self.issued:%Y-%m-%d}"
-        return Report("Letter on an objection", f"objection {self.number}", running, self.issued, sections)
+        return SectionedDocument("Letter on an objection", f"objection {self.number}", running, self.issued, sections)
 
     def _now(self) -> tuple[str, ...]:
         return (
@@ -105,6 +106,7 @@ class ObjectionLetter:
                 "Whether the patient was is not recorded: a round can draw patients at random, in secret, and only "
                 "sums with noise leave the hospital."
             )
+        # More rounds than there were is a safe answer, fewer is not.
         lines += [
             f"The ledger of data set {dataset} could not be read when the patient objected: later rounds of it may be "
             "listed, too."
@@ -118,7 +120,7 @@ class ObjectionLetter:
         title = "What this reveals of the patient at most"
         studies = [study for study in self.studies if study.rounds or study.lost]
         if not studies:
-            return Section(title, ("Nothing: no study had read records here.", *self.own))
+            return Section(title, ("Nothing: no study had read records here.", *self.local_limits))
         lines = [
             "Every study adds noise, so that its models and answers are nearly as likely with this patient as without. "
             "ε bounds the difference. The probability says what that means: somebody who sees all that was released, "
@@ -131,7 +133,7 @@ class ObjectionLetter:
             if not study.bounds:
                 lines.append(f"Study {study.study}: no bound is known here. {study.source}")
         columns = ("Study", "Number", "ε at most", "δ", "Right guess at most", "For whom, and from what")
-        return Section(title, (*lines, *self.own), columns, tuple(rows))
+        return Section(title, (*lines, *self.local_limits), columns, tuple(rows))
 
     def _unchanged(self) -> tuple[str, ...]:
         if not any(study.rounds or study.lost for study in self.studies):
@@ -167,6 +169,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 def _rows(study: LetterStudy) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
+    # Which of these rounds there were, and when, the lost ledger knew.
     if study.lost:
         lost = f"1 to {study.lost}" if study.lost > 1 else "1"
         rows.append((study.study, study.dataset, "of a lost ledger, at most", lost, "not known"))
@@ -179,10 +182,10 @@ def _rows(study: LetterStudy) -> list[tuple[str, ...]]:
 
 
 def _days(days: Sequence[str]) -> str:
-    known = sorted(filter(None, days))
-    if not known:
+    dates = sorted(filter(None, days))
+    if not dates:
         return "not finished by then"
-    return known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+    return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
 
 
 def _bound_row(study: LetterStudy, bound: PatientBound) -> tuple[str, ...]:

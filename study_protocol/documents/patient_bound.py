@@ -42,6 +42,7 @@ def patient_bounds(limits: Sequence[LimitStatement]) -> list[PatientBound]:
     """
     by_patient = [limit for limit in limits if limit.level == "instance" and limit.state != "unbounded"]
     bounds = [_of_patient(limit) for limit in by_patient]
+    # Two changes of a hospital are worse than one of a patient: only where nothing better is there.
     if not any(limit.definition == "classical" for limit in by_patient):
         bounds += [_of_hospital(limit) for limit in limits if limit.level == "client" and _is_classical(limit)]
     return sorted(bounds, key=lambda bound: not bound.name.startswith("classical"))
@@ -63,20 +64,21 @@ def _of_patient(limit: LimitStatement) -> PatientBound:
         if epsilon is not None and limit.attack_success is not None:
             # Over all that the plan may release, so that a round under way is in it.
             guess = limit.attack_success
-        whom = "It holds for every patient, whatever else an attacker knows."
-        return PatientBound("classical", epsilon, delta, guess, f"{whom} {against}")
-    whom = (
+        scope = "It holds for every patient, whatever else an attacker knows."
+        return PatientBound("classical", epsilon, delta, guess, f"{scope} {against}")
+    scope = (
         "It holds on average over patients like those that the study measured. A patient unlike them is covered by the "
         "classical number alone."
     )
     assumption = str((limit.certificate or {}).get("assumption", ""))
     rests = f" It rests on: {assumption}." if assumption else ""
-    return PatientBound("Bayesian", epsilon, delta, guess, f"{whom} {against}{rests}")
+    return PatientBound("Bayesian", epsilon, delta, guess, f"{scope} {against}{rests}")
 
 
 def _of_hospital(limit: LimitStatement) -> PatientBound:
     once, delta = _epsilon(limit), limit.delta or 0.0
     epsilon = None if once is None else 2 * once
+    # Beyond 600 the factor alone is above any δ, and e^ε may overflow.
     twice = 1.0 if once is None or once > 600 else min(1.0, (1 + math.exp(once)) * delta * _UP)
     return PatientBound(
         "classical, from the limit for the hospital",

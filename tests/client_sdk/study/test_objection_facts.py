@@ -66,7 +66,7 @@ def certificate(other: Coordinator, monkeypatch: pytest.MonkeyPatch, key: Any = 
 def test_a_hospital_without_a_study_has_a_letter(tmp_path: Path) -> None:
     written = letter(tmp_path)
     assert written.studies == ()
-    assert "In none" in written.report().to_markdown()
+    assert "In none" in written.document().to_markdown()
 
 
 @pytest.mark.parametrize("study", [{}, {"bayesian": True}], ids=["classical", "bayesian"])
@@ -84,14 +84,14 @@ def test_its_numbers_are_those_of_the_study(
         stated = {each.definition: each for each in document.certificate.limits if each.level == "instance"}
         names = {"classical": "classical", "Bayesian": "bayesian"}
         assert {names[bound.name] for bound in one.bounds} == set(stated)
-        text = written.report().to_markdown()
+        text = written.document().to_markdown()
         for bound in one.bounds:
             limit = stated[names[bound.name]]
             assert bound.epsilon == pytest.approx(limit.spent, rel=1e-9)
             assert number(limit.spent) in text
             assert percent(limit.attack_success or 1.0) in text
     assert "the certificate up to round 3, whose signature was checked" in text
-    assert "as this hospital checked it" in letter(tmp_path).report().to_markdown()
+    assert "as this hospital checked it" in letter(tmp_path).document().to_markdown()
 
 
 def test_rounds_after_the_objection_are_not_in_it(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_the_hospitals_own_limit_is_in_it(tmp_path: Path) -> None:
     with ledger_of(tmp_path) as ledger:
         (limit,) = ledger.own_limits(policy)
         spent = epsilon_spent(ledger.charges(), limit)
-    (own,) = letter(tmp_path).own
+    (own,) = letter(tmp_path).local_limits
     assert "this hospital's own limit for every patient is ε 60 at δ 1e-06" in own
     assert f"of which {number(spent)} is used" in own
 
@@ -132,7 +132,7 @@ def test_questions_evaluations_and_lost_rounds_are_named_apart(tmp_path: Path) -
     assert [(each.number, each.kind) for each in one.rounds] == [(3, "question"), (4, "evaluation"), (5, "training")]
     assert (one.lost, one.bounds) == (2, ())
     assert "no bound is known here. Write this letter again with the study's certificate" in (
-        letter(tmp_path).report().to_markdown()
+        letter(tmp_path).document().to_markdown()
     )
 
 

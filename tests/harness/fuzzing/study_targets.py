@@ -26,8 +26,8 @@ from study_protocol.wire.tensors import TensorError
 from study_protocol.wire.written import Unreadable, read_json, read_toml
 from tests.harness.fuzzing import example_study
 from tests.harness.fuzzing.target import Target, choose, chosen_seeds
-from wardround.cli.officer.certificate import opened
 from wardround.cli.officer.verify import read_export
+from wardround.cli.shared.certificate_file import opened
 from wardround.cli.shared.settings_file import read_any_settings
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import pytest
 
 from study_protocol.documents.check import OpenedCertificate, check_signature
 from study_protocol.documents.dossier import dossier
-from study_protocol.documents.egress_lines import EHDSR, SATRE
 from tests.factories.certificates import ONE, PUBLIC, sealed, text_of
 
 OTHER = "12" * 32
@@ -58,27 +57,6 @@ NUMBERS: list[tuple[tuple[Any, ...], Any, str]] = [
 def test_a_changed_certificate_changes_the_number(path: tuple[Any, ...], value: Any, written: str) -> None:
     assert written not in text(ONE)
     assert written in text(with_value(path, value))
-
-
-# Which lines are in the documents, and what of them is the reader's own: written here once more, by hand.
-MANDATORY = {"3.3.04", "3.3.05", "3.3.07", *(f"EHDSR-{n}" for n in (1, 2, 4, 5, 6, 7, 8, 12, 13))}
-OWN_ALONE = {"3.3.05", "EHDSR-1", "EHDSR-3"}
-
-
-def test_every_line_is_answered_or_marked() -> None:
-    lines = [*SATRE, *EHDSR]
-    names = [line.name for line in lines]
-    assert names[:9] == [f"3.3.0{n}" for n in range(1, 10)]
-    assert names[9:] == [f"EHDSR-{n}" for n in (*range(1, 9), 12, 13)]
-    assert {line.name for line in lines if line.importance == "mandatory"} == MANDATORY
-    written = text(ONE)
-    for line in lines:
-        answer = line.answer(ONE.certificate)
-        assert answer.text or answer.yours, line.name
-        assert f"| {line.name} | {line.importance} |" in written
-        assert (not answer.text) == (line.name in OWN_ALONE), line.name
-        # A process, a person or a place cannot follow from a certificate.
-        assert answer.yours or line.importance != "mandatory", line.name
 
 
 def test_it_says_whether_the_signature_was_verified() -> None:

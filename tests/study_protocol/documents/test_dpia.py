@@ -8,7 +8,6 @@ import pytest
 
 from study_protocol.documents.check import OpenedCertificate, check_signature
 from study_protocol.documents.dpia import dpia_annex
-from study_protocol.documents.dpia_lines import ASSESSMENT, RECORD
 from tests.factories.certificates import ONE, PUBLIC, signed, text_of
 from tests.study_protocol.documents.test_dossier import NUMBERS, with_value
 
@@ -35,20 +34,6 @@ CHANGES = [*(row for row in NUMBERS if row[0] not in IN_DOSSIER_ALONE), *MORE]
 def test_a_changed_certificate_changes_the_number(path: tuple[Any, ...], value: Any, written: str) -> None:
     assert written not in text(ONE)
     assert written in text(with_value(path, value))
-
-
-def test_every_point_of_the_regulation_has_a_line_with_an_answer_or_a_mark() -> None:
-    articles = [line.name for line in (*ASSESSMENT, *RECORD)]
-    points = [f"35(7)({letter})" for letter in "abcd"] + ["35(2)", "35(8)", "35(9)", "35(11)", "36(1)"]
-    points += [f"30(1)({letter})" for letter in "abcdefg"]
-    assert set(articles) == set(points)
-    # WP 248 rev.01, Annex 2: five on the description, ten on necessity, three risks.
-    assert [articles.count(f"35(7)({letter})") for letter in "abc"] == [5, 10, 3]
-    for line in (*ASSESSMENT, *RECORD):
-        answer = line.answer(ONE.certificate)
-        assert line.importance == "mandatory"
-        assert answer.text or answer.yours
-    assert text(ONE).count("Yours:") >= len(RECORD)
 
 
 def test_a_study_that_protects_hospitals_alone_promises_nothing_of_a_patient() -> None:

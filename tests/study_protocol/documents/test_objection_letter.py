@@ -39,7 +39,7 @@ def letter(*studies: LetterStudy, **values: Any) -> ObjectionLetter:
         "by": "Ada (account ada)",
         "presence": "Not looked up.",
         "studies": studies,
-        "own": (),
+        "local_limits": (),
         "unread": (),
         "issued": WHEN,
     }
@@ -47,7 +47,7 @@ def letter(*studies: LetterStudy, **values: Any) -> ObjectionLetter:
 
 
 def test_rounds_and_numbers_are_in_it_and_rounded_up() -> None:
-    text = letter(study()).report().to_markdown()
+    text = letter(study()).document().to_markdown()
     assert "| sepsis | icu | rounds of training | 1 to 3, 5 | 2026-11-01 to 2026-11-05 |" in text
     assert "| sepsis | icu | questions about patients, in rounds | 4 | 2026-11-04 |" in text
     assert "| sepsis | classical | 1.235 | 1e-06 | 77.5 % | It holds for every patient." in text
@@ -61,12 +61,12 @@ def test_rounds_and_numbers_are_in_it_and_rounded_up() -> None:
         letter(study()),
         letter(study(rounds=(), lost=0)),
         letter(study(rounds=(), lost=7), unread=("icu",)),
-        letter(study(bounds=(), source="Write it again."), own=("This hospital's own limit is ε 3.",)),
+        letter(study(bounds=(), source="Write it again."), local_limits=("This hospital's own limit is ε 3.",)),
     ],
     ids=["rounds", "none", "lost", "unknown"],
 )
 def test_it_never_promises_that_something_released_goes(content: ObjectionLetter) -> None:
-    text = content.report().to_markdown()
+    text = content.document().to_markdown()
     assert NEVER.search(text) is None
     if any(one.rounds or one.lost for one in content.studies):
         assert "Models and answers that were released before stay as they are" in text
@@ -76,7 +76,7 @@ def test_it_never_promises_that_something_released_goes(content: ObjectionLetter
 
 
 def test_lost_and_unread_ledgers_are_named() -> None:
-    text = letter(study(rounds=(), lost=7), unread=("icu",)).report().to_markdown()
+    text = letter(study(rounds=(), lost=7), unread=("icu",)).document().to_markdown()
     assert "| sepsis | icu | of a lost ledger, at most | 1 to 7 | not known |" in text
     assert "The ledger of data set icu could not be read" in text
 
@@ -91,7 +91,7 @@ def test_spans_name_exactly_the_rounds(numbers: set[int]) -> None:
 
 
 def test_the_pdf_has_the_same_words_and_repeats() -> None:
-    report = letter(study(study="s" * 60)).report()
+    report = letter(study(study="s" * 60)).document()
     pdf = report.to_pdf()
     assert report.to_pdf() == pdf
     text = " ".join(text_of(pdf).split())

@@ -106,6 +106,8 @@ def test_every_command_that_reads_records_has_the_options_that_their_reader_advi
         "join",
         "data check",
         "data columns",
+        "objection add",
+        "objection letter",
         "try",
         "simulate",
         "predict",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +13,19 @@ import typer
 from client_sdk.api.config import load as load_settings
 from study_protocol.files.durable import write_durably
 from study_protocol.files.private import make_private_folder
-from wardround.cli.hospital.hospital import Dataset, PatientColumn, PolicyFile, policy_in_force
+from wardround.cli.hospital.hospital import (
+    Dataset,
+    Dates,
+    Decimal,
+    Encoding,
+    PatientColumn,
+    PolicyFile,
+    Separator,
+    policy_in_force,
+)
 from wardround.cli.hospital.named_records import named_records
-from wardround.cli.officer.certificate import Fonts, opened
+from wardround.cli.hospital.table_format import FormatOptions, read_records, stored_format
+from wardround.cli.shared.certificate_file import Fonts, opened
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.person_options import PersonOptions, with_person
 from wardround.cli.shared.shared import AsJson, Home, plain_errors, print_json, say, table
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from client_sdk.guard.policy import SitePolicy
     from client_sdk.study.objecting import TakenObjection
     from private_learning.records import Records
-    from study_protocol.documents.report import Report
+    from study_protocol.documents.sectioned import SectionedDocument
 
 Identifier = Annotated[
     str | None,
@@ -58,6 +68,10 @@ def add(
     file: IdentifierFile = None,
     data: DataFile = None,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     dataset: Dataset = "records",
     certificate: Certificates = [],  # noqa: B006 (typer reads the default and copies it)
     output: Output = None,
@@ -79,27 +93,31 @@ def add(
     with plain_errors():
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
+        # All that can be wrong is found before anything is recorded.
         identities = _identities(identifier, file)
-        _require_output(output, several=len(identities) > 1)
-        records = _records(data, patient_column, directory, dataset)
+        _require_output(output, patients=len(identities))
+        records = _records(data, patient_column, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         if not directory.is_dir():
             say(f"{directory} is new: no hospital has enrolled in it yet (--home names another directory)", err=True)
-        taken = take_objections(directory, rules, identities, person.acting())
+        objections = take_objections(directory, rules, identities, person.acting())
         # Before the letters: the patients are left out, whatever comes of these.
         if not as_json:
-            _show_taken(taken, rules)
-        letters = _Letters(directory, rules, certificate, records, output, form, fonts)
-        by_number = letters.written_for(identities)
+            _show_taken(objections, rules)
+        by_number = _Letters(directory, rules, certificate, records, output, form, fonts).written_for(identities)
         if as_json:
-            print_json([_as_json(each, by_number[each.objection.number]) for each in taken])
-        else:
-            _show_letters(list(by_number.values()))
+            print_json([_as_json(each, by_number[each.objection.number]) for each in objections])
+            return
+        _show_letters(by_number.values())
 
 
 def letter(
     identifier: Annotated[str, typer.Argument(metavar="ID", help="the patient's identifier, or - to read it")],
     data: DataFile = None,
     patient_column: PatientColumn = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    dates: Dates = None,
     dataset: Dataset = "records",
     certificate: Certificates = [],  # noqa: B006 (typer reads the default and copies it)
     output: Output = None,
@@ -113,10 +131,10 @@ def letter(
         directory = home or load_settings().client_home
         rules = policy_in_force(policy, directory)
         identities = _identities(identifier, None)
-        _require_output(output, several=False)
-        records = _records(data, patient_column, directory, dataset)
+        _require_output(output, patients=1)
+        records = _records(data, patient_column, FormatOptions(separator, encoding, decimal, dates), directory, dataset)
         letters = _Letters(directory, rules, certificate, records, output, form, fonts)
-        _show_letters(list(letters.written_for(identities).values()))
+        _show_letters(letters.written_for(identities).values())
 
 
 def list_objections(policy: PolicyFile = None, home: Home = None, as_json: AsJson = False) -> None:
@@ -181,7 +199,7 @@ class _Letters:
             )
             content = letter_of(self.home, objection, self.rules, documents, presence, datetime.now(UTC))
             path = self._path(objection.number)
-            write_durably(path, document_bytes(content.report(), path, self.fonts))
+            write_durably(path, document_bytes(content.document(), path, self.fonts))
             paths[objection.number] = path
         return paths
 
@@ -193,7 +211,7 @@ class _Letters:
         return folder / f"objection-{number}.{self.form}"
 
 
-def document_bytes(report: Report, path: Path, fonts: Path | None) -> bytes:
+def document_bytes(report: SectionedDocument, path: Path, fonts: Path | None) -> bytes:
     """Return a document in the form that the file's name asks for."""
     return report.to_pdf(fonts) if path.suffix.lower() == ".pdf" else report.to_markdown().encode()
 
@@ -215,11 +233,12 @@ def _identities(identifier: str | None, file: Path | None) -> list[str]:
         if not identities:
             raise ConfigurationError(f"the file {file} names no patient")
         return list(dict.fromkeys(identities))
+    # What is typed behind a command stands in the history of the shell and in the list of processes.
     text = typer.get_text_stream("stdin").readline() if identifier == "-" else identifier
     return [identity_of(text or "")]
 
 
-def _require_output(output: Path | None, *, several: bool) -> None:
+def _require_output(output: Path | None, *, patients: int) -> None:
     """Require that letters can be written there, before anything is recorded. Raises ConfigurationError, OSError."""
     from client_sdk.errors import ConfigurationError
 
@@ -227,33 +246,36 @@ def _require_output(output: Path | None, *, several: bool) -> None:
         return
     if output.suffix.lower() not in (".md", ".pdf"):
         raise ConfigurationError(f"{output} ends with neither .md nor .pdf, and is no folder")
-    if several:
+    if patients > 1:
         raise ConfigurationError(f"{output}: there is a letter for each patient. Name a folder that is there")
     require_writable(output, replaces=True)
 
 
-def _records(data: Path | None, patient_column: str | None, home: Path, dataset: str) -> tuple[Records, str] | None:
+def _records(
+    data: Path | None, patient_column: str | None, options: FormatOptions, home: Path, dataset: str
+) -> tuple[Records, str] | None:
     """Return the records and what the letter calls them. None: no records are named."""
     if data is None:
         return None
     from private_learning.records import load
-    from wardround.cli.hospital.table_format import stored_format
 
-    source = named_records(data, patient_column, home)
-    records = load(source.path, stored_format(home, dataset), patient_column=source.patient_column)
-    return records, data.name
+    source, declared = named_records(data, patient_column, home), stored_format(home, dataset)
+    if declared is None:
+        return read_records(source.path, options, patient_column=source.patient_column), data.name
+    options.require_fit(declared)
+    return load(source.path, declared, patient_column=source.patient_column), data.name
 
 
-def _show_taken(taken: Sequence[TakenObjection], rules: SitePolicy) -> None:
-    for each in taken:
+def _show_taken(objections: Sequence[TakenObjection], rules: SitePolicy) -> None:
+    for each in objections:
         since = each.objection.at[:16].replace("T", " ")
         if not each.is_new:
-            again = "" if each.was_listed else ". The patient was not on the list any more, and is again"
-            say(f"objection {each.objection.number}: recorded since {since} UTC{again}")
+            relisted = "" if each.was_listed else ". The patient was not on the list any more, and is again"
+            say(f"objection {each.objection.number}: recorded since {since} UTC{relisted}")
             continue
         listed = "The list named the patient before" if each.was_listed else "The patient is on the list now"
         say(f"objection {each.objection.number}: recorded {since} UTC. {listed}: left out from the next round on")
-    if rules.approval.people > 1 and any(not each.was_listed for each in taken):
+    if rules.approval.people > 1 and any(not each.was_listed for each in objections):
         say(
             "the list is a part of the site policy, which people here agree to together. A running `join` goes on. "
             "Before its next start run `wardround policy agree`",
@@ -261,7 +283,7 @@ def _show_taken(taken: Sequence[TakenObjection], rules: SitePolicy) -> None:
         )
 
 
-def _show_letters(paths: Sequence[Path]) -> None:
+def _show_letters(paths: Iterable[Path]) -> None:
     for path in paths:
         say(f"letter: {path}. Fill in what is marked as yours")
 
@@ -271,9 +293,9 @@ def _facts(objection: Objection) -> dict[str, object]:
     return {"number": objection.number, "at": objection.at, "person": person, "digest": objection.digest}
 
 
-def _as_json(taken: TakenObjection, path: Path) -> dict[str, object]:
-    return _facts(taken.objection) | {
-        "new": taken.is_new,
-        "was_listed": taken.was_listed,
+def _as_json(objection: TakenObjection, path: Path) -> dict[str, object]:
+    return _facts(objection.objection) | {
+        "new": objection.is_new,
+        "was_listed": objection.was_listed,
         "letter": str(path),
     }

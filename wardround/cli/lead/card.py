@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from study_protocol.files.durable import write_durably
-from wardround.cli.officer.certificate import Fonts, Round, checked
+from wardround.cli.officer.certificate import Round, checked
+from wardround.cli.shared.certificate_file import Fonts
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import Home, KeyFile, Server, StudyName, plain_errors, reader, say
 

@@ -144,7 +144,8 @@ POLICY_HEAD = """\
 # It is read before every study and asked before every round. No study can switch it off.
 # An entry that is left out has its strict value. A misspelt entry is an error.
 # Patients who are left out of everything may stand in a file beside this one, one identifier a line. A line with a
-# separator is refused, and an entry that matches no patient is warned of (docs/records.md, "Who is left out"):
+# separator is refused, and an entry that matches no patient is warned of (docs/records.md, "Who is left out"). Left
+# out: objections.txt, to which `wardround objection add` adds:
 # excluded_patients_file = "withdrawn-consent.txt\""""
 
 

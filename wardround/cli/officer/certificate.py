@@ -10,6 +10,7 @@ import typer
 
 from study_protocol.files.durable import write_durably
 from wardround.cli.officer.verify import CoordinatorKey, named_key, read_export, trust
+from wardround.cli.shared.certificate_file import CertificateFile, Fonts, opened
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import (
     AsJson,
@@ -41,7 +42,6 @@ Form = Annotated[
     str | None,
     typer.Option("--format", help="json, pdf, or registry: the entry for the public registry of deployments"),
 ]
-CertificateFile = Annotated[Path, typer.Argument(help="certificate file, JSON", dir_okay=False)]
 PdfFile = Annotated[Path, typer.Option("--output", "-o", help="PDF file to write")]
 ModelFile = Annotated[
     Path | None, typer.Option("--model", help="model file: check that it is the model of the certificate")
@@ -56,9 +56,6 @@ Released = Annotated[
 ]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="export from `wardround ledger export`: compute every ε again from it")
-]
-Fonts = Annotated[
-    Path | None, typer.Option(help="folder with fonts for scripts that are not built in", exists=True, file_okay=False)
 ]
 _BAD, _NOT_KNOWN = 4, 1
 
@@ -148,22 +145,6 @@ def _print_checks(stated: Certificate, checks: Sequence[Check], as_json: bool) -
             ["check", "result", "what was found"],
             [[result_of_check.subject, result_of_check.result, result_of_check.words] for result_of_check in checks],
         )
-
-
-def opened(body: bytes, source: str) -> OpenedCertificate:
-    """Return the certificate in these bytes, without checking its signature.
-
-    Raises:
-        ConfigurationError: the bytes are no certificate.
-    """
-    from client_sdk.errors import ConfigurationError
-    from study_protocol.documents.check import NoCertificate
-    from study_protocol.documents.check import open_certificate as read
-
-    try:
-        return read(body)
-    except NoCertificate as error:
-        raise ConfigurationError(f"{source}: {error}. Get it again with `wardround certificate show`") from error
 
 
 def _form(output: Path | None, form: str | None) -> str | None:

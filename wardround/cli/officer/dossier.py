@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from study_protocol.files.durable import write_durably
-from wardround.cli.officer.certificate import CertificateFile, Fonts, key_of, opened
+from wardround.cli.officer.certificate import key_of
 from wardround.cli.officer.verify import CoordinatorKey
+from wardround.cli.shared.certificate_file import CertificateFile, Fonts, opened
 from wardround.cli.shared.output import require_writable
 from wardround.cli.shared.shared import Home, plain_errors, say
 
 if TYPE_CHECKING:
     from study_protocol.documents.check import Check, OpenedCertificate
-    from study_protocol.documents.report import Report
+    from study_protocol.documents.sectioned import SectionedDocument
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="file to write, .md or .pdf")]
 
@@ -50,7 +51,7 @@ def dpia(
 
 
 def _write(
-    content: Callable[[OpenedCertificate, Check], Report],
+    content: Callable[[OpenedCertificate, Check], SectionedDocument],
     file: Path,
     output: Path,
     coordinator_key: str | None,

@@ -1,4 +1,7 @@
-"""A certificate as a data-protection officer meets it: written, laid out, and checked in every way that is promised."""
+"""A certificate as a data-protection officer meets it: written, laid out, and checked in every way that is promised.
+
+The commands are those of wardround.cli.officer.certificate.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _DIGEST_LENGTH = 64
 
 
 @dataclass(frozen=True)
-class Report:
+class SectionedDocument:
     """One document.
 
     kind      such as "Egress dossier"
@@ -54,7 +54,7 @@ class Report:
             "json": self.attached,
             "unshown_said": UNSHOWN,
         }
-        return rendered("report", data, issued=int(issued.timestamp()), fonts=fonts)
+        return rendered("sectioned", data, issued=int(issued.timestamp()), fonts=fonts)
 
 
 def _laid_out(section: Section) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from pypdf import PdfReader
 
 from study_protocol.documents.card import Section
-from study_protocol.documents.report import Report
+from study_protocol.documents.sectioned import SectionedDocument
 from tests.factories.certificates import HOSTILE, text_of
 
 WHEN = datetime(2026, 11, 27, tzinfo=UTC)
@@ -19,7 +19,7 @@ WHEN = datetime(2026, 11, 27, tzinfo=UTC)
 @pytest.mark.parametrize("words", HOSTILE, ids=["source", "long", "scripts", "inputs"])
 def test_no_words_become_source(words: str) -> None:
     section = Section("Part", (words,), ("What", "Value"), ((words, "ab" * 32), ("do", "wardround doctor --json")))
-    report = Report("Dossier", words, words, WHEN, (section,), attached='{"a": 1}')
+    report = SectionedDocument("Dossier", words, words, WHEN, (section,), attached='{"a": 1}')
     pdf = report.to_pdf()
     assert pdf == report.to_pdf()
     assert "root:" not in text_of(pdf)
@@ -34,5 +34,5 @@ def test_no_words_become_source(words: str) -> None:
 
 
 def test_without_an_attachment_there_is_none() -> None:
-    report = Report("Letter", "objection 1", "", WHEN, (Section("To"),))
+    report = SectionedDocument("Letter", "objection 1", "", WHEN, (Section("To"),))
     assert not PdfReader(io.BytesIO(report.to_pdf())).attachments
