@@ -113,8 +113,8 @@ def changed_lines() -> dict[str, int]:
     """Return the lines that were added or changed in each app of the quickstart."""
     counts = dict[str, int]()
     for name in ("client_app.py", "server_app.py"):
-        plain, kept = ((QUICKSTART / file).read_text().splitlines()[1:] for file in (name, f"kept_{name}"))
-        counts[name] = sum(line.startswith("+ ") for line in difflib.ndiff(plain, kept))
+        plain_lines, kept_lines = ((QUICKSTART / file).read_text().splitlines()[1:] for file in (name, f"kept_{name}"))
+        counts[name] = sum(line.startswith("+ ") for line in difflib.ndiff(plain_lines, kept_lines))
     return counts
 
 
@@ -123,18 +123,18 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("python")
     arguments.add_argument("--out", type=Path)
-    named = arguments.parse_args()
+    options = arguments.parse_args()
     results = {
-        "killed": dict(killed(named.python)),
-        "refused": refused(named.python),
+        "killed": dict(killed(options.python)),
+        "refused": refused(options.python),
         "per_round_milliseconds": per_round(1000),
         "difference": difference(),
         "lines": changed_lines(),
     }
     text = json.dumps(results, indent=2) + "\n"
     print(text, end="")
-    if named.out is not None:
-        named.out.write_text(text)
+    if options.out is not None:
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ class LocalGrid:
         return list(range(1, HOSPITALS + 1))
 
     def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
-        asked = list(messages)
-        self.rounds += bool(asked)
-        if asked and self.rounds == self.killed_in:
+        requests = list(messages)
+        self.rounds += bool(requests)
+        if requests and self.rounds == self.killed_in:
             os.kill(os.getpid(), signal.SIGKILL)
-        return [self._answer(message) for message in asked]
+        return [self._answer(message) for message in requests]
 
     def _answer(self, message: Message) -> Message:
         values = message.content["arrays"]["w"].numpy() + self.draws.normal(size=NUMBERS) * 0.01

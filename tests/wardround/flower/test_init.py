@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ def test_the_opacus_example_charges_trainings_until_the_limit(
     (block,) = blocks("opacus.md")
     exec(block, {})
     assert re.fullmatch(r"ε = [01]\.\d{3} of 2\.0\n", capsys.readouterr().out)
+    code = compile(f"for _ in range(20):\n{textwrap.indent(block, ' ')}", "opacus.md", "exec")
     with pytest.raises(OwnBudgetExceeded):
-        for _ in range(20):
-            exec(block, {})
+        exec(code, {})
 
 
 @pytest.mark.parametrize("page", ["flower.md", "opacus.md"])
