@@ -70,7 +70,7 @@ def per_round(rounds: int) -> dict[str, float]:
     """Return the milliseconds of the calls that a strategy of Flower makes in one round."""
     with tempfile.TemporaryDirectory() as folder:
         accountant = LedgerAccountant(Path(folder) / "runs.db", epsilon=8.0, delta=1e-5, population=4)
-        event, milliseconds = _Event(40.0, 4, 4), list[float]()
+        event, milliseconds = _RoundEvent(40.0, 4, 4), list[float]()
         for _ in range(rounds):
             start = time.perf_counter()
             if accountant.would_exceed(event):
@@ -83,7 +83,7 @@ def per_round(rounds: int) -> dict[str, float]:
     return {"median": statistics.median(ordered), "p99": ordered[int(0.99 * rounds)], "median_of_last_100": last}
 
 
-class _Event:
+class _RoundEvent:
     def __init__(self, noise_multiplier: float, sample_size: int, population_size: int) -> None:
         self.noise_multiplier, self.sample_size = noise_multiplier, sample_size
         self.population_size = population_size

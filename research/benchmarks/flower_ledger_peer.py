@@ -59,7 +59,7 @@ class LocalGrid:
         return Message(RecordDict(records), reply_to=message)
 
 
-class Timed:
+class TimedAccountant:
     """An accountant, and the milliseconds of its calls."""
 
     def __init__(self, accountant: Any) -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     # As Flower's own processes do before they run an app.
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    accountant = Timed(accountant_of(name, Path(folder)))
+    accountant = TimedAccountant(accountant_of(name, Path(folder)))
     average = FedAvg(fraction_evaluate=0.0, min_train_nodes=HOSPITALS, min_available_nodes=HOSPITALS)
     strategy = DifferentialPrivacyServerSideFixedClipping(average, NOISE, CLIP, HOSPITALS, accountant=accountant)
     _print(round=0, epsilon=accountant.get_epsilon(DELTA), releases=accountant.num_releases, flwr=version("flwr"))
