@@ -94,7 +94,7 @@ def difference() -> dict[str, float]:
     gaussian, sampled = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for place, (noise, steps) in enumerate(((2.0, 1), (5.0, 10), (20.0, 300), (100.0, 5000))):
-            with RunLedger(Path(folder) / f"g{place}.db", epsilon=20.0, delta=1e-5) as ledger:
+            with RunLedger(Path(folder) / f"g{place}.db", epsilon=8.0, delta=1e-5) as ledger:
                 ledger.charge(noise_multiplier=noise, steps=steps)
                 peer = dp_accounting.get_epsilon_gaussian(noise / math.sqrt(steps), 1e-5)
                 gaussian.append(abs(ledger.epsilon() - peer))
